@@ -6,7 +6,7 @@ ARGS ?=
 .PHONY: demo test soak test-unit clients setup check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo:  ## set everything up and let agents learn through a real Kafka log
 	@$(PYTHON) claw/bootstrap.py demo $(ARGS)
@@ -14,7 +14,7 @@ demo:  ## set everything up and let agents learn through a real Kafka log
 test:  ## set everything up and run all tests but those that need a GPU, three files at a time (`ARGS="-n 0"`: one)
 	@$(PYTHON) claw/bootstrap.py test $(ARGS)
 
-soak:  ## kill, stop and starve the gateway again and again: `make soak N=100`
+soak:  ## kill, stop and starve gateway, streams, trainer and fleet again and again: `make soak N=50`
 	@CLAW_SOAK=$(or $(N),100) $(PYTHON) claw/bootstrap.py test -m soak --timeout 7200 $(ARGS)
 
 test-unit:  ## the tests that need no broker, no engine and no other process, in a minute or two
@@ -48,7 +48,7 @@ schemas:  ## generate the event types from schemas/avro
 lock:  ## resolve all requirements again and write locks/*.txt
 	infra/lock.sh
 
-bench-%: setup  ## measure one room: bench-gateway, bench-datapool, ...
+bench-%: setup  ## measure one room: bench-agents, bench-datapool, bench-gateway, bench-loop, bench-rewards, bench-trainer, bench-weights
 	$(BIN)/python -m bench.$* $(ARGS)
 
 gpu-check: setup  ## check on a GPU what only a GPU can show; where none is, print what is skipped

@@ -67,6 +67,10 @@ class Supervisor:
         self._reporter = Reporter(settings, server.url, sink)
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
+        """The copy that was fetched last."""
+        self._served: Fetched | None = None
+        """The copy that was loaded last; it stays until another one is."""
+        self._loading: WeightsPublished | None = None
         self._failure: str | None = None
         """Why the newest version could not be had."""
         self._loads = asyncio.Lock()
@@ -82,6 +86,7 @@ class Supervisor:
         finally:
             await self._server.stop()
             self._keep(None)
+            self._keep_served(None)
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()
@@ -106,7 +111,9 @@ class Supervisor:
                 await self._serve_once()
             except (ServerDied, EngineLost) as error:
                 log.error("vllm_lost", error=str(error))
-                self._watch = None
+                if (target := self._loading) is not None:
+                    self._targets.failed(target, str(error))
+                self._watch = self._loading = None
                 self._reporter.change(state="starting", loaded=None, in_flight=0, detail=str(error)[:500])
                 await self._server.stop(politely=False)
                 if deaths.restart_delay_s(time.monotonic()) is None:
@@ -142,16 +149,16 @@ class Supervisor:
         """Load the newest target, never all. Not ready before the first is loaded; with the old one when a later one fails."""
         is_first = True
         while True:
-            target = self._targets.latest
+            target = self._targets.goal
             if target is None or is_same_weights(target, self._reporter.status.loaded):
-                is_first = False
-                self._rest()
+                is_first = target is None and self._targets.refusal is not None
+                self._rest(is_first=is_first)
                 await self._targets.changed()
                 continue
             try:
                 fetched = await self._fetch(target, is_first=is_first)
             except SourceFailed as error:
-                if self._targets.latest is target:
+                if self._targets.goal is target:
                     log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
                     self._failure = str(error)
                     self._rest(is_first=is_first)
@@ -189,15 +196,19 @@ class Supervisor:
         """The state between two loads, and why."""
         late = None if is_first else lag(self._targets.latest, self._reporter.status.loaded)
         state: WorkerState = "starting" if is_first else "behind" if late else "ready"
-        detail = "; ".join(reason for reason in (late, self._failure) if reason)
+        detail = "; ".join(reason for reason in (late, self._targets.refusal, self._failure) if reason)
         self._reporter.change(state=state, detail=detail[:500] or None)
 
     async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
         if self._reporter.status.state == "ready":
             self._reporter.change(state="updating")
+        self._loading = target
         times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
         times_ms |= await probe(engine, self._settings, target)
+        self._loading = None
+        self._targets.served(target)
+        self._keep_served(fetched)
         log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
         self._reporter.change(loaded=target, sync_ms=times_ms)
 
@@ -219,7 +230,13 @@ class Supervisor:
     def _keep(self, fetched: Fetched | None) -> None:
         """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""
         before, self._fetched = self._fetched, fetched
-        if before is not None:
+        if before is not None and before is not self._served:
+            before.copy.close()
+
+    def _keep_served(self, fetched: Fetched | None) -> None:
+        """So does the one before it until it is loaded: engines may end with the newest."""
+        before, self._served = self._served, fetched
+        if before is not None and before is not self._fetched:
             before.copy.close()
 
 

@@ -5,8 +5,12 @@ import asyncio
 import structlog
 
 from schemas.events import WeightsPublished
+from schemas.http import version_label
 
 log = structlog.get_logger()
+
+LOADS_MAX = 2
+"""Engines that may end with one version before it is given up, in a row: a kill may meet one by accident."""
 
 
 def accepts(current: WeightsPublished | None, event: WeightsPublished, *, model_id: str, run_id: str | None) -> bool:
@@ -43,7 +47,10 @@ def lag(latest: WeightsPublished | None, loaded: WeightsPublished | None) -> str
 
 
 class Targets:
-    """The newest accepted version, and a way to wait for a newer one. Lives in one event loop."""
+    """The newest accepted version, what to serve instead where engines end with it, and a way to wait for a newer one.
+
+    Lives in one event loop.
+    """
 
     def __init__(self, model_id: str, run_id: str | None) -> None:
         self._model_id = model_id
@@ -51,10 +58,36 @@ class Targets:
         self._changed = asyncio.Event()
         self.latest: WeightsPublished | None = None
         self.caught_up = asyncio.Event()
+        self._served: WeightsPublished | None = None
+        """The last version that an engine loaded and showed that it serves."""
+        self._failed: tuple[str, int] = ("", 0)
+        """Digest of the version that an engine ended with last, and how many did in a row."""
+        self.refusal: str | None = None
+        """Why the newest version is loaded no more; None where it is not given up."""
+
+    @property
+    def goal(self) -> WeightsPublished | None:
+        """What to serve: the newest version; where engines end with it, the last one that was served, or None."""
+        return self.latest if self.refusal is None else self._served
+
+    def served(self, event: WeightsPublished) -> None:
+        """An engine has this version."""
+        self._served, self._failed = event, ("", 0)
+
+    def failed(self, event: WeightsPublished, reason: str) -> None:
+        """An engine ended while it loaded this version: so may anybody's, but not two in a row."""
+        count = 1 + (self._failed[1] if self._failed[0] == event.digest else 0)
+        self._failed = (event.digest, count)
+        if count >= LOADS_MAX and self.latest is not None and event.digest == self.latest.digest:
+            label = version_label(event.run_id, event.version)
+            self.refusal = f"{label} is given up, {count} engines ended while they loaded it: {reason}"
+            log.error("version_given_up", run_id=event.run_id, version=event.version, reason=reason)
 
     def consider(self, event: WeightsPublished) -> None:
         """Make the event the latest target if it replaces the current one."""
         if accepts(self.latest, event, model_id=self._model_id, run_id=self._run_id):
+            if not is_same_weights(self.latest, event):
+                self.refusal = None
             self.latest = event
             self._changed.set()
         elif is_same_weights(self.latest, event):

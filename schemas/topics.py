@@ -59,7 +59,7 @@ CALLS = Topic(
         "GroupClosed",
         "TrajectoryEvicted",
     ),
-    writers=("gateway", "reactors", "operator"),
+    writers=("gateway", "reactors", "operator", "dashboard"),
     readers=(
         "streams",
         "gateway (what is not folded yet)",
@@ -67,6 +67,7 @@ CALLS = Topic(
         "quality",
         "rewards",
         "feedback (by position)",
+        "dashboard (by position)",
         "export",
         "lineage (by position)",
         "verify",
@@ -79,8 +80,17 @@ REWARDS = Topic(
     key="group_id",
     policy="delete",
     records=("RewardAssigned", "ScoringFailed", "StepCurated", "PreferenceGiven", "OutputEdited"),
-    writers=("gateway", "rewards", "quality", "feedback", "operator"),
-    readers=("streams", "rewards (agreement)", "feedback", "export", "lineage (of a verdict)", "verify", "claw"),
+    writers=("gateway", "rewards", "quality", "feedback", "operator", "dashboard"),
+    readers=(
+        "streams",
+        "rewards (agreement)",
+        "feedback",
+        "dashboard",
+        "export",
+        "lineage (of a verdict)",
+        "verify",
+        "claw",
+    ),
     doc="Facts: what was judged, by whom.",
 )
 VERDICTS = Topic(
@@ -99,7 +109,7 @@ STEPS = Topic(
     policy="compact",
     records=("StepRecord", "StepTokens"),
     writers=("streams",),
-    readers=("streams (to restore)", "trainer", "feedback", "lineage", "verify", "claw"),
+    readers=("streams (to restore)", "trainer", "feedback", "dashboard", "lineage", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="The pool: steps, and their tokens apart.",
@@ -110,7 +120,7 @@ TRAJECTORIES = Topic(
     policy="compact",
     records=("TrajectoryRecord",),
     writers=("streams",),
-    readers=("streams (to restore)", "trainer", "rewards", "feedback", "verify", "claw"),
+    readers=("streams (to restore)", "trainer", "rewards", "feedback", "dashboard", "verify", "claw"),
     transactional=True,
     derived=True,
     doc="The pool: trajectories with their readiness.",
@@ -121,7 +131,16 @@ GROUPS = Topic(
     policy="compact",
     records=("GroupRecord",),
     writers=("streams",),
-    readers=("streams (to restore)", "trainer", "rewards", "feedback", "gateway (admission)", "verify", "claw"),
+    readers=(
+        "streams (to restore)",
+        "trainer",
+        "rewards",
+        "feedback",
+        "dashboard",
+        "gateway (admission)",
+        "verify",
+        "claw",
+    ),
     transactional=True,
     derived=True,
     doc="The pool: groups with their readiness and statistics.",
@@ -143,7 +162,7 @@ BATCHES = Topic(
     policy="delete",
     records=("RunStarted", "BatchAssembled", "BatchTrained", "BatchSkipped", "VersionEvaluated", "RunEnded"),
     writers=("the run's trainer",),
-    readers=("trainer (to resume)", "gateway (admission)", "lineage", "verify", "runs", "claw"),
+    readers=("trainer (to resume)", "gateway (admission)", "lineage", "verify", "runs", "dashboard", "claw"),
     transactional=True,
     doc="What each run planned, trained and left out.",
 )
@@ -153,7 +172,7 @@ WEIGHTS = Topic(
     policy="delete",
     records=("WeightsPublished",),
     writers=("the run's trainer",),
-    readers=("rollout", "trainer (to resume)", "lineage", "verify", "runs", "claw"),
+    readers=("rollout", "trainer (to resume)", "lineage", "verify", "runs", "dashboard", "claw"),
     transactional=True,
     doc="Which weights versions exist and where to get them.",
 )
@@ -163,7 +182,7 @@ WORKERS = Topic(
     policy="compact",
     records=("WorkerReported",),
     writers=("rollout supervisors",),
-    readers=("gateway (routing)", "trainer", "claw"),
+    readers=("gateway (routing)", "trainer", "dashboard", "claw"),
     doc="What each rollout worker is and can do now.",
     config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )
@@ -173,7 +192,7 @@ KEYS = Topic(
     policy="compact",
     records=("KeyRecorded",),
     writers=("operator",),
-    readers=("gateway", "feedback", "claw"),
+    readers=("gateway", "feedback", "dashboard", "claw"),
     doc="API keys by their hash: whose, what for, until when.",
 )
 DEAD_LETTERS = Topic(

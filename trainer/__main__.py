@@ -37,9 +37,11 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     from eventlog.errors import Fenced, LogError
     from trainer import signals
     from trainer.learn import deepspeed_config
-    from trainer.sections import directories
+    from trainer.sections import directories, offer
 
     directories.check(chosen)
+    if flags.offline is None and flags.replay_batch is None:  # nobody fetches the weights of these
+        offer.check(chosen)
     deepspeed_config.check(chosen)
     _configure_logs()
     own = place.of(os.environ, chosen.ranks)

@@ -22,7 +22,6 @@ from schemas.http import Channel
 from schemas.topics import WORKERS
 from trainer import live_workers
 from trainer.dependencies import LivePool, TrainerDependencies
-from trainer.errors import SettingsInvalid
 from trainer.learn.learner import Learner
 from trainer.offline.dataset import OfflineDataset
 from trainer.offline.journal import file_journal
@@ -36,7 +35,7 @@ from trainer.ranks.leader import LedLearner, leading
 from trainer.run import TrainingRun
 from trainer.settings import TrainerSettings
 from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import SecretMissing, Sent, TransferServer
+from weights.transfer_server import Sent, TransferServer
 
 log = structlog.get_logger()
 
@@ -47,7 +46,9 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
         learner = _learner(settings, resources, stop, ranks)
-        transfer_server = _transfer_server(settings)
+        transfer_server = TransferServer(
+            settings.offer_host, settings.offer_port, advertise_host=settings.offer_advertise, on_sent=_log_sent
+        )
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
             learner=learner,
@@ -143,15 +144,6 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)
-
-
-def _transfer_server(settings: TrainerSettings) -> TransferServer:
-    try:
-        return TransferServer(
-            settings.offer_host, settings.offer_port, advertise_host=settings.offer_advertise, on_sent=_log_sent
-        )
-    except SecretMissing as error:
-        raise SettingsInvalid(f"offer_host: {error}") from error
 
 
 def _log_sent(sent: Sent) -> None:

@@ -27,3 +27,7 @@ class NoRoom(WeightsError):
 
 class NotStaged(WeightsError):
     """The trainer does not have the version that was asked for."""
+
+
+class SecretMissing(WeightsError):
+    """Weights would be open to whoever reaches the port."""

@@ -12,11 +12,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlencode, urlsplit
 
 from weights.deadline import Deadline
-from weights.errors import ManifestMismatch, TransferFailed
+from weights.errors import ManifestMismatch, SecretMissing, TransferFailed
 from weights.host_copies import TensorBytes
 from weights.manifest import TensorShape, WeightsManifest
 
 SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADER_BYTES_MAX = 100 << 20
 ANSWER_CHARACTERS = 200
 """Of the trainer's word for why not."""
@@ -31,6 +32,12 @@ def authorization(environment: "os._Environ[str] | dict[str, str]" = os.environ)
 def is_authorized(header: str, expected: str) -> bool:
     """Whether a request may have weights; with no secret set, every request may."""
     return hmac.compare_digest(header.encode(), expected.encode()) if expected else True
+
+
+def check_secret(host: str) -> None:
+    """Raises SecretMissing where weights would be served on this address to everybody."""
+    if host not in LOOPBACK and not authorization():
+        raise SecretMissing(f"weights are served on {host}: set {SECRET_VARIABLE}, the same here and for each worker")
 
 
 class FromTrainer:

@@ -18,9 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from urllib.parse import parse_qs, urlsplit
 
-from weights.errors import NotStaged, WeightsError
+from weights.errors import NotStaged
 from weights.snapshot import WeightsSnapshot
-from weights.sources import SECRET_VARIABLE, authorization, is_authorized
+from weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
 from weights.staging import Staging, Stagings
 
 PIECE_BYTES = 2 << 20
@@ -29,7 +29,6 @@ RATE_MIN = 1e6
 GRACE_S = 10.0
 PIECE_TIMEOUT_S = 10.0
 """Of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,6 @@ class Sent:
     bytes_total: int
     seconds: float
     error: str | None
-
-
-class SecretMissing(WeightsError):
-    """Weights would be open to whoever reaches the port."""
 
 
 class TransferServer:
@@ -61,11 +56,8 @@ class TransferServer:
         on_sent: Callable[[Sent], None] = lambda _: None,
     ) -> None:
         """The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
+        check_secret(host)
         self.authorization = authorization()
-        if not self.authorization and host not in LOOPBACK:
-            raise SecretMissing(
-                f"weights are served on {host}: set {SECRET_VARIABLE}, the same here and for each worker"
-            )
         self._advertise_host = advertise_host or host
         self._stagings = Stagings()
         self._free = threading.Semaphore(senders_max)

@@ -71,11 +71,13 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
         return None
     from trainer.errors import TrainerError
     from trainer.learn import model
+    from trainer.sections import offer
     from trainer.settings import load
 
     try:
         trainer = load(["--config", str(settings.config)])
         model.check(trainer.model_dir)
+        offer.check(trainer)
     except TrainerError as error:
         raise CannotRun(f"{settings.config}: {error}") from error
     if settings.model and settings.model.resolve() != trainer.model_dir.resolve():

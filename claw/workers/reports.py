@@ -5,8 +5,9 @@ Input: claw.rollout.workers and claw.weights. Order: none between the two, so a 
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from consumers.runs.workers import KnownWorker, age_s
 from eventlog.kafka.admin import begin_offsets, end_offsets
 from eventlog.kafka.reader import read_topics, stream_ranges
 from eventlog.records import Place, readable
@@ -18,47 +19,15 @@ from schemas.errors import UndecodableRecord
 from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
 
-INTERVALS_MISSED_MAX = 3
-"""A worker whose report is older than this many of its intervals is silent."""
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""
 Run = tuple[str, str]
 """model_id, run_id"""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownWorker:
-    """The newest report of a worker beside the newest version of the run that it serves."""
-
-    report: WorkerReported
-    newest: int | None
-    age_s: float
-
-    @property
-    def versions_behind(self) -> int | None:
-        """None while it serves no version of a run, or where no worker at work made anybody look for the run's newest."""
-        version = self.report.version
-        return None if version is None or self.newest is None else max(self.newest - version, 0)
-
-    @property
-    def silent(self) -> bool:
-        """Whether it should have reported by now; one that said farewell is not silent."""
-        return self.report.state != "dead" and self.age_s > self.report.report_interval_s * INTERVALS_MISSED_MAX
-
-    @property
-    def at_work(self) -> bool:
-        """Neither dead nor silent. The versions of others' runs are not looked up: they may lie at the log's very beginning."""
-        return self.report.state != "dead" and not self.silent
-
-
 def takes_calls(report: WorkerReported, at_us: int) -> bool:
     """Whether a gateway would send it some."""
     return report.state in TAKES_TRAFFIC and not KnownWorker(report, None, age_s(report, at_us)).silent
-
-
-def age_s(report: WorkerReported, at_us: int) -> float:
-    """Of a report."""
-    return (at_us - report.envelope.occurred_at_us) / 1e6
 
 
 def known_workers(settings: LogSettings) -> list[KnownWorker]:

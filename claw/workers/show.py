@@ -1,47 +1,23 @@
 """`claw workers list`: what each worker serves, how far behind it is, and why it is in the state that it is in."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import orjson
 
 from claw.show.log import log_for_reading
 from claw.show.notice import notice
 from claw.show.rendering import table
-from claw.workers.reports import KnownWorker, known_workers
+from claw.workers.reports import known_workers
+from consumers.runs.workers import Json, worker_row
 
 PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "paused")
 """Of a sync, in their order; what else is reported comes behind them."""
 
 
-Json = dict[str, Any]  # what `--json` has of a worker
-
-
-def row(worker: KnownWorker) -> Json:
-    """A worker as JSON has it."""
-    report = worker.report
-    return {
-        "worker": report.worker_id,
-        "url": report.url,
-        "model": report.model_id,
-        "run": report.run_id,
-        "version": report.version,
-        "versions_behind": worker.versions_behind,
-        "state": report.state,
-        "why": report.detail,
-        "silent": worker.silent,
-        "age_s": round(worker.age_s, 1),
-        "in_flight": report.in_flight,
-        "kv_usage": report.kv_usage,
-        "sync_ms": report.sync_ms,
-        "seconds": report.seconds,
-    }
-
-
 def run_list(*, prefix: str, as_json: bool) -> int:
     """Prints every worker that the log knows."""
     with log_for_reading(prefix) as settings:
-        rows = [row(worker) for worker in known_workers(settings)]
+        rows = [worker_row(worker) for worker in known_workers(settings)]
     if as_json:
         print(orjson.dumps({"workers": rows}).decode())
     elif rows:

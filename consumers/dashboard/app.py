@@ -11,9 +11,12 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.routes import state, trajectory
+from consumers.dashboard.overview.log_state import LogState
+from consumers.dashboard.routes import acts, explorer, groups, overview, record, state, tokens, trajectory
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.dashboard.tokens.vocabularies import Vocabularies
+from consumers.feedback.routes import routes as feedback_routes
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
 from consumers.web.serve import bind_page, run_page, url_of
@@ -31,7 +34,17 @@ from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 KEYS_TIMEOUT_S = 30.0
-ROUTES = (state.routes, trajectory.routes)
+ROUTES = (
+    state.routes,
+    overview.routes,
+    explorer.routes,
+    groups.routes,
+    trajectory.routes,
+    tokens.routes,
+    record.routes,
+    acts.routes,
+    feedback_routes,
+)
 """One router per view, in the order of the views."""
 ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
 log = structlog.get_logger()
@@ -65,7 +78,14 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         [stream_routes(source.live), *ROUTES],
         STATIC,
         addresses=ADDRESSES,
-        state={"dashboard": source, "feedback": source.feedback, "settings": settings},
+        state={
+            "dashboard": source,
+            "log_state": LogState(source.log),
+            "orders": explorer.StandingOrders(),
+            "feedback": source.feedback,
+            "settings": settings,
+            "vocabularies": Vocabularies(settings.tokenizer),
+        },
         checked_name=partial(checked_name, "who"),
         lifespan=lifespan,
     )
@@ -79,7 +99,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
     url = url_of(listener)
     print(

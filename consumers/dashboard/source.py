@@ -5,25 +5,30 @@ from its beginning, answers are there from the first second and say how far they
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from consumers.dashboard.acts import PersonalActs
+from consumers.dashboard.kept import KeptAnswers
 from consumers.dashboard.outline import Outlines
 from consumers.feedback.view import FeedbackView, PageLog
+from consumers.pool.acts import append
 from consumers.runs.fold import ObservedRun
 from consumers.web.stream import LiveStream
 from datapool.errors import ViewFailed
+from datapool.feedback import FeedbackFact
 from datapool.view.runs import RunIndex
 from datapool.view.view import PoolView
 from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.partitioner import partition_of
+from eventlog.protocols import Lookup
 from eventlog.records import Position, Record, readable
-from schemas.events import CallCaptured, TrajectoryRecord, WorkerReported
+from schemas.events import CallCaptured, Event, TrajectoryEvicted, TrajectoryRecord, WorkerReported
 from schemas.keys import group_key, parts
-from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS
+from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
 
 Answer = TypeVar("Answer")
 CATCH_UP_TIMEOUT_S = 3600.0
@@ -40,19 +45,38 @@ class RunsState:
     """The newest report of each."""
 
 
+class LockedLookup:
+    """Facts by their position, for any thread: one waits for the other."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup, self._lock = lookup, threading.Lock()
+
+    def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
+        """Raises LogError, HistoryCut where retention took some."""
+        with self._lock:
+            return self._lookup.get(positions)
+
+    def close(self) -> None:
+        """Waits for who reads."""
+        with self._lock:
+            self._lookup.close()
+
+
 class DashboardSource:
     """Followers of the topics. `start` comes first."""
 
     def __init__(self, log: PageLog, pool: PoolView, live: LiveStream) -> None:
         """pool: its `heard` is `pool_change` of this module on `live`."""
         self.log, self.pool, self.live = log, pool, live
-        self.feedback = FeedbackView(log, pool)
+        self.acts = PersonalActs()
+        self.feedback = FeedbackView(log, pool, self._did)
         """What people said; it starts and stops the pool's view, too."""
+        self.kept = KeptAnswers()
         self.outlines = Outlines()
         self.runs_caught_up = False
         self._runs = RunsState()
-        self._lookup = log.lookup()
-        self._lookup_lock, self._runs_lock = threading.Lock(), threading.Lock()
+        self.facts = LockedLookup(log.lookup())
+        self._runs_lock = threading.Lock()
         self._follower: Follower | None = None
 
     def start(self) -> None:
@@ -67,8 +91,7 @@ class DashboardSource:
         self.feedback.stop()
         if self._follower is not None:
             self._follower.stop()
-        with self._lookup_lock:
-            self._lookup.close()
+        self.facts.close()
 
     def ask_runs(self, question: Callable[[RunsState], Answer]) -> Answer:
         """The answer to a question about runs and workers at one moment. Raises ViewFailed, and whatever the question raises."""
@@ -79,8 +102,7 @@ class DashboardSource:
 
     def records(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
-        with self._lookup_lock:
-            return self._lookup.get(positions)
+        return self.facts.get(positions)
 
     def calls(self, row: TrajectoryRecord) -> dict[str, CallCaptured]:
         """The captured calls of a trajectory by call_id, in the order of its row. Raises LogError, HistoryCut."""
@@ -91,6 +113,16 @@ class DashboardSource:
         records = self.records(places)
         facts = readable(records[place] for place in places)
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
+
+    def append(self, topic: Topic, events: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
+        """What a person did; returns once all of it is acknowledged, and seen here. Raises LogError."""
+        append(self.feedback.producer, topic, events)
+        for event in events:
+            self._did(event)
+
+    def _did(self, event: Event) -> None:
+        if (act_id := self.acts.add(event)) is not None:
+            self.live.changed("act", act_id)
 
     def _apply(self, record: Record) -> None:
         name = (record.key or b"").decode(errors="replace")

@@ -15,8 +15,8 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class QueueQuery(_Strict):
-    """Which queue; a field that is misspelt is refused."""
+class FilterQuery(_Strict):
+    """Which rows, by the names that `claw pool` has for its filters; a field that is misspelt is refused."""
 
     channel: str | None = None
     group: str | None = None
@@ -33,6 +33,16 @@ class QueueQuery(_Strict):
     version_min: int | None = None
     version_max: int | None = None
     text: str | None = None
+
+    def filter(self) -> PoolFilter:
+        """Raises ValueError for a bound that is none."""
+        fields = {name: getattr(self, name) for name in FilterQuery.model_fields if name not in ("tag", "score")}
+        return PoolFilter(**fields, tags=tuple(self.tag), scores=score_bounds(self.score))
+
+
+class QueueQuery(FilterQuery):
+    """Which queue."""
+
     mode: Literal["single", "pair"] = "single"
     order: Order = "doubt"
     seed: int = 0
@@ -41,11 +51,6 @@ class QueueQuery(_Strict):
     limit: int = Field(default=50, ge=1, le=500)
     since: str | None = None
     """`changes` of an earlier answer: nothing new is said in one word."""
-
-    def filter(self) -> PoolFilter:
-        """Raises ValueError for a bound that is none."""
-        own = {"mode", "order", "seed", "overlap", "limit", "since", "tag", "score"}
-        return PoolFilter(**self.model_dump(exclude=own), tags=tuple(self.tag), scores=score_bounds(self.score))
 
 
 class JudgementBody(_Strict):

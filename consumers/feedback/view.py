@@ -17,11 +17,11 @@ from eventlog.errors import LogError
 from eventlog.follower import Follower
 from eventlog.partitioner import partition_of
 from eventlog.protocols import Log, Lookup
-from eventlog.records import Outgoing, Position, Record, readable
+from eventlog.records import Outgoing, Place, Position, Record, readable
 from eventlog.settings import LogSettings
 from schemas.events import CallCaptured, Event, TrajectoryRecord
 from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from schemas.topics import CALLS, REWARDS, Topic
 
 Answer = TypeVar("Answer")
 CATCH_UP_TIMEOUT_S = 3600.0
@@ -33,6 +33,10 @@ class PageLog(Log, Protocol):
     settings: LogSettings
 
     def lookup(self) -> Lookup: ...
+
+    def committed_offsets(
+        self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
+    ) -> dict[Place, int | None]: ...
 
 
 class ReadConversation(NamedTuple):
@@ -46,12 +50,13 @@ class ReadConversation(NamedTuple):
 class FeedbackView:
     """Followers of the topics, and a producer. `start` comes first."""
 
-    def __init__(self, log: PageLog, pool: PoolView) -> None:
+    def __init__(self, log: PageLog, pool: PoolView, heard: Callable[[Event], object] = lambda _: None) -> None:
+        """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
         self.pool, self.queues = pool, Queues(pool)
         self.caught_up = False
         """Whether everything that stood in the log at the start was read; until then answers grow."""
-        self._log = log
-        self._producer = log.producer()
+        self._log, self._heard = log, heard
+        self.producer = log.producer()
         self._lookup = log.lookup()
         self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
         self._feedback = Feedback()
@@ -73,7 +78,7 @@ class FeedbackView:
         self.pool.stop()
         if self._follower is not None:
             self._follower.stop()
-        self._producer.close()
+        self.producer.close()
         with self._lookup_lock:
             self._lookup.close()
 
@@ -94,7 +99,7 @@ class FeedbackView:
 
     def append(self, events: Sequence[FeedbackFact]) -> None:
         """Returns once all are acknowledged, and seen here. Raises LogError; the same events may be appended again."""
-        futures = [self._producer.produce(Outgoing.of(REWARDS, group_key(e.group_id), e)) for e in events]
+        futures = [self.producer.produce(Outgoing.of(REWARDS, group_key(e.group_id), e)) for e in events]
         for future in futures:
             future.result()
         self._add(events)
@@ -133,6 +138,7 @@ class FeedbackView:
                 if isinstance(event, FeedbackFact) and self._feedback.add(event):
                     self.changes += 1
                     self._unheard.add(event.group_id)
+                self._heard(event)
 
     def _catch_up(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it

@@ -1,6 +1,8 @@
 """Pages and counts of the pool's rows; a text is sought in whole conversations of steps, too."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from consumers.pool.errors import PoolRefusal
@@ -38,13 +40,23 @@ def find_steps(
     """Steps that meet the filter; a text is sought in their conversations, too."""
     if filters.text is None:
         return query.find_steps(rows, filters, after, limit)
-    text, conversations = filters.text, Conversations(rows, facts)
+    text, conversations = filters.text, Conversations(partial(trajectory_steps, rows), facts)
     return query.find_steps(rows, replace(filters, text=None), after, limit, lambda step: conversations.say(step, text))
+
+
+def trajectory_steps(rows: PoolRows, group_id: str, trajectory_id: str) -> list[StepRecord]:
+    """All steps of a trajectory, in order of their ids."""
+    return query.find_steps(rows, PoolFilter(group=group_id, trajectory=trajectory_id))
 
 
 def step_key_of(row: Row) -> str:
     """A row's key as `--after` takes it."""
     ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
+    return key_text(ids)
+
+
+def key_text(ids: Iterable[str]) -> str:
+    """As `step_key_of`, of a row's ids."""
     return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 

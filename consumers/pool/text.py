@@ -1,10 +1,11 @@
 """Search for a text in whole conversations, which are put together from the deltas that calls store (docs/deltas.md)."""
 
+from collections.abc import Callable
+
 import orjson
 
 from datapool.batch.deltas import bodies
-from datapool.view.query import PoolFilter, find_steps, step_says
-from datapool.view.rows import PoolRows
+from datapool.view.query import step_says
 from eventlog.protocols import Lookup
 from eventlog.records import Position
 from schemas.events import CallCaptured, StepRecord
@@ -13,8 +14,9 @@ from schemas.events import CallCaptured, StepRecord
 class Conversations:
     """Requests and replies of calls. Steps come in order of their ids, so each trajectory's facts are fetched once."""
 
-    def __init__(self, rows: PoolRows, facts: Lookup) -> None:
-        self._rows = rows
+    def __init__(self, steps_of: Callable[[str, str], list[StepRecord]], facts: Lookup) -> None:
+        """steps_of: all steps of (group_id, trajectory_id)."""
+        self._steps_of = steps_of
         self._facts = facts
         self._place = ("", "")
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
@@ -34,7 +36,7 @@ class Conversations:
 
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
-        steps = find_steps(self._rows, PoolFilter(group=group_id, trajectory=trajectory_id))
+        steps = self._steps_of(group_id, trajectory_id)
         positions = {step.call_id: Position.of(step.position) for step in steps if step.position is not None}
         records = self._facts.get(positions.values())
         facts = {call_id: records[position].event() for call_id, position in positions.items()}

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from consumers.errors import ConsumerError
 from datapool.errors import PoolError
 from eventlog.errors import LogError
 
@@ -61,6 +62,10 @@ def answer_problems(app: FastAPI) -> None:
     @app.exception_handler(PoolError)
     async def of_pool(_: Request, error: PoolError) -> Response:
         return problem(422 if isinstance(error, ValueError) else 503, str(error))
+
+    @app.exception_handler(ConsumerError)
+    async def of_consumer(_: Request, error: ConsumerError) -> Response:
+        return problem(422, str(error))
 
     @app.exception_handler(Exception)
     async def of_bug(_: Request, error: Exception) -> Response:

@@ -206,6 +206,15 @@ class PoolRows:
         """Token rows of a group by (trajectory_id, call_id)."""
         return self.store.tokens_of_group(group_id)
 
+    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> TokenRow | None:
+        """The token row of one call."""
+        return self.store.tokens((group_id, trajectory_id, call_id))
+
+    def step(self, group_id: str, trajectory_id: str, call_id: str) -> StepRecord | None:
+        """The step row of one call, captured or not."""
+        value = self.store.step((group_id, trajectory_id, call_id))
+        return None if value is None else as_step(value)
+
     def group_rows(self) -> Iterator[GroupRecord]:
         """The latest row of every group, whole or not, in order of id."""
         for group_id in sorted(self._groups):

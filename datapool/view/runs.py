@@ -21,6 +21,10 @@ class Planned:
     """Tokens of older versions are context only; None: all may be trained."""
     reward: dict[str, float] = field(default_factory=dict)
     """By trajectory_id, as are the others; one that was not ready then is in none of them."""
+    advantage: dict[str, float] = field(default_factory=dict)
+    """Of a trajectory whose calls share one; under a critic 0, for that is made when the batch is trained."""
+    call_advantages: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By call_id, of a trajectory whose calls differ; a trajectory whose calls share one is not in it."""
     trained: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """call_ids whose responses are trained."""
     masked: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -75,6 +79,10 @@ class RunIndex:
             place = (plan.run_id, plan.sequence)
             batch = batches.setdefault(place, Planned(plan.run_id, plan.sequence, plan.spec, plan.oldest_version))
             batch.reward[trajectory.trajectory_id] = trajectory.reward
+            batch.advantage[trajectory.trajectory_id] = trajectory.advantage
+            own = {step.call_id: step.advantage for step in trajectory.steps if step.advantage is not None}
+            if own:
+                batch.call_advantages[trajectory.trajectory_id] = own
             for of_kind, trained in ((batch.trained, True), (batch.masked, False)):
                 calls = (step.call_id for step in trajectory.steps if step.trained is trained)
                 of_kind[trajectory.trajectory_id] = tuple(calls)

@@ -139,11 +139,22 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in rows}
 
+    def step(self, ids: Ids) -> bytes | None:
+        """One step row."""
+        query = f"SELECT value FROM steps CROSS JOIN bodies USING (id) WHERE {PLACE}"  # noqa: S608  # names of ours
+        row = self._db.execute(query, _key(ids)).fetchone()
+        return None if row is None else row[0]
+
     def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
         """Token rows by (trajectory_id, call_id)."""
         columns_of_rows = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
         token_rows = [_token_row(columns) for columns in columns_of_rows]
         return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}
+
+    def tokens(self, ids: Ids) -> TokenRow | None:
+        """The token row of one call."""
+        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        return None if columns is None else _token_row(columns)
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
         """Of every call with a step row."""

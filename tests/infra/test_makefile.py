@@ -1,6 +1,7 @@
 """What people type first works on a fresh clone, and what a change must pass cannot be passed by accident."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,23 @@ pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("make") is No
 def without_make(**environment: str) -> dict[str, str]:
     """Our environment without what a make around the tests (`make test`) left in it, which changes what a make says."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))} | environment
+
+
+def test_help_names_what_can_be_made_and_measured() -> None:
+    """Each target with a word about it is listed, and each benchmark that the line of `bench-%` names is there."""
+    listed = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=PROJECT,
+        env=without_make(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    targets = [line.split(":")[0] for line in (PROJECT / "Makefile").read_text().splitlines() if "  ## " in line]
+    assert [line.split()[0] for line in listed.splitlines()] == targets
+    rooms = re.findall(r"bench-([a-z]+)", listed)
+    assert {"agents", "weights"} <= set(rooms)
+    assert [room for room in rooms if not (PROJECT / "bench" / f"{room}.py").is_file()] == []
 
 
 @pytest.mark.parametrize("level", ["0", "1"])

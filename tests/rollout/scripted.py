@@ -1,6 +1,7 @@
 """A worker whose engine is a script: real supervisor, real HTTP, real transfer; only vLLM is played."""
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,14 +13,16 @@ import torch
 from aiohttp import web
 
 from rollout.process.server import VllmServer
+from rollout.reporter import ReportSink
 from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop, Supervisor
+from rollout.supervisor import Stop, Supervisor, WeightsFeed
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
+PROBE = (5, 6, 7)
 INFO = {"capabilities": ["spans_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
 
 
@@ -29,7 +32,13 @@ class ScriptedEngine:
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s
         self.labels: list[str] = []
+        self.unloadable: set[str] = set()
+        """Digests of versions with which the engine ends."""
+        self.score = -1.0
+        """The log-probability that it gives each token of a prompt."""
         self.in_flight = 0
+        self.looks = 0
+        """How often the supervisor asked how the engine is."""
         self.is_paused = False
         self.hangs = False
         self.wishes: list[str] = []
@@ -42,6 +51,7 @@ class ScriptedEngine:
         app.router.add_post("/update_weights", self._update)
         app.router.add_post("/finish_weight_update", self._finish)
         app.router.add_get("/claw/info", self._info)
+        app.router.add_post("/v1/completions", self._score)
         app.router.add_get("/health", self._step)
         return app
 
@@ -49,19 +59,26 @@ class ScriptedEngine:
         self.is_paused = {"/pause": True, "/resume": False}.get(request.path, self.is_paused)
         return web.json_response({})
 
-    async def _update(self, _: web.Request) -> web.Response:
+    async def _update(self, request: web.Request) -> web.Response:
+        digest = (await request.json())["update_info"]["manifest"]["digest"]
         async with self._busy:
             await asyncio.sleep(self.load_s)
-        return web.json_response({})
+        return web.json_response({}, status=500 if digest in self.unloadable else 200)
 
     async def _finish(self, request: web.Request) -> web.Response:
         self.labels.append((await request.json())["weight_version"])
         return web.json_response({})
 
+    async def _score(self, request: web.Request) -> web.Response:
+        _, *ids = (await request.json())["prompt"]
+        scores = [{str(token): {"logprob": self.score}} for token in ids]
+        return web.json_response({"choices": [{"prompt_logprobs": [None, *scores]}]})
+
     async def _info(self, _: web.Request) -> web.Response:
         async with self._busy:
             while self.hangs:  # noqa: ASYNC110  # the test sets a plain flag
                 await asyncio.sleep(0.01)
+            self.looks += 1
             wishes, self.wishes = self.wishes, []
             return web.json_response({**INFO, "in_flight": self.in_flight, "wishes": wishes})
 
@@ -93,7 +110,9 @@ class Trainer:
         self.transfer = TransferServer()
         self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
 
-    def publish(self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None) -> None:
+    def publish(
+        self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None
+    ) -> WeightsPublished:
         tensors = [("t", torch.full((4,), float(version)))]
         manifest = WeightsManifest.of(tensors)
         self.transfer.stage("run", version, WeightsSnapshot.of(tensors, 1 << 10))
@@ -107,8 +126,11 @@ class Trainer:
             manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
             offer_url=offer_url or self.transfer.url,
             staleness_max=staleness_max,
+            probe_ids=struct.pack("<3i", *PROBE),
+            probe_logprobs=struct.pack("<2f", -1.0, -1.0),
         )
         self._queue.put_nowait(event)
+        return event
 
     async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
         while not self._queue.empty():
@@ -139,14 +161,22 @@ class ScriptedWorker:
 
 @asynccontextmanager
 async def scripted_worker(
-    engine: ScriptedEngine, trainer: Trainer, directory: Path, **settings: Any
+    engine: ScriptedEngine,
+    trainer: Trainer,
+    directory: Path,
+    *,
+    feed: WeightsFeed | None = None,
+    sink: ReportSink | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ScriptedWorker]:
-    """Runs until the block ends."""
+    """Runs until the block ends. feed: in place of the trainer's own; sink: gets the reports, too."""
     reports: list[WorkerReported] = []
 
     class Sink:
         async def report(self, event: WorkerReported) -> None:
             reports.append(event)
+            if sink is not None:
+                await sink.report(event)
 
     runner = web.AppRunner(engine.app(), shutdown_timeout=0.1)
     await runner.setup()
@@ -158,7 +188,7 @@ async def scripted_worker(
         model=directory, model_id="m", worker_id="w", copies_dir=directory / "copies", **{**fast, **settings}
     )
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
-        supervisor = Supervisor(chosen, http, cast("VllmServer", server), trainer, Sink())
+        supervisor = Supervisor(chosen, http, cast("VllmServer", server), feed or trainer, Sink())
         worker = ScriptedWorker(supervisor, server, reports)
         try:
             yield worker

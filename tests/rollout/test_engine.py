@@ -4,12 +4,14 @@ The tests share one worker and run in order: each publishes versions of its own,
 """
 
 import copy
+import fcntl
 import json
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 from tests.children import HEAVY_START_S
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import RUN, Worker, gap, until
+from weights.manifest import WeightsManifest, memory_of
 
 pytestmark = pytest.mark.vllm
 TOLERANCE = 1e-4
@@ -277,20 +280,39 @@ def replies_ids(reply: httpx.Response) -> list[int]:
     return ids
 
 
-def test_an_engine_that_serves_other_weights_than_it_loaded_is_replaced(worker: Worker) -> None:
-    """Right bytes, but a head of another version: the probe tells, the worker says so, and starts again with the weights."""
-    behind = copy.deepcopy(worker.changed_model(33))
-    behind.lm_head.weight = torch.nn.Parameter(worker.base.lm_head.weight.clone())
+def test_wrong_bytes_under_a_right_digest_are_caught(worker: Worker) -> None:
+    """A host's copy with the (tied) head of an older version: the probe tells, the worker says so, and starts again."""
+    model = worker.changed_model(33)
+    behind = copy.deepcopy(model)
+    with torch.no_grad():
+        behind.get_input_embeddings().weight.copy_(worker.base.get_input_embeddings().weight)
     engine, seen = worker.engine_core(), len(worker.states())
-    worker.publish(33, probed=behind)
-    report = until(lambda: worker.report_with("probe", since=seen), 20, "a word about the probe")
-    assert report["state"] == "starting"
-    assert "does not serve run-1/33" in report["detail"]
-    worker.publish(34)
-    worker.wait_ready(34, seconds=HEAVY_START_S)
+    with damaged_copy(worker, model, behind):
+        worker.publish(33)
+        report = until(lambda: worker.report_with("probe", since=seen), 20, "a word about the probe")
+        assert report["state"] == "starting"
+        assert "does not serve run-1/33" in report["detail"]
+        worker.publish(34)
+        worker.wait_ready(34, seconds=HEAVY_START_S)
     assert not engine.is_running()
     assert worker.last_sync_ms()["probe_gap"] < FP32_GAP_MAX
     assert worker.greedy_gap(34) <= TOLERANCE
+
+
+@contextmanager
+def damaged_copy(worker: Worker, model: torch.nn.Module, content: torch.nn.Module) -> Iterator[None]:
+    """The host has a copy under the digest of `model`'s weights, verified once, whose bytes are now those of `content`."""
+    manifest = WeightsManifest.of((name, tensor.detach()) for name, tensor in model.named_parameters())
+    path = worker.copies / manifest.digest
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as who holds it, or the next fetch would sweep it away
+        for (_, start), tensor in zip(manifest.offsets(), content.parameters(), strict=True):
+            file.seek(start)
+            file.write(memory_of(tensor.detach()))
+        file.truncate(manifest.bytes_flat)
+        yield
+    path.unlink(missing_ok=True)
 
 
 def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:

@@ -1,22 +1,30 @@
 """A worker's ends on a real broker: where it begins to read, and whose name it has."""
 
 import asyncio
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from claw.local.kafka_node import LocalBroker
+from eventlog.kafka.admin import create_topics
 from eventlog.kafka.log import KafkaLog
 from eventlog.records import Outgoing
 from eventlog.settings import LogSettings
 from rollout.errors import CannotStart
 from rollout.identity import claim
-from rollout.topics import WeightsTopic
+from rollout.topics import ReportsTopic, WeightsTopic
+from schemas.events import WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
+from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
 from tests.rollout.test_identity import REPORT
 from tests.rollout.test_topics import published
 
 pytestmark = pytest.mark.kafka
+AWAY_S = 60 if os.environ.get("CLAW_SOAK") else 8
+BACK_S = 60
 
 
 async def test_a_worker_begins_with_the_newest_version(log_settings: LogSettings) -> None:
@@ -65,3 +73,46 @@ def test_a_name_is_refused_while_its_reports_go_on(log_settings: LogSettings, tm
         reporting.join()
     assert claim("w", log, "log", tmp_path).worker_id == "w"
     producer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+async def test_a_worker_serves_on_without_its_broker_and_catches_up(local_broker: LocalBroker, tmp_path: Path) -> None:
+    """Killed and away for a while (a minute in `make soak`), the broker costs a worker nothing but news: it stays ready with
+    what it has and answers, and afterwards it loads what is published and is heard of again."""
+    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away", partitions=2)
+    create_topics(settings)
+    log, engine, trainer = KafkaLog(settings), ScriptedEngine(), Trainer()
+    reports, producer = log.producer(), log.producer()
+    both = {"feed": WeightsTopic(log, "m", "run"), "sink": ReportsTopic(reports)}
+    async with scripted_worker(engine, trainer, tmp_path, **both) as worker:
+        await asyncio.to_thread(producer.publish_now, WEIGHTS, b"m", trainer.publish(0))
+        await worker.until(lambda report: report.version == 0, BACK_S)
+        await asyncio.to_thread(local_broker.kill)
+        looks = engine.looks
+        await asyncio.sleep(AWAY_S)
+        assert (worker.task.done(), worker.server.starts, worker.reports[-1].state) == (False, 1, "ready")
+        assert engine.looks > looks + AWAY_S, "nobody looks after the engine while the broker is away"
+        await asyncio.to_thread(local_broker.start)
+        at_ms = time.time() * 1000
+        await asyncio.to_thread(producer.publish_now, WEIGHTS, b"m", trainer.publish(1))
+        await worker.until(lambda report: (report.state, report.version) == ("ready", 1), BACK_S)
+        assert worker.server.starts == 1
+        assert await asyncio.to_thread(heard_of, log, at_ms) == 1
+    for each in (reports, producer):
+        await asyncio.to_thread(each.close)
+
+
+def heard_of(log: KafkaLog, since_ms: float) -> int:
+    """The version that the newest report names, once there is one that is younger."""
+    reader = log.reader([WORKERS])
+    ends_at = time.monotonic() + BACK_S
+    try:
+        while time.monotonic() < ends_at:
+            for record in reader.poll(0.5):
+                report = record.event()
+                if isinstance(report, WorkerReported) and record.timestamp_ms > since_ms and report.version == 1:
+                    return report.version
+    finally:
+        reader.close()
+    raise AssertionError("no report after the broker was back")

@@ -8,6 +8,7 @@ import pytest
 from schemas.events import WorkerReported
 from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
 from weights.sources import SECRET_VARIABLE
+from weights.transfer_server import TransferServer
 
 
 def is_at(version: int, state: str = "ready") -> "object":
@@ -84,6 +85,47 @@ async def test_a_worker_beyond_the_bound_is_behind_until_it_has_the_new_version(
         assert report.detail is None
 
 
+async def test_a_version_with_which_engines_end_is_given_up(tmp_path: Path) -> None:
+    """Two engines end with it; the third serves the version before, from its copy, without a trainer; a newer one is loaded."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0, staleness_max=1)
+        await worker.until(is_at(0))
+        engine.unloadable = {trainer.publish(1, staleness_max=1).digest}
+        await worker.until(lambda _: worker.server.starts == 2)
+        trainer.transfer.close()
+        report = await worker.until(lambda report: report.state == "ready" and "given up" in (report.detail or ""))
+        assert (report.version, worker.server.starts, engine.labels) == (0, 3, ["run/0", "run/0"])
+        assert "run/1 is given up, 2 engines ended while they loaded it: /update_weights: 500" in (report.detail or "")
+        trainer.transfer = TransferServer()
+        trainer.publish(2, staleness_max=1)
+        report = await worker.until(is_at(2))
+        assert (report.detail, worker.server.starts) == (None, 3)
+        assert len(list((tmp_path / "copies").iterdir())) == 1
+
+
+async def test_a_worker_without_a_version_that_can_be_loaded_takes_no_calls(tmp_path: Path) -> None:
+    """The first one is given up: the worker is not ready with the weights of its directory, says why, and goes on."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    engine.unloadable = {trainer.publish(0).digest}
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        await worker.until(lambda report: "given up" in (report.detail or ""))
+        trainer.publish(1)
+        await worker.until(is_at(1))
+    assert {report.version for report in worker.reports if report.state == "ready"} == {1}
+
+
+async def test_an_engine_killed_in_a_load_is_no_fault_of_the_version(tmp_path: Path) -> None:
+    """One that ends by accident is replaced, and the version is loaded."""
+    engine, trainer = ScriptedEngine(load_s=0.2), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        engine.unloadable = {trainer.publish(0).digest}
+        await worker.until(lambda report: worker.server.starts == 2)
+        engine.unloadable = set()
+        report = await worker.until(is_at(0))
+        assert report.detail is None
+
+
 async def test_an_offer_that_stalls_gives_way_to_another_trainers(tmp_path: Path) -> None:
     """A stopped trainer holds a fetch for its whole deadline only as long as nobody else offers a version."""
     engine, trainer = ScriptedEngine(), Trainer()
@@ -125,6 +167,27 @@ async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> No
         engine.in_flight = 0
         await asyncio.wait_for(worker.task, 5)
         assert worker.reports[-1].state == "dead"
+
+
+async def test_a_probe_that_a_person_asks_for_is_made_between_two_loads(tmp_path: Path) -> None:
+    """What it measures joins the phases of the last sync; an engine that has drifted since is taken out, and says why."""
+    engine, trainer = ScriptedEngine(), Trainer()
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0)
+        report = await worker.until(is_at(0))
+        assert report.sync_ms["probe_gap"] == 0
+        engine.score = -1.0005
+        engine.wishes = ["probe"]
+        report = await worker.until(lambda report: report.sync_ms.get("probe_gap"))
+        assert report.sync_ms["probe_gap"] == pytest.approx(0.0005)
+        assert {"fetch", "load", "paused"} <= set(report.sync_ms)
+        engine.score = -2.0
+        engine.wishes = ["probe"]
+        report = await worker.until(lambda report: report.state == "starting")
+        assert "does not serve run/0" in (report.detail or "")
+        engine.score = -1.0
+        await worker.until(is_at(0))
+        assert worker.server.starts == 2
 
 
 async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:

@@ -129,12 +129,8 @@ class Worker:
         *,
         checkpoint: Path | None = None,
         offer_url: str | None = None,
-        probed: torch.nn.Module | None = None,
     ) -> WeightsManifest:
-        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given.
-
-        probed: the model that the probe is of, where it is not that of the version.
-        """
+        """Stage and publish a new version; from `checkpoint` or somebody else's offer instead where one is given."""
         model = self.changed_model(version)
         tensors = [(name, p.detach()) for name, p in model.named_parameters()]
         manifest = WeightsManifest.of(tensors)
@@ -142,7 +138,7 @@ class Worker:
             self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
             offer_url = self.transfer_server.url
         uri = None if checkpoint is None else str(checkpoint)
-        write_published(self.events, version, manifest, probed or model, offer_url, uri)
+        write_published(self.events, version, manifest, model, offer_url, uri)
         return manifest
 
     def push(self, version: int) -> None:

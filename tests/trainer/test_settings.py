@@ -133,6 +133,16 @@ def test_a_reference_of_another_vocabulary_is_exit_2_before_torch(tmp_path, conf
     assert "\n" not in done.stderr.strip()
 
 
+def test_weights_for_everybody_are_exit_2_before_torch(tmp_path, config):
+    """Off loopback without the secret: one line that names the variable; no broker is asked, no model is loaded."""
+    (tmp_path / "torch.py").write_text("raise RuntimeError('torch was imported')")
+    where = ("--config", str(config), "--model-dir", str(make_model(tmp_path / "model")), "--offer-host", "0.0.0.0")
+    done = command(*where, PYTHONPATH=str(tmp_path), CLAW_WEIGHTS_SECRET=" ")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("trainer: offer_host: weights are served on 0.0.0.0: set CLAW_WEIGHTS_SECRET")
+
+
 def test_a_dry_run_needs_no_broker(tmp_path, config):
     """Settings and memory stand there, and of the batch why there is none."""
     done = command(

@@ -17,12 +17,12 @@ import torch
 from tests import children
 from tests.weights.tensors import Tensors, same, source_of, take, tensors_of
 from weights.deadline import Deadline
-from weights.errors import DeadlineExceeded, ManifestMismatch, TransferFailed
+from weights.errors import DeadlineExceeded, ManifestMismatch, SecretMissing, TransferFailed
 from weights.host_copies import HostCopies
 from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
 from weights.sources import SECRET_VARIABLE, FromTrainer
-from weights.transfer_server import SecretMissing, Sent, TransferServer
+from weights.transfer_server import Sent, TransferServer
 
 pytestmark = pytest.mark.process
 

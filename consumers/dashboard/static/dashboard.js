@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { SignIn, Word, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
-import { Link, go, link, params, view } from "./parts/address.js";
+import { Link, go, link, openViews, params, view } from "./parts/address.js";
 import { useAnswer } from "./parts/answers.js";
 import { KeyHelp, helpOpen, useKeys } from "./parts/keys.js";
 import { listen, liveState } from "./parts/live.js";
@@ -52,6 +52,7 @@ function Frame({ who }) {
     Escape: { does: "close", act: () => { if (!helpOpen.value) return false; helpOpen.value = false; return true; } },
   });
   useEffect(listen, []);
+  useEffect(() => { openViews.value = new Set(views.map(({ name }) => name)); }, [who.role]);
   const current = views.find(({ name }) => name === view.value);
   useEffect(() => { document.title = `${current ? current.title : "nothing"} · claw`; }, [current]);
   return html`<${Bar} who=${who} />

@@ -44,6 +44,16 @@ class Page(NamedTuple):
     total: int
 
 
+class Neighbours(NamedTuple):
+    """Ids of the rows before and behind a row, None where there is none, and of a row that the pool has not; its place, None where
+    the filter does not find it; how many rows there are."""
+
+    before: tuple[str, ...] | None
+    behind: tuple[str, ...] | None
+    at: int | None
+    total: int
+
+
 class Cursor(NamedTuple):
     """A place in an order; `backwards`: what is asked for stands before it."""
 
@@ -77,7 +87,7 @@ def page(
     names = [
         name for name in (COLUMNS.get(kind, ()) if columns is None else columns) if column(kind, name).type != "ids"
     ]
-    order = _Order(rows, kind, pool_filter, sort, descending=descending)
+    order = Order(rows, kind, pool_filter, sort, descending=descending)
     cursor = None if after is None else _decoded(after, (kind, sort, descending))
     numbers = order.beside(cursor, offset, limit)
     before = order.before(int(numbers[0])) if len(numbers) else 0
@@ -100,23 +110,23 @@ def neighbours(
     *,
     sort: str = "id",
     descending: bool = False,
-) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Ids of the rows before and behind a row within filter and order, whether the filter finds it itself or not; None where there
-    is none, and of a row that the pool has not. Raises ValueError for an unknown column."""
-    order = _Order(rows, kind, pool_filter, sort, descending=descending)
+) -> Neighbours:
+    """Beside a row within filter and order, whether the filter finds it itself or not. Raises ValueError for an unknown column."""
+    order = Order(rows, kind, pool_filter, sort, descending=descending)
     number = order.table.number_of(ids)
     if number < 0 or not order.table.alive[number]:
-        return None, None
+        return Neighbours(None, None, None, len(order.numbers))
     value, _ = order.place(number)
     sides = [order.beside(Cursor(kind, sort, descending, back, value, ids), 0, 1) for back in (True, False)]
     before, behind = (order.table.ids(int(side[0])) if len(side) else None for side in sides)
-    return before, behind
+    at = order.before(number) if number in order.numbers else None
+    return Neighbours(before, behind, at, len(order.numbers))
 
 
 def count(rows: PoolRows, kind: Kind, pool_filter: PoolFilter = EVERYTHING) -> int:
     """How many rows a filter finds."""
     column(kind, "id")
-    return int(np.count_nonzero(_tables(rows).mask(kind, pool_filter)))
+    return int(np.count_nonzero(tables_of(rows).mask(kind, pool_filter)))
 
 
 def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit: int = 100) -> dict[Value, int]:
@@ -125,7 +135,7 @@ def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit
 
     Raises ValueError for an unknown column.
     """
-    tables, form = _tables(rows), column(kind, name)
+    tables, form = tables_of(rows), column(kind, name)
     mask = tables.mask(kind, pool_filter)
     if form.type == "ids":
         raise ValueError(f"every one of {kind} has an id of its own; count them by another column")
@@ -133,12 +143,12 @@ def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit
     return dict(counts[:limit])
 
 
-class _Order:
+class Order:
     """The rows that a filter finds, in the order of a column."""
 
     def __init__(self, rows: PoolRows, kind: Kind, pool_filter: PoolFilter, sort: str, *, descending: bool) -> None:
         column(kind, sort)
-        self.tables, self.kind, self.sort = _tables(rows), kind, sort
+        self.tables, self.kind, self.sort = tables_of(rows), kind, sort
         self.table = self.tables.table(kind)
         self.numbers: Numbers = np.flatnonzero(self.tables.mask(kind, pool_filter))
         self._by_ids = column(kind, sort).type == "ids"
@@ -218,7 +228,7 @@ def _first(keys: Floats, ranks: Floats, many: int) -> Numbers:
     return order
 
 
-def _tables(rows: PoolRows) -> PoolTables:
+def tables_of(rows: PoolRows) -> PoolTables:
     if rows.tables is None:
         raise ValueError("this view of the pool is not listed: make it with listed=True")
     return rows.tables

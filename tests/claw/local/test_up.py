@@ -115,6 +115,7 @@ def test_a_trainer_on_another_log_is_refused(tmp_path: Path, model: Path, traine
         ({"model_dir": "another"}, "model_dir another is no directory"),
         ({"learning_rate": -1}, "learning_rate"),
         ({"typo": 1}, "typo"),
+        ({"offer_host": "0.0.0.0"}, "set CLAW_WEIGHTS_SECRET"),
     ],
 )
 def test_settings_that_no_trainer_starts_with_start_nothing(

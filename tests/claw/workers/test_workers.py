@@ -13,7 +13,8 @@ from claw.cli import REFUSALS, app
 from claw.workers import reports
 from claw.workers.ask import _print as show
 from claw.workers.reports import NEWEST_FIRST, known_workers, newest_versions
-from claw.workers.show import as_text, row
+from claw.workers.show import as_text
+from consumers.runs.workers import worker_row
 from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place, Record
@@ -118,7 +119,7 @@ def test_the_list_says_what_each_worker_serves(
     )
     assert (b["versions_behind"], b["silent"], a["silent"], c["silent"]) == (0, True, False, False)
     assert c["versions_behind"] is None
-    text = "\n".join(as_text([row(worker) for worker in known_workers(log_settings)]))
+    text = "\n".join(as_text([worker_row(worker) for worker in known_workers(log_settings)]))
     for words in ("behind", "50%", "load 20 probe 4", "silent "):
         assert words in text
 

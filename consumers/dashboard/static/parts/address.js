@@ -49,3 +49,10 @@ export function Link({ to, values, children, ...rest }) {
   };
   return html`<a href=${address} onClick=${follow} ...${rest}>${children}</a>`;
 }
+
+/** Names of the views that are there for who is signed in. */
+export const openViews = signal(new Set());
+export const isOpen = (name) => openViews.value.has(name);
+
+/** A link to a view where there is one, else what it would say. */
+export const WayTo = ({ to, values, children }) => (isOpen(to) ? html`<${Link} to=${to} values=${values}>${children}<//>` : html`<span>${children}</span>`);

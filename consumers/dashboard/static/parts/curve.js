@@ -7,7 +7,8 @@ import { number } from "./words.js";
 const COLOURS = 8;
 const TABLE_ROWS = 200;
 const NEAR_PX = 40;
-const moment = (us) => new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19);
+const moment = (us) => new Date(us / 1000).toLocaleString("sv");
+const clock = (_, splits, __, ___, step) => splits.map((s) => (step >= 86400 ? moment(s * 1e6).slice(5, 10) : moment(s * 1e6).slice(11, step >= 60 ? 16 : 19)));
 const xText = (x, value) => (x === "time" ? moment(value) : `${x} ${number(value)}`);
 
 /** All x of all series, sorted, and for each series its point at each x, or null. */
@@ -25,9 +26,9 @@ function options({ box, size, x, series, colours, onIndex }) {
   const axis = { stroke: colours.quiet, font: "11px system-ui, sans-serif", grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1 } };
   return {
     ...size, legend: { show: false }, scales: { x: { time: x === "time" } }, focus: { alpha: 0.4 },
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     cursor: { drag: { x: true, y: false }, points: { size: 7 } },
-    axes: [{ ...axis, size: 28, ...(x === "time" ? {} : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9] }) }, { ...axis, size: 52 }],
+    axes: [{ ...axis, size: 28, ...(x === "time" ? { values: clock, space: 60 } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9] }) }, { ...axis, size: 52 }],
     series: [{}, ...series.map((each, at) => ({ stroke: colours.lines[at], width: each.width || 1.5, dash: each.dashed ? [4, 4] : undefined, spanGaps: true, points: { show: each.points.length < 60, size: 4 } }))],
     hooks: { setCursor: [(plot) => { if (box.matches(":hover")) onIndex(plot.cursor.idx ?? null); }] },
   };
@@ -47,14 +48,15 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
   const dark = useDark();
 
   useEffect(() => {
-    if (!data.xs.length) return undefined;
+    const element = box.current;
+    if (!data.xs.length || !element) return undefined;
     const colour = (name) => getComputedStyle(marks.current.querySelector(name)).color;
     const colours = { quiet: colour(".curve-quiet"), line: colour(".curve-line"), lines: series.map((_, each) => colour(`.curve-${each % COLOURS}`)) };
-    const size = { width: Math.max(120, box.current.clientWidth), height };
-    const made = new uPlot(options({ box: box.current, size, x, series, colours, onIndex: setAt }), scaled, box.current);
+    const size = { width: Math.max(120, element.clientWidth), height };
+    const made = new uPlot(options({ box: element, size, x, series, colours, onIndex: setAt }), scaled, element);
     plot.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: Math.max(120, box.current.clientWidth), height }));
-    resized.observe(box.current);
+    const resized = new ResizeObserver(() => made.setSize({ width: Math.max(120, element.clientWidth), height }));
+    resized.observe(element);
     return () => { resized.disconnect(); made.destroy(); plot.current = null; };
   }, [look, dark, !data.xs.length]);
   useEffect(() => {
@@ -91,7 +93,7 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
   };
   return html`<figure class="curve">
     <figcaption><b>${label}</b> ${at !== null && data.xs.length > 0 && html`<span class="quiet">${xText(x, data.xs[index])}</span>`}
-      <span class="curve-legend" ref=${marks}><i class="curve-quiet"></i><i class="curve-line"></i>${series.map((each, row) => html`
+      <span class="curve-legend" ref=${marks}><i class="curve-quiet" hidden></i><i class="curve-line" hidden></i>${series.map((each, row) => html`
         <span class=${row === lit && series.length > 1 && onPoint ? "lit" : ""}><i class=${`curve-${row % COLOURS}`} aria-hidden="true"></i><${Word}>${each.label}<//> <b class="number">${number(value(row)?.[1])}</b></span>`)}</span>
     </figcaption>
     ${data.xs.length

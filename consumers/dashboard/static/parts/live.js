@@ -1,6 +1,7 @@
 // What changed, as it happens. One connection per browser: a browser has six to a host, and every tab needs one to read with. The
 // tab that holds the lock listens and tells the others.
 import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { ask } from "/web/shell.js";
 
 const LOCK = "claw dashboard: the tab that listens";
@@ -76,4 +77,22 @@ function connect(tries) {
   source.addEventListener("again", (event) => { tries = 0; say({ state: "live", id: event.lastEventId, update: null }); });
   source.addEventListener("changed", (event) => say({ id: event.lastEventId, update: JSON.parse(event.data) }));
   source.onerror = ended;
+}
+
+const SOON_MS = 1000;
+const BEAT_MS = 5000;
+
+/** Calls `act` a second after anything changed, and every five seconds, since rates and ages change by themselves; not while
+ * nobody sees the page. */
+export function useBeat(act) {
+  const latest = useRef(act);
+  latest.current = act;
+  useEffect(() => {
+    let timer = null;
+    const beat = () => { if (!document.hidden) latest.current(); };
+    const end = onChange(() => { timer ??= setTimeout(() => { timer = null; beat(); }, SOON_MS); });
+    const regular = setInterval(beat, BEAT_MS);
+    document.addEventListener("visibilitychange", beat);
+    return () => { end(); clearTimeout(timer); clearInterval(regular); document.removeEventListener("visibilitychange", beat); };
+  }, []);
 }

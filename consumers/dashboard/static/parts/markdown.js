@@ -10,6 +10,7 @@ const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 const ITEM = /^( {0,12})(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
+/** @type {Array<[RegExp, (match: RegExpExecArray) => any]>} */
 const INLINE = [
   [/(`{1,3})([^`\n]{1,2000})\1(?!`)/y, ([, , code]) => html`<code>${visible(code)}</code>`],
   [/!\[([^\]\n]{0,300})\]\(([^()\s]{0,500})\)/y, ([, text, address]) => html`<span class="address">[image: ${visible(text)} <code>${visible(address)}</code>]</span>`],

@@ -19,7 +19,7 @@ export function span(seconds) {
 export function Ago({ us }) {
   if (!us) return "–";
   const moment = new Date(us / 1000);
-  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment) / 1000))} ago</time>`;
+  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment.getTime()) / 1000))} ago</time>`;
 }
 
 /** Ids that lead to their view. */
@@ -41,3 +41,11 @@ export const Command = ({ text }) => html`<p class="command"><code>${text}</code
 
 /** A cell for a spreadsheet: one that begins as a formula does is text. */
 export const cell = (text) => (/^[=+\-@\t\r]/.test(text) && !/^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text) ? `'${text}` : text);
+
+/** A word for bash: whatever an id holds, the command stays one command, and nothing in it moves the terminal. */
+export function quoted(text) {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!/[^\x20-\x7e]/.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  const escape = (char) => (/[\x20-\x26\x28-\x5b\x5d-\x7e\u00a1-\u024f]/.test(char) ? char : char.codePointAt(0) < 0x10000 ? `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}` : `\\U${char.codePointAt(0).toString(16).padStart(8, "0")}`);
+  return `$'${Array.from(text, escape).join("")}'`;
+}

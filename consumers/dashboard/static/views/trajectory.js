@@ -43,7 +43,7 @@ function Tree({ head, outline, cursor, go: goTo }) {
     const label = `call ${at + 1}${call.base === null ? ", begins" : call.goes_on ? "" : `, branches from call ${call.base + 1}`}`;
     return html`<button class=${`tree-row ${cursor?.at === at ? "current" : ""}`} key=${at} role="treeitem" aria-level=${call.depth + 1} aria-label=${label}
       aria-current=${cursor?.at === at ? "true" : null} onClick=${() => goTo(at)}>
-      <span class="branch" style=${{ paddingLeft: `${Math.min(call.depth, 10) * 0.7}rem` }} aria-hidden="true">${kind}</span><span class="number">${at + 1}</span>
+      <span class="branch" style=${{ paddingLeft: `${Math.min(call.depth, 6) * 0.3}rem` }} aria-hidden="true">${kind}</span><span class="number">${at + 1}</span>
       <span class="number quiet" title="tokens: prompt + response">${count(call.prompt)}+${count(call.response)}</span>
       <span class=${`number ${call.reward > 0 ? "good" : call.reward < 0 ? "bad" : "quiet"}`}>${call.reward === null ? "" : number(call.reward)}</span>
       <${Track} call=${call} head=${head} /></button>`;
@@ -193,7 +193,7 @@ function Conversation({ ids, head, params, path }) {
     n: { does: "next call", act: () => goTo(at.at + 1) },
     p: { does: "call before", act: () => goTo(at.at - 1) },
     t: { does: "tokens of the call", act: () => go(link("tokens", { ...ids, c: c || head.calls[0]?.call_id })) },
-    "/": { does: "find in the conversation", act: () => document.querySelector(".find input").focus() },
+    "/": { does: "find in the conversation", act: () => /** @type {HTMLElement} */ (document.querySelector(".find input")).focus() },
   });
   const part = (index) => {
     const page = pages.page(index);

@@ -90,20 +90,22 @@ def test_neighbours_are_those_of_the_list(kind, name):
     ids = [row.ids for row in page(POOL, kind, sort=name, limit=1000).rows]
     for at, own in enumerate(ids):
         before, behind = ids[at - 1] if at else None, ids[at + 1] if at + 1 < len(ids) else None
-        assert neighbours(POOL, kind, own, sort=name) == (before, behind)
+        assert neighbours(POOL, kind, own, sort=name) == (before, behind, at, len(ids))
 
 
 def test_neighbours_within_a_filter():
     """Of a row that the filter does not find those between which it would stand; of one that is not there none."""
     rows = listed(*group("a", [0.0, 1.0]), *group("b", [0.5, 0.5], channel="val"), *group("c", [0.2]))
-    assert neighbours(rows, "groups", ("b",), PoolFilter(channel="train")) == (("a",), ("c",))
+    assert neighbours(rows, "groups", ("b",), PoolFilter(channel="train")) == (("a",), ("c",), None, 2)
     assert neighbours(rows, "trajectories", ("b", "t0"), PoolFilter(trajectory="t1"), sort="return") == (
         None,
         ("b", "t1"),
+        None,
+        2,
     )
     rows.forget("b")
-    assert neighbours(rows, "groups", ("b",)) == (None, None)
-    assert neighbours(rows, "groups", ("nobody",)) == (None, None)
+    assert neighbours(rows, "groups", ("b",)) == (None, None, None, 2)
+    assert neighbours(rows, "groups", ("nobody",)) == (None, None, None, 2)
 
 
 @settings(max_examples=40, deadline=timedelta(seconds=5))

@@ -1,0 +1,164 @@
+"""What a person at a browser waits for, before a pool of many trajectories: Chromium, and the dashboard as a process of its own.
+
+`python -m bench.dashboard_page serve N` serves N trajectories from a log in memory and prints its address.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+
+from bench.dashboard_pool import MEMBERS, group_rows
+from claw.local.ports import free_ports
+from consumers.dashboard.settings import DashboardSettings
+from consumers.web.serve import bind_page, run_page
+from eventlog.records import Outgoing
+from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from tests.browser import ARGUMENTS, chromium
+from tests.consumers.dashboard.stage import DashboardStage
+
+UPDATES_OF_AN_HOUR = 4 * 3600
+SCROLL_S = 3.0
+READ_TIMEOUT_S = 600.0
+Figures = dict[str, float]
+LIST = "/explorer?kind=trajectories&sort=changed&desc=1"
+ROWS = '.windowed [role="row"][aria-selected]'
+FRAMES = """(seconds) => new Promise((done) => {
+  const list = document.querySelector('.windowed'), times = [], begin = performance.now();
+  let before = begin;
+  const step = (now) => {
+    times.push(now - before); before = now;
+    if (list) list.scrollTop = (list.scrollHeight - list.clientHeight) * Math.min(1, (now - begin) / (1000 * seconds));
+    now - begin < 1000 * seconds ? requestAnimationFrame(step) : done(times.slice(2));
+  };
+  requestAnimationFrame(step);
+})"""
+HOUR = """(count) => {
+  const channel = new BroadcastChannel('claw dashboard: live');
+  for (let number = 0; number < count; number += 1) {
+    const changed = [...Array(25).keys()].map((at) => [`g-${number}`, `t-${number}-${at}`]);
+    channel.postMessage({id: `00000000-${number}`, update: {trajectory: changed, group: [[`g-${number}`]]}});
+  }
+  channel.close();
+}"""
+
+
+def serve(trajectories: int) -> None:
+    """Until SIGTERM. What the streams would have written lies in a log in memory."""
+    stage = DashboardStage()
+    topics = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+    for number in range(trajectories // MEMBERS):
+        written = group_rows(number)
+        stage.log.append([Outgoing(topic=topics[name], key=key, value=value) for name, key, value in written])
+    (port,) = free_ports(1)
+    app: Any = stage.page(port=port)
+    listener = bind_page(DashboardSettings(port=port))
+    print(json.dumps({"url": f"http://127.0.0.1:{port}"}), flush=True)
+    run_page(app, listener)
+
+
+@contextmanager
+def served(trajectories: int) -> Iterator[tuple[str, float]]:
+    """Its address, once all is read, and how long the first page of the list took from the process's first sign of life, in seconds."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.dashboard_page", "serve", str(trajectories)], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        begin = time.monotonic()
+        with httpx.Client(base_url=f"{url}/api/v1/", timeout=60) as http:
+            http.get("session").raise_for_status()
+            http.get("list", params={"kind": "trajectories"}).raise_for_status()
+            first_s = time.monotonic() - begin
+            while not http.get("state").json()["caught_up"]:
+                assert time.monotonic() - begin < READ_TIMEOUT_S, "the pool is not read"
+                time.sleep(0.5)
+        yield url, first_s
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def measure(trajectories: int, repeats: int) -> Figures:
+    """`first_answer_s`, `first_rows_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
+    with served(trajectories) as (url, first_s), sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        rows = [first_rows_ms(opened, url) for _ in range(repeats)]
+        ratios = [frame_ratio(opened, url) for _ in range(repeats)]
+        heap_mb, nodes = after_an_hour(opened, url)
+        opened.close()
+    return {
+        "first_answer_s": first_s,
+        "first_rows_ms": statistics.median(rows),
+        "frame_ratio": statistics.median(ratios),
+        "heap_mb": heap_mb,
+        "nodes": nodes,
+    }
+
+
+def first_rows_ms(browser: Browser, url: str) -> float:
+    """From the navigation to the first rows on the screen, in a fresh profile."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{url}{LIST}", wait_until="commit")
+    page.wait_for_selector(ROWS)
+    ms = float(page.evaluate("performance.now()"))
+    context.close()
+    return ms
+
+
+def frame_ratio(browser: Browser, url: str) -> float:
+    """p95 of the times between frames while the list is scrolled from end to end ÷ an empty page's."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.goto("about:blank")
+    empty = p95(page.evaluate(FRAMES, SCROLL_S))
+    page.goto(f"{url}{LIST}")
+    page.wait_for_selector(ROWS)
+    full = p95(page.evaluate(FRAMES, SCROLL_S))
+    context.close()
+    return full / empty
+
+
+def after_an_hour(browser: Browser, url: str) -> tuple[float, float]:
+    """MB of the page's heap and nodes of its document, after as many updates as an hour has."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page, other = context.new_page(), context.new_page()
+    page.goto(f"{url}{LIST}")
+    page.wait_for_selector(ROWS)
+    other.goto(f"{url}/api/v1/state")  # of this origin, and no page of ours
+    for _ in range(UPDATES_OF_AN_HOUR // 600):
+        other.evaluate(HOUR, 600)
+        page.wait_for_timeout(300)
+    figures = heap(page, context.new_cdp_session(page))
+    context.close()
+    return figures
+
+
+def heap(page: Page, session: CDPSession) -> tuple[float, float]:
+    """After a collection of garbage."""
+    page.wait_for_timeout(2000)
+    session.send("HeapProfiler.collectGarbage")
+    session.send("Performance.enable")
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return metrics["JSHeapUsedSize"] / 1e6, metrics["Nodes"]
+
+
+def p95(values: Sequence[float]) -> float:
+    """The value that 95 of 100 do not pass."""
+    return sorted(values)[int(0.95 * len(values))]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(int(sys.argv[2]))
+    else:
+        print(json.dumps(measure(int(sys.argv[1]), 3)))

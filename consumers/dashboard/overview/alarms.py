@@ -1,0 +1,147 @@
+"""What is wrong, or not yet right, in plain words, and what to do. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Json = dict[str, Any]  # what JSON can hold
+WAITED_S = 60
+"""A run that trains nothing for so long is asked why."""
+OLD_S = 86400
+"""What is silent for so long is history."""
+NAMED = 3
+"""Workers named in one sentence."""
+WORDS = (
+    (r"reward_required_for_\d+: (.+)", r"lack \1"),
+    (r"reward_missing_for_\d+", "lack a reward"),
+    (r"unannotated_for_\d+: (.+)", r"lack a score of \1"),
+    (r"unannotated_for_\d+", "lack a score of quality"),
+    (r"tags_missing: (.+)", r"lack the tag \1"),
+    (r"members_\d+_of_\d+", "have too few ready members"),
+    (r"zero_variance", "have equal returns, which teach nothing"),
+    (r"too_stale", "were sampled by a version that is too old"),
+    (r"(policy_of_other_run: .*|other_run)", "belong to another run"),
+    (r"rows_changing", "are being written"),
+    (r"for more groups", "are ready for the next batch"),
+)
+"""Reasons of `datapool.batch.eligibility` as what the groups do; another stands as it is."""
+
+
+def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: bool, now_us: int) -> Iterator[Json]:
+    """Those of the pool, of the run that wrote last and of the workers, the worst first."""
+    if run is not None:
+        yield from _of_run(run, now_us)
+    yield from _of_workers(workers)
+    nothing = not pool["trajectories"]["total"] + pool["trajectories"]["evaluation"] + pool["calls"]["total"]
+    if caught_up and nothing:
+        todo = "Give an agent the gateway's address: base_url http://HOST:8000/TRAJECTORY/GROUP. Or see a whole run:"
+        yield alarm("note", "Nothing is captured yet.", todo, "claw demo")
+    calls = pool["calls"]
+    useless = calls["total"] - calls["trainable"]
+    if useless * 2 > calls["total"]:
+        reasons = ", ".join(f"{word} ({number:,})" for word, number in list(calls["not_trainable"].items())[:3])
+        what = f"{useless:,} of {calls['total']:,} calls cannot be trained: {reasons}."
+        yield alarm(
+            "problem",
+            what,
+            "`claw pool why CALL` says it of one.",
+            to=("explorer", {"kind": "steps", "trainable": "false"}),
+        )
+    if run is None and pool["groups"]["ready"]:
+        what = f"Nobody trains: {pool['groups']['ready']:,} groups are ready, and no run has begun."
+        yield alarm("note", what, "Start one:", "claw train --config FILE", to=("explorer", READY))
+
+
+READY = {"kind": "groups", "ready": "true"}
+
+
+def alarm(
+    level: str, what: str, todo: str | None = None, command: str | None = None, to: tuple[str, Json] | None = None
+) -> Json:
+    """level: problem or note. todo: a sentence. command: to type, without anybody's ids in it. to: a view and what it shows."""
+    return {"level": level, "what": what, "todo": todo, "command": command, "to": to}
+
+
+def _of_run(run: Json, now_us: int) -> Iterator[Json]:
+    name, here = run["run"], ("runs", {"run": run["run"]})
+    if run["state"] == "ended":
+        if run["why_ended"].startswith("failed"):
+            yield alarm(
+                "problem", f"Run {name} failed: {run['why_ended']}.", "Its trainer's log has the rest.", to=here
+            )
+        return
+    idle_s = (now_us - (run["last_batch_us"] or run["started_us"])) / 1e6
+    waiting = run["waiting"]
+    if run["state"] == "stopped":
+        todo = "If its trainer is gone, the same command with the same --run-id resumes it; what runs there are:"
+        level = "problem" if idle_s < OLD_S else "note"
+        yield alarm(level, f"Run {name} wrote nothing for {_span(idle_s)}.", todo, "claw runs list", here)
+    if idle_s < WAITED_S or (run["state"] == "stopped" and not waiting["groups"]):
+        return
+    what, lacking = f"Nobody trains for {_span(idle_s)}", plain(waiting["reasons"])
+    if not waiting["groups"]:
+        yield alarm(
+            "problem",
+            f"{what}: no group is ready that the run has not used.",
+            to=("explorer", {"kind": "groups", "ready": "false"}),
+        )
+    elif lacking:
+        some = "" if waiting["looked_at"] >= waiting["groups"] else f" (of the newest {waiting['looked_at']})"
+        reasons = ", ".join(
+            f"{number} {'groups ' if at == 0 else ''}{words}" for at, (words, number) in enumerate(lacking.items())
+        )
+        what = f"{what}: {waiting['groups']:,} groups wait{some}; {reasons}."
+        yield alarm(
+            "problem",
+            what,
+            "What the next batch lacks, group by group:",
+            "claw pool batch --verbose",
+            ("explorer", READY),
+        )
+
+
+def plain(reasons: Sequence[Json]) -> dict[str, int]:
+    """Groups by what they do: "lack judge/style": 7; the most frequent first."""
+    words: Counter[str] = Counter()
+    for each in reasons:
+        phrases = (
+            re.sub(pattern, text, each["reason"]) for pattern, text in WORDS if re.fullmatch(pattern, each["reason"])
+        )
+        words[next(phrases, f"are left out: {each['reason']}")] += each["groups"]
+    return dict(words.most_common())
+
+
+def _of_workers(workers: Sequence[Json]) -> Iterator[Json]:
+    to = ("operations", {"tab": "workers"})
+    silent = [worker for worker in workers if worker["silent"] and worker["age_s"] < OLD_S]
+    if silent:
+        what = f"{_workers(silent)} silent for {_span(min(worker['age_s'] for worker in silent))}."
+        yield alarm(
+            "problem",
+            what,
+            "See whether the process lives, and whether it reaches the broker:",
+            "claw workers list",
+            to,
+        )
+    for worker in workers:
+        if worker["state"] == "behind" and not worker["silent"]:
+            what = f"Worker {worker['worker']} serves version {worker['version']}, {worker['versions_behind']} behind"
+            yield alarm("problem", f"{what}: {worker['why'] or 'it does not get the newer ones'}.", to=to)
+    if workers and all(worker["silent"] or worker["state"] not in ("ready", "updating") for worker in workers):
+        yield alarm("problem", "No worker takes calls to train on.", "Start one:", "claw rollout --model DIR", to)
+
+
+def _workers(workers: Sequence[Json]) -> str:
+    names = [worker["worker"] for worker in workers]
+    if len(names) == 1:
+        return f"Worker {names[0]} is"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} workers are ({', '.join(names[:NAMED])}{more})"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

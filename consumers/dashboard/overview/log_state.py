@@ -1,0 +1,53 @@
+"""What only the log itself knows: how far streams are behind the facts, and how many dead letters lie there."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from consumers.dashboard.overview.alarms import alarm
+from consumers.feedback.view import PageLog
+from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+
+FACTS = (CALLS, REWARDS)
+STUCK_S = 10.0
+BEHIND_MAX = 5000
+"""Facts that streams may be behind without a word."""
+Json = dict[str, Any]  # what JSON can hold
+
+
+class LogState:
+    """Remembers how far streams were, since only that tells whether they move. Asked by one at a time."""
+
+    def __init__(self, log: PageLog, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock_s = log, clock_s
+        self._folded, self._since_s = -1, clock_s()
+
+    def answer(self) -> Json:
+        """Raises LogError."""
+        settings = self._log.settings
+        ends = self._log.end_offsets([*FACTS, DEAD_LETTERS])
+        group = settings.catalogue().streams_group
+        committed = self._log.committed_offsets(group, FACTS, range(settings.partitions))
+        behind = sum(max(0, ends[place] - (offset or 0)) for place, offset in committed.items())
+        folded = sum(offset or 0 for offset in committed.values())
+        if folded != self._folded or not behind:
+            self._folded, self._since_s = folded, self._clock_s()
+        dead = settings.catalogue().name(DEAD_LETTERS)
+        letters = sum(end for (topic, _), end in ends.items() if topic == dead)
+        state = {"behind": behind, "stuck_s": round(self._clock_s() - self._since_s, 1), "dead_letters": letters}
+        never = all(offset is None for offset in committed.values())
+        return {**state, "alarms": list(_alarms(state, never=never))}
+
+
+def _alarms(state: Json, *, never: bool) -> Iterator[Json]:
+    behind, to = state["behind"], ("operations", {"tab": "groups"})
+    if behind and (never or state["stuck_s"] >= STUCK_S):
+        why = "has ever read them" if never else f"has moved for {state['stuck_s']:.0f} s"
+        what = f"{behind:,} facts are not folded into the pool, and no stream processor {why}."
+        yield alarm("problem", what, "Nothing gets ready without one:", "claw streams", to)
+    elif behind > BEHIND_MAX:
+        yield alarm("note", f"Streams are {behind:,} facts behind: the pool shows an earlier moment.", None, None, to)
+    if state["dead_letters"]:
+        what = f"{state['dead_letters']:,} dead letters were written: records that nobody could read or fold."
+        todo = "Once the cause is mended they can be redriven; those that were not yet:"
+        yield alarm("note", what, todo, "claw dlq list --pending", ("operations", {"tab": "letters"}))

@@ -1,0 +1,169 @@
+"""How a run stands: what it planned and trained of the pool, what it left out and why, its versions and curves. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from consumers.dashboard.source import RunsState
+from consumers.runs.fold import ObservedRun, TrainedBatch
+from consumers.runs.summary import row
+from datapool.batch.eligibility import Refusal, eligible
+from datapool.batch.spec import BatchSpec
+from datapool.view.left_out import why_left_out
+from datapool.view.rows import PoolRows
+from datapool.view.runs import Planned, RunIndex
+from schemas.events import WorkerReported
+
+POINTS_MAX = 300
+VERSIONS_MAX = 12
+LOOKED_AT = 20
+"""Groups whose members are read to say why they wait: the newest."""
+OWN_RETURN = re.compile(r"its return \S+ was")
+Json = dict[str, Any]  # what JSON can hold
+
+
+def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
+    """A run as the overview has it."""
+    batches = run.batches
+    times = [batch.at_us for batch in batches[-11:]]
+    per_hour = (len(times) - 1) * 3.6e9 / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None
+    return {
+        **row(run, now_us),
+        "why_ended": run.ended and f"{run.ended.status} {run.ended.reason}".strip(),
+        "planned": plans(state.index, run.run_id),
+        "skipped": dict(run.skipped.most_common(20)),
+        "batches_per_hour": per_hour and round(per_hour, 2),
+        "started_us": run.started_us,
+        "last_batch_us": batches[-1].at_us if batches else None,
+        "seen_us": run.seen_us,
+        "curves": curves(batches),
+        "versions": versions(run, state.workers.values()),
+    }
+
+
+def plans(index: RunIndex, run_id: str) -> Json:
+    """What a run's plans hold: groups, trajectories and those trained; of the others the sentences why not, counted."""
+    groups, trajectories, trained = 0, 0, 0
+    sequences: set[int] = set()
+    left_out: Counter[tuple[object, ...]] = Counter()
+    examples: dict[tuple[object, ...], tuple[Planned, str]] = {}
+    for batch in _planned(index, run_id):
+        groups += 1
+        trajectories += len(batch.reward)
+        sequences.add(batch.sequence)
+        idle = [name for name, calls in batch.trained.items() if not calls]
+        trained += len(batch.reward) - len(idle) if index.version_made(batch) is not None else 0
+        least = _return_min(batch.spec) if idle else None
+        kinds = {name: (bool(batch.masked[name]), least is not None and batch.reward[name] < least) for name in idle}
+        for kind, number in Counter(kinds.values()).items():
+            left_out[batch.spec, batch.oldest_version, kind] += number
+            if (batch.spec, batch.oldest_version, kind) not in examples:
+                name = next(name for name in idle if kinds[name] == kind)
+                examples[batch.spec, batch.oldest_version, kind] = batch, name
+    state = index.runs.get(run_id)
+    trained_batches = state.versions.keys() if state else ()
+    sentences: Counter[str] = Counter()
+    for case, number in left_out.items():
+        sentences[OWN_RETURN.sub("its return was", why_left_out(*examples[case]) or "")] += number
+    return {
+        "groups": groups,
+        "trajectories": trajectories,
+        "trained": trained,
+        "left_out": dict(sentences.most_common(20)),
+        "batches": len(sequences),
+        "batches_waiting": len(sequences.difference(trained_batches)),
+    }
+
+
+@lru_cache(maxsize=64)
+def _return_min(spec: str) -> float | None:
+    try:
+        return BatchSpec.model_validate_json(spec).return_min
+    except ValidationError:
+        return None
+
+
+def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
+    """The batches of a run that hold each group."""
+    state = index.runs.get(run_id)
+    for group_id in state.settled if state else ():
+        for batch in index.planned(group_id):
+            if batch.run_id == run_id:
+                yield batch
+
+
+def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
+    """As its last plan has it, else its settings; None where another version of the code wrote it."""
+    planned = state.index.runs[run.run_id].spec if run.run_id in state.index.runs else ""
+    try:
+        return BatchSpec.model_validate_json(planned) if planned else BatchSpec.model_validate(run.config.get("spec"))
+    except ValidationError:
+        return None
+
+
+def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> Json:
+    """Why ready groups that the run has not settled are not in a batch, of the newest of them. groups: ids, the newest first."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    looked_at = groups[:LOOKED_AT] if spec is not None else ()
+    for group_id in looked_at:
+        record = rows.group(group_id)
+        answer = eligible(rows, record, spec, version, run) if record is not None and spec is not None else None
+        if isinstance(answer, Refusal):
+            reasons[answer.kind, answer.reason] += 1
+        else:
+            reasons["next" if answer else "wait", "for more groups" if answer else "rows_changing"] += 1
+    counted = [{"kind": kind, "reason": reason, "groups": number} for (kind, reason), number in reasons.most_common()]
+    return {"groups": len(groups), "looked_at": len(looked_at), "reasons": counted}
+
+
+def curves(batches: Sequence[TrainedBatch]) -> Json:
+    """Points (UTC microseconds, value, batch) by metric; where there are many, every so many and the last."""
+    every = -(-len(batches) // POINTS_MAX) or 1
+    thin = [batch for at, batch in enumerate(batches) if at % every == 0 or at == len(batches) - 1]
+    return {
+        "reward": _points(thin, "reward"),
+        "staleness_mean": _points(thin, "staleness_mean"),
+        "staleness_max": _points(thin, "staleness_max"),
+        "trained_tokens_per_s": [
+            [batch.at_us, round(tokens / seconds, 2), batch.sequence]
+            for batch in thin
+            if (tokens := batch.metrics.get("trained_tokens")) is not None
+            and (seconds := batch.metrics.get("train_s", 0.0) + batch.metrics.get("wait_s", 0.0)) > 0
+        ],
+    }
+
+
+def _points(batches: Iterable[TrainedBatch], metric: str) -> list[list[float]]:
+    return [[batch.at_us, batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
+
+
+def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[Json]:
+    """The newest versions of a run, and older ones that a worker still has."""
+    holders: dict[int, list[str]] = {}
+    for worker in workers:
+        if worker.run_id == run.run_id and worker.version is not None and worker.state != "dead":
+            holders.setdefault(worker.version, []).append(worker.worker_id)
+    batches = {batch.version: batch for batch in run.trained.values()}
+    newest = sorted(run.versions.keys() | batches.keys() | holders.keys(), reverse=True)
+    chosen = [*newest[:VERSIONS_MAX], *sorted(holders.keys() & set(newest[VERSIONS_MAX:]), reverse=True)]
+    return [
+        {
+            "version": number,
+            "made_us": batches[number].at_us if number in batches else None,
+            "batch": batches[number].sequence if number in batches else None,
+            "reward": batches[number].metrics.get("reward") if number in batches else None,
+            "published": number in run.versions,
+            "workers": sorted(holders.get(number, [])),
+        }
+        for number in chosen
+    ]
+
+
+def settled_by(state: RunsState, run: ObservedRun) -> set[str]:
+    """Groups that the run planned or skipped: they do not wait."""
+    index = state.index.runs.get(run.run_id)
+    return set(index.settled) if index else set()

@@ -1,0 +1,305 @@
+"""What people do to the pool from the page, and the history of it. By the code of `claw pool curate` and `evict`: the same events."""
+
+import shlex
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from consumers.dashboard.acts import ActFact, ActKind, PersonalAct, saying, subjects
+from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from consumers.dashboard.source import DashboardSource
+from consumers.feedback.answers import word_answer
+from consumers.feedback.bodies import FilterQuery, Id
+from consumers.pool.curation import CurationRequest, curations, curations_undone, resolve
+from consumers.pool.eviction import evictions, rows_of
+from consumers.pool.listing import trajectory_steps
+from consumers.pool.text import Conversations
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Judging, Looking, Operating
+from datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
+from datapool.standing import PersonalWord
+from datapool.view import query
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows, as_step
+from schemas.envelopes import new_id, now_us
+from schemas.events import Curation, StepCurated, StepRecord
+from schemas.topics import CALLS, REWARDS
+
+PRODUCER = "dashboard"
+EVENTS_MAX = 20_000
+"""Of one act; more is for the command line, which nobody waits for."""
+CALLS_SUMMED_MAX = 500
+SUBJECTS_MAX = 20
+routes = APIRouter(prefix="/api/v1", tags=["acts"])
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class CurationBody(_Body):
+    """POST /api/v1/curations"""
+
+    kind: Literal["steps", "trajectories", "groups"] = "steps"
+    """What the filter is about: the steps that meet it, or all steps of the trajectories or groups that do."""
+    ids: Annotated[list[Id], Field(max_length=1000)] = []
+    where: FilterQuery = FilterQuery()
+    trainable: bool | None = None
+    quality: float | None = None
+    scores: dict[str, float | None] = {}
+    tags: list[str] | None = None
+    note: str | None = None
+    dry_run: bool = False
+    """Only count."""
+
+    def judgement(self) -> CurationRequest:
+        """What is judged. Raises PageProblem for nothing."""
+        tags = None if self.tags is None else tuple(self.tags)
+        request = CurationRequest(
+            trainable=self.trainable, quality=self.quality, scores=self.scores, tags=tags, note=self.note
+        )
+        if request == CurationRequest():
+            raise PageProblem(422, "nothing is judged: give trainable, quality, scores, tags or note")
+        return request
+
+
+class EvictionBody(_Body):
+    """POST /api/v1/evictions"""
+
+    ids: Annotated[list[Id], Field(min_length=1, max_length=1000)]
+    group: Id | None = None
+    why: Annotated[str, Field(min_length=1, max_length=10_000)]
+    dry_run: bool = False
+
+
+class UndoBody(_Body):
+    """POST /api/v1/acts/undo"""
+
+    act_id: Id | None = None
+    """An act, or one event of it; null: this person's latest one of which something stands."""
+
+
+@routes.post("/curations", summary="Judge steps by ids or filter, as `claw pool curate`; dry_run counts first.")
+def curate(body: CurationBody, source: Source, session: Judging) -> Response:
+    """Answered once the log has it."""
+    judgement, act_id = body.judgement(), new_id()
+    events = curations(_chosen(source, body), judgement, who=session.who, producer=PRODUCER, act_id=act_id)
+    if len(events) > EVENTS_MAX:
+        raise PageProblem(
+            422,
+            f"{len(events)} steps are more than {EVENTS_MAX}: narrow the filter, or type the command of claw pool curate",
+        )
+    if not body.dry_run:
+        source.append(REWARDS, events)
+    answer = _answer(act_id, events, dry_run=body.dry_run)
+    return SafeJson({**answer, "steps": len(events), "command": command(body)})
+
+
+@routes.post(
+    "/evictions", summary="Erase trajectories from the pool for good, as `claw pool evict`; dry_run counts first."
+)
+def evict(body: EvictionBody, source: Source, session: Operating) -> Response:
+    """An unknown id evicts nothing."""
+    rows_by_id = source.pool.ask(lambda rows: rows_of(rows.trajectory_rows(), body.ids, body.group))
+    act_id = new_id()
+    events, unknown = evictions(rows_by_id, why=body.why, who=session.who, producer=PRODUCER, act_id=act_id)
+    if not body.dry_run:
+        source.append(CALLS, events)
+    return SafeJson({**_answer(act_id, events, dry_run=body.dry_run), "trajectories": len(events), "unknown": unknown})
+
+
+@routes.post("/acts/undo", summary="Take an act back, or this person's latest one that stands.")
+def undo(body: UndoBody, source: Source, session: Judging) -> Response:
+    """`undone`: the act; null: nothing of it stands any more. An eviction stays."""
+    own = source.acts.latest(session.who)
+    candidates = [act for act in own if act.kind not in ("undone", "evicted")]
+    if body.act_id is not None:
+        act = source.acts.named(body.act_id)
+        if act is None:
+            raise PageProblem(404, f"nobody's act has the id {body.act_id}")
+        if act.kind == "evicted":
+            raise PageProblem(422, "an eviction cannot be undone")
+        candidates = [act]
+    for act in candidates:
+        if events := _undoing(source, act, session.who):
+            source.feedback.append(events)
+            return SafeJson({"undone": _act(source, act, session.who)})
+    return SafeJson({"undone": None})
+
+
+@routes.get(
+    "/acts", summary="What people did, the newest first; with kind=evicted also what operators erased elsewhere."
+)
+def history(
+    source: Source,
+    session: Looking,
+    who: str | None = None,
+    kind: ActKind | None = None,
+    before: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """Of acts on claw.rewards, and evictions."""
+    acts = [act for act in source.acts.latest(who) if kind in (None, act.kind)]
+    rows = [(act.at_us, act.act_id, partial(_act, source, act, session.who)) for act in acts]
+    if kind == "evicted" and who is None:
+        own = {name for act in acts for name in act.facts}
+        gone = source.pool.ask(lambda rows: [row for row in rows.trajectory_rows() if row.status == "evicted"])
+        rows += [
+            (row.status_us, row.status_event_id, partial(_erased, row))
+            for row in gone
+            if row.status_event_id not in own
+        ]
+        rows.sort(key=lambda row: row[:2], reverse=True)
+    keys = [f"{at_us}.{name}" for at_us, name, _ in rows]
+    start = keys.index(before) + 1 if before in keys else 0
+    page = rows[start : start + limit]
+    more = keys[start + limit - 1] if len(rows) > start + limit else None
+    return SafeJson({"acts": [describe() for _, _, describe in page], "total": len(rows), "next": more})
+
+
+@routes.get("/judged", summary="What counts of a trajectory's calls, or of one call, and what this person said of it.")
+def judged(g: GroupId, t: TrajectoryId, source: Source, session: Looking, c: CallId | None = None) -> Response:
+    """Also what the pool has not folded yet. Of several calls, a field in `mixed` is not the same for all."""
+    row = trajectory_of(source, g, t)
+    names = row.calls[:CALLS_SUMMED_MAX] if c is None else (c,)
+    stored = source.pool.ask(lambda rows: rows.store.steps(g, t))
+    pooled = {name: as_step(stored[name]).curation if name in stored else None for name in names}
+    each = [source.acts.curation((g, t, name), curation) for name, curation in pooled.items()]
+    subject, person = FeedbackSubject(g, t, c), HUMAN + session.who
+    mine = source.feedback.ask(lambda feedback: feedback.standing(g, subject, person))
+    return SafeJson(
+        {
+            "g": g,
+            "t": t,
+            "c": c,
+            "calls": len(row.calls) if c is None else 1,
+            **_common([curation or Curation() for curation in each]),
+            "judged": sum(curation is not None and bool(curation.who) for curation in each),
+            "mine": [word_answer(word) for word in mine if word.other is None],
+        }
+    )
+
+
+def _common(each: list[Curation]) -> dict[str, Any]:  # JSON
+    fields: dict[str, Any] = {}
+    mixed = []
+    for name in ("trainable", "quality", "tags", "note", "scores"):
+        values = [getattr(curation, name) for curation in each]
+        same = all(value == values[0] for value in values)
+        fields[name] = values[0] if values and same else None
+        mixed += [] if same else [name]
+    return {"curation": fields, "mixed": mixed}
+
+
+def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
+    """The steps that are meant, in order. Raises PageProblem where that is none or all."""
+    try:
+        filters = body.where.filter()
+    except ValueError as error:
+        raise PageProblem(422, f"score: {error}") from error
+    if not body.ids and filters == PoolFilter():
+        raise PageProblem(422, "which steps? name ids, or a filter such as channel")
+    if body.kind != "steps":
+        return source.pool.ask(lambda rows: _steps_within(rows, body, filters))
+    if filters.ready is not None:
+        raise PageProblem(422, "ready is said of trajectories and groups: choose one of these kinds, or take ready out")
+    text, rest = filters.text, replace(filters, text=None)
+    steps = source.pool.ask(lambda rows: resolve(rows, body.ids, rest, source.facts))
+    if text is None:
+        return steps
+    conversations = Conversations(lambda g, t: source.pool.ask(lambda rows: trajectory_steps(rows, g, t)), source.facts)
+    return [step for step in steps if conversations.say(step, text)]
+
+
+def _steps_within(rows: PoolRows, body: CurationBody, filters: PoolFilter) -> list[StepRecord]:
+    places: list[PoolFilter]
+    if body.kind == "groups":
+        places = [PoolFilter(group=row.group_id) for row in query.find_groups(rows, filters)]
+    else:
+        trajectories = query.find_trajectories(rows, filters)
+        places = [PoolFilter(group=row.group_id, trajectory=row.trajectory_id) for row in trajectories]
+    ids = set(body.ids)
+    steps = (step for place in places for step in query.find_steps(rows, place))
+    return [step for step in steps if not ids or ids & {step.group_id, step.trajectory_id, step.call_id}]
+
+
+def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[FeedbackFact]:
+    """What takes back all that stands of the act; of words, only who spoke them may. Raises PageProblem."""
+    by = Signature(who=who, producer=PRODUCER, at_us=now_us(), act_id=new_id())
+    words = _words(source, act)
+    if words and act.who != who:
+        raise PageProblem(403, f"these are words of {act.who}, who alone can take them back")
+    places = {
+        (fact.group_id, fact.trajectory_id, fact.call_id)
+        for fact in act.facts.values()
+        if isinstance(fact, StepCurated)
+    }
+    events: list[FeedbackFact] = []
+    events += curations_undone(source.acts.curations(places), act.act_id, who=who, producer=PRODUCER, act_id=by.act_id)
+    return events + undo_events([word.fact for word in words], by)
+
+
+def _words(source: DashboardSource, act: PersonalAct) -> list[PersonalWord]:
+    """The words of the act that stand; curations are none."""
+    groups = {fact.group_id for fact in act.facts.values() if not isinstance(fact, StepCurated)}
+    standing = source.feedback.ask(lambda feedback: [word for group in groups for word in feedback.standing(group)])
+    return [word for word in standing if word.act_id == act.act_id and not isinstance(word.fact, StepCurated)]
+
+
+def _answer(act_id: str, events: list[Any], *, dry_run: bool) -> dict[str, Any]:  # JSON
+    return {"act_id": act_id, "dry_run": dry_run, "subjects": subjects(events, SUBJECTS_MAX)}
+
+
+def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:  # JSON
+    facts: list[ActFact] = list(act.facts.values())
+    stands = act.kind == "evicted" or bool(source.acts.standing(act) or _words(source, act))
+    mine = act.who == who or all(isinstance(fact, StepCurated) for fact in facts)
+    return {
+        "act_id": act.act_id,
+        "at_us": act.at_us,
+        "who": act.who,
+        "kind": act.kind,
+        "through": facts[0].envelope.producer,
+        "events": len(facts),
+        "says": list(dict.fromkeys(map(saying, facts)))[:5],
+        "subjects": subjects(facts, 3),
+        "stands": stands,
+        "may_undo": stands and mine and act.kind != "evicted",
+    }
+
+
+def _erased(row: Any) -> dict[str, Any]:  # a TrajectoryRecord; JSON
+    """An eviction as the pool's row tells it: who asked for it stands in the fact alone."""
+    return {
+        "act_id": row.status_event_id,
+        "at_us": row.status_us,
+        "who": None,
+        "kind": "evicted",
+        "through": None,
+        "events": 1,
+        "says": [f"evicted: {row.reason}"],
+        "subjects": [{"g": row.group_id, "t": row.trajectory_id, "c": None}],
+        "stands": True,
+        "may_undo": False,
+    }
+
+
+def command(body: CurationBody) -> str | None:
+    """The same act as a command to type; None where there is none."""
+    where = body.where.model_dump(exclude_none=True)
+    if body.kind != "steps" or "ready" in where:
+        return None
+    words = ["claw", "pool", "curate", *body.ids]
+    words += {None: [], True: ["--train"], False: ["--no-train"]}[body.trainable]
+    words += [] if body.quality is None else ["--quality", f"{body.quality:g}"]
+    words += [f"--set-score={scorer}={score}" for scorer, score in body.scores.items()]
+    words += [f"--set-tag={tag}" for tag in body.tags or ()]
+    words += [] if body.note is None else [f"--why={body.note}"]
+    flag = where.pop("trainable", None)
+    words += {None: [], True: ["--trainable"], False: ["--not-trainable"]}[flag]
+    for name, value in where.items():
+        words += [f"--{name.replace('_', '-')}={each}" for each in (value if isinstance(value, list) else [value])]
+    return shlex.join(words)

@@ -1,0 +1,265 @@
+"""Lists of groups, trajectories and steps: in an order that stands still, with counts per value, and a search in conversations."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Annotated, Any, TypeVar
+from uuid import uuid4
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
+
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import DashboardSource
+from consumers.feedback.bodies import FilterQuery
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.listing import Row, find, key_text, place_of, trajectory_steps
+from consumers.pool.text import Conversations
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Looking
+from datapool.view import query
+from datapool.view.listing import pages
+from datapool.view.listing.columns import COLUMNS, Kind, column
+from datapool.view.listing.standing import StandingOrder
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows
+from eventlog.errors import HistoryCut
+from eventlog.protocols import Lookup
+from schemas.events import StepRecord, TrajectoryRecord
+
+routes = APIRouter(prefix="/api/v1", tags=["explorer"])
+ORDERS_MAX = 32
+FACETS: dict[Kind, tuple[str, ...]] = {
+    "groups": ("channel", "agent", "tags", "ready", "zero_variance", "reasons"),
+    "trajectories": ("channel", "agent", "tags", "ready", "status", "reasons"),
+    "steps": ("channel", "agent", "tags", "trainable", "status", "finish", "reasons"),
+}
+ALONE: dict[str, Any] = {name: {name: None} for name in ("channel", "agent", "ready", "trainable")}
+VALUES_MAX = 30
+"""Of one facet, the most frequent."""
+SEARCH_S = 3.0
+"""For so long one answer looks through conversations."""
+SEARCH_ROWS = 50
+"""Rows that a search takes from the pool at once, and rows that one answer names."""
+NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
+Json = dict[str, Any]
+Answer = TypeVar("Answer")
+NEWEST: dict[Kind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
+
+
+class ListQuery(FilterQuery):
+    """Which rows, in which order."""
+
+    kind: Kind = "trajectories"
+    sort: str | None = None
+    """A column of /columns; default: what changed last comes first."""
+    desc: bool = False
+
+    def order(self) -> tuple[Kind, PoolFilter, str, bool]:
+        """Kind, filter, column and whether the largest comes first. Raises PageProblem."""
+        if self.kind == "steps" and self.ready is not None:
+            raise PageProblem(
+                422, "ready is said of trajectories and groups: choose one of these kinds, or take ready out"
+            )
+        try:
+            sort = self.sort or NEWEST[self.kind]
+            column(self.kind, sort)
+            return self.kind, self.filter(), sort, self.desc or self.sort is None
+        except ValueError as error:
+            raise PageProblem(422, str(error)) from error
+
+
+class RowsQuery(ListQuery):
+    """Which part of a list."""
+
+    columns: str = Field(default="", max_length=2000)
+    """Names of /columns, with commas between; default: all."""
+    order_id: str | None = Field(default=None, alias="order", max_length=64)
+    """`order` of an earlier answer to the same filter: the rows stand as they stood then."""
+    offset: int = Field(default=0, ge=0)
+    limit: int = Field(default=100, ge=1, le=500)
+    at: str | None = Field(default=None, max_length=16_384)
+    """A row's key, as rows have it: `place` says where it stands."""
+
+
+class PlaceQuery(ListQuery):
+    """Beside which row."""
+
+    g: str = Field(min_length=1, max_length=512)
+    t: str | None = Field(default=None, max_length=512)
+    c: str | None = Field(default=None, max_length=512)
+
+
+class SearchQuery(ListQuery):
+    """Where to go on."""
+
+    after: str | None = Field(default=None, max_length=16_384)
+
+
+class StandingOrders:
+    """The orders that open pages read in, the last used ones. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._orders: OrderedDict[str, tuple[object, StandingOrder]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._names = (f"{uuid4().hex[:8]}.{number}" for number in count())
+
+    def get(
+        self, name: str | None, question: tuple[Kind, PoolFilter, str, bool], rows: PoolRows
+    ) -> tuple[str, StandingOrder]:
+        """The order of that name and its name; another one where there is none, or it answers another question."""
+        with self._lock:
+            if name is not None and self._orders.get(name, (None,))[0] == question:
+                self._orders.move_to_end(name)
+                return name, self._orders[name][1]
+        kind, pool_filter, sort, descending = question
+        order = StandingOrder(rows, kind, pool_filter, sort=sort, descending=descending)
+        with self._lock:
+            fresh = next(self._names)
+            self._orders[fresh] = question, order
+            while len(self._orders) > ORDERS_MAX:
+                self._orders.popitem(last=False)
+        return fresh, order
+
+
+async def _orders(request: Request) -> StandingOrders:
+    orders: StandingOrders = request.app.state.orders
+    return orders
+
+
+Orders = Annotated[StandingOrders, Depends(_orders)]
+
+
+@routes.get("/columns", summary="Which columns the lists of groups, trajectories and steps have.")
+def columns(_: Looking) -> Response:
+    """By kind and name: its type, and what it says."""
+    return SafeJson({
+        kind: {name: {"type": each.type, "says": each.says} for name, each in named.items()} for kind, named in COLUMNS.items()
+    })  # fmt: skip
+
+
+@routes.get("/rows", summary="Part of a list of the pool: by any filter of `claw pool`, sorted by any column.")
+def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery, Query()]) -> Response:
+    """`order`: named again, the rows stand where they stood, each as it is now; `new` counts those that came to the filter since.
+
+    A row without `values` is gone."""
+    question = which.order()
+    names = [name for name in which.columns.split(",") if name] or [
+        name for name in COLUMNS[question[0]] if name != "id"
+    ]
+
+    ids = _place(question[0], which.at)
+
+    def answer(pool: PoolRows) -> Json:
+        name, order = orders.get(which.order_id, question, pool)
+        page = order.rows(pool, which.offset, which.limit, names)
+        return {
+            "order": name,
+            "total": len(order),
+            "new": order.new(pool) if name == which.order_id else 0,
+            "place": order.place(pool, ids) if ids else None,
+            "offset": which.offset,
+            "rows": [{"key": key_text(row.ids), "ids": row.ids, "values": row.columns} for row in page],
+        }
+
+    return SafeJson(_ask(source, answer) | {"kind": question[0], "reading": not source.feedback.caught_up})
+
+
+@routes.get("/facets", summary="How many rows of a filter have each value of some columns.")
+def facets(source: Source, _: Looking, which: Annotated[ListQuery, Query()]) -> Response:
+    """By column: [value, rows], the most frequent 30. A column that the filter asks one value of is counted without that."""
+    kind, pool_filter, *_order = which.order()
+
+    def answer(pool: PoolRows) -> Json:
+        counts: Json = {}
+        for name in FACETS[kind]:
+            without = replace(pool_filter, **ALONE.get(name, {}))
+            counts[name] = list(pages.facets(pool, kind, without, name, VALUES_MAX).items())
+        return {"total": pages.count(pool, kind, pool_filter), "facets": counts}
+
+    return SafeJson(_ask(source, answer))
+
+
+@routes.get("/neighbours", summary="Which rows stand before and behind one, within a filter and an order.")
+def neighbours(source: Source, _: Looking, which: Annotated[PlaceQuery, Query()]) -> Response:
+    """`at`: its place; null: the filter does not find it any more."""
+    kind, pool_filter, sort, descending = which.order()
+    names = NAMES[kind]
+    ids = tuple(getattr(which, name) or "" for name in names)
+    if "" in ids:
+        raise PageProblem(422, f"a row of {kind} is named by {', '.join(names)}")
+    previous, behind, at, total = _ask(
+        source, lambda pool: pages.neighbours(pool, kind, ids, pool_filter, sort=sort, descending=descending)
+    )
+    beside = {"previous": previous, "next": behind}
+    return SafeJson(
+        {name: place and dict(zip(names, place, strict=True)) for name, place in beside.items()}
+        | {"at": at, "count": total}
+    )
+
+
+@routes.get("/conversations", summary="Rows of a filter in whose conversations a text stands, for three seconds.")
+def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Query()]) -> Response:
+    """In order of ids. `after` goes on where this answer stopped; null: all that the other filters leave was looked through.
+
+    `lost`: rows whose calls are not in the log any more."""
+    kind, pool_filter, *_order = which.order()
+    if not pool_filter.text:
+        raise PageProblem(422, "which text? name it as text=")
+    rest = replace(pool_filter, text=None)
+    spoken = Conversations(lambda g, t: source.pool.ask(lambda pool: trajectory_steps(pool, g, t)), source.facts)
+    matches: list[Json] = []
+    looked, lost, place, ends = 0, 0, _place(kind, which.after), time.monotonic() + SEARCH_S
+    while True:
+        chunk = _ask(source, partial(_behind, kind, rest, place, source.facts))
+        for row in chunk:
+            try:
+                holds = any(spoken.say(step, pool_filter.text) for step in source.pool.ask(partial(_steps, row)))
+            except HistoryCut:
+                holds, lost = False, lost + 1
+            ids, looked = _ids(row), looked + 1
+            place = tuple(ids.values())
+            if holds:
+                matches.append(ids)
+            if time.monotonic() > ends or len(matches) >= SEARCH_ROWS:
+                return SafeJson({"matches": matches, "looked": looked, "lost": lost, "after": key_text(place)})
+        if len(chunk) < SEARCH_ROWS:
+            return SafeJson({"matches": matches, "looked": looked, "lost": lost, "after": None})
+
+
+def _behind(kind: Kind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:
+    return find(kind, pool, rest, place, SEARCH_ROWS, facts)
+
+
+def _place(kind: Kind, key: str | None) -> tuple[str, ...]:
+    """The ids of a row's key. Raises PageProblem."""
+    try:
+        return place_of(kind, key)
+    except (ValueError, PoolRefusal) as error:
+        raise PageProblem(422, f"that is no key of {kind}: take one that an answer names") from error
+
+
+def _ids(row: Row) -> Json:
+    names = {"g": "group_id", "t": "trajectory_id", "c": "call_id"}
+    return {name: getattr(row, field) for name, field in names.items() if hasattr(row, field)}
+
+
+def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
+    """What is said in a row."""
+    if isinstance(row, StepRecord):
+        return [row]
+    if isinstance(row, TrajectoryRecord):
+        return trajectory_steps(pool, row.group_id, row.trajectory_id)
+    return query.find_steps(pool, PoolFilter(group=row.group_id))
+
+
+def _ask(source: DashboardSource, question: Callable[[PoolRows], Answer]) -> Answer:
+    """Raises PageProblem for what the lists refuse."""
+    try:
+        return source.pool.ask(question)
+    except ValueError as error:
+        raise PageProblem(422, str(error)) from error

@@ -1,0 +1,94 @@
+"""The overview: counts, rates, the run that wrote last, workers, and what is wrong."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from consumers.dashboard.overview.alarms import alarms
+from consumers.dashboard.overview.log_state import LogState
+from consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
+from consumers.dashboard.overview.tally import ready_groups, tally
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import DashboardSource, RunsState
+from consumers.runs.summary import row
+from consumers.runs.workers import KnownWorker, age_s, worker_row
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Looking
+from datapool.batch.spec import BatchSpec
+from datapool.view.rows import PoolRows
+from schemas.envelopes import now_us
+
+RUNS_MAX = 20
+WORKERS_MAX = 200
+LOG_FRESH_S = 3.0
+Json = dict[str, Any]  # what JSON can hold
+routes = APIRouter(prefix="/api/v1", tags=["overview"])
+
+
+@routes.get("/overview", summary="What is where between a call and new weights: counts, rates, curves, alarms.")
+def overview(
+    source: Source,
+    _: Looking,
+    run: Annotated[str | None, Query(max_length=512, description="default: the run that wrote last")] = None,
+    span_s: Annotated[int | None, Query(ge=60, le=31_536_000, description="of the curves; default: all")] = None,
+) -> Response:
+    """Kept for a second: `again_s` says when asking again is worth it."""
+    return SafeJson(source.kept.answer(("overview", run, span_s), lambda: _overview(source, run, span_s)))
+
+
+@routes.get("/overview/log", summary="How far streams are behind the facts, and how many dead letters there are.")
+def log_state(source: Source, request: Request, _: Looking) -> Response:
+    """Asks the broker, every three seconds at most."""
+    state: LogState = request.app.state.log_state
+    return SafeJson(source.kept.answer("overview/log", state.answer, LOG_FRESH_S))
+
+
+def _overview(source: DashboardSource, run_id: str | None, span_s: int | None) -> Json:
+    moment = now_us()
+    caught_up = source.feedback.caught_up and source.runs_caught_up
+    runs, workers, observed, settled, spec = source.ask_runs(lambda state: _of_runs(state, run_id, moment))
+    pool, waits = source.pool.ask(lambda rows: _of_pool(rows, observed, settled, spec, moment, span_s))
+    current = observed and {**observed, "waiting": waits}
+    return {
+        "now_us": moment,
+        "caught_up": caught_up,
+        "pool": pool,
+        "run": current,
+        "runs": runs,
+        "workers": workers[:WORKERS_MAX],
+        "alarms": list(alarms(pool, current, workers, caught_up=caught_up, now_us=moment)),
+    }
+
+
+def _of_runs(
+    state: RunsState, run_id: str | None, moment: int
+) -> tuple[list[Json], list[Json], Json | None, set[str], BatchSpec | None]:
+    """Rows of runs and workers, how one run stands, the groups that it settled, and its spec."""
+    by_time = sorted(state.runs.values(), key=lambda each: each.seen_us, reverse=True)
+    if run_id is not None and run_id not in state.runs:
+        raise PageProblem(404, f"the log has no run {run_id}; `claw runs list` names those it has")
+    run = state.runs[run_id] if run_id is not None else next(iter(by_time), None)
+    newest = {(each.model_id, each.run_id): each.version for each in by_time}
+    latest = [
+        KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, moment))
+        for _, report in sorted(state.workers.items())
+    ]
+    workers = sorted(map(worker_row, latest), key=lambda each: (each["state"] == "dead", each["silent"]))
+    rows = [row(each, moment) for each in by_time[:RUNS_MAX]]
+    if run is None:
+        return rows, workers, None, set(), None
+    return rows, workers, standing(state, run, moment), settled_by(state, run), spec_of(state, run)
+
+
+def _of_pool(
+    rows: PoolRows, run: Json | None, settled: set[str], spec: BatchSpec | None, moment: int, span_s: int | None
+) -> tuple[Json, Json]:
+    """The tally, and why the ready groups wait that the run has not settled."""
+    tables = rows.tables
+    assert tables is not None, "the dashboard's view lists its rows"
+    numbers = np.flatnonzero(ready_groups(tables.groups))
+    newest_first = numbers[np.argsort(-tables.groups.values("changed")[numbers], kind="stable")].tolist()
+    groups = [group_id for (group_id,) in map(tables.groups.ids, newest_first) if group_id not in settled]
+    version = (run and run["version"]) or 0
+    return tally(tables, moment, span_s), waiting(rows, groups, run["run"] if run else "", version, spec)

@@ -1,0 +1,148 @@
+"""One record as it stands on the log, with the ways to get it elsewhere."""
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Response
+
+from consumers.dashboard.routes.source import Source, trajectory_of
+from consumers.dashboard.source import DashboardSource
+from consumers.dashboard.tokens.copies import console_consumer, curl_replay, pytest_fixture
+from consumers.dashboard.tokens.facts import position_of, request_body
+from consumers.pool.plain import as_plain
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Watching
+from eventlog.errors import HistoryCut, LogError, Retryable
+from eventlog.records import Position, Record
+from schemas.codec import event_name, schema_id_of
+from schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
+from schemas.events import CallCaptured, Event
+from schemas.topics import KEYS
+
+HEX_BYTES_MAX = 16_384
+JSON_BYTES_MAX = 2_000_000
+routes = APIRouter(prefix="/api/v1", tags=["record"])
+Json = dict[str, Any]
+TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
+Partition = Annotated[int | None, Query(ge=0, le=1_000_000)]
+Offset = Annotated[int | None, Query(ge=0, lt=1 << 62)]
+OptionalId = Annotated[str | None, Query(max_length=512)]
+
+
+@routes.get(
+    "/record",
+    summary="One record by topic, partition and offset, or the captured call (g, t, c): as it is, and to copy.",
+)
+def record(
+    source: Source, _: Watching, topic: TopicName = None, partition: Partition = None, offset: Offset = None,
+    g: OptionalId = None, t: OptionalId = None, c: OptionalId = None,
+) -> Response:  # fmt: skip
+    """`hex` is of the first 16,384 bytes. What cannot be decoded has its bytes and a sentence (`problem`)."""
+    if g and t and c:
+        place = position_of(source, trajectory_of(source, g, t), c)
+    elif topic and partition is not None and offset is not None:
+        place = _checked(source, Position(topic, partition, offset))
+    else:
+        raise PageProblem(422, "name a record: topic, partition and offset, or a captured call by g, t and c")
+    stored = _stored(source, place)
+    event, problem = _event(stored)
+    return SafeJson(
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": place.offset,
+            "timestamp_ms": stored.timestamp_ms,
+            "key": _text(stored.key),
+            "key_hex": None if stored.key is None else stored.key.hex(),
+            "headers": [(name, _text(value)) for name, value in stored.headers],
+            **_schema(stored),
+            **_value(event, problem),
+            "size": len(stored.value or b""),
+            "hex": (stored.value or b"")[:HEX_BYTES_MAX].hex(),
+            "copies": _copies(source, stored, event),
+        }
+    )
+
+
+def _checked(source: DashboardSource, place: Position) -> Position:
+    """Raises PageProblem for a place that no record can have, before the log is asked."""
+    settings = source.log.settings
+    catalogue = settings.catalogue()
+    names = {catalogue.name(topic): topic for topic in catalogue}
+    if place.topic not in names:
+        raise PageProblem(404, f"no topic {place.topic} in the catalogue; there are: {', '.join(names)}")
+    if names[place.topic] is KEYS:
+        raise PageProblem(403, "records of keys are not shown: `claw keys list` names them")
+    if place.partition >= settings.partitions:
+        raise PageProblem(404, f"{place.topic} has {settings.partitions} partitions, from 0 on")
+    return place
+
+
+def _stored(source: DashboardSource, place: Position) -> Record:
+    try:
+        return source.records([place])[place]
+    except Retryable:
+        raise
+    except LogError as gone:
+        why = "it was not written yet, retention or compaction took it, or a transaction's mark stands there"
+        raise PageProblem(404, f"{gone}: {why}") from gone
+
+
+def _event(stored: Record) -> tuple[Event | None, str | None]:
+    """The event, or a sentence that says why there is none."""
+    try:
+        return stored.event(), None
+    except EmptyValue:
+        return None, "A tombstone: it removes the row of this key."
+    except UnknownSchemaId as unknown:
+        newer = "a newer version of claw wrote it, so update this one to read it"
+        return None, f"Its {unknown} is none that this version knows: {newer}. The bytes are below."
+    except MalformedDatum as broken:
+        return None, f"Its bytes are not what its schema says ({broken}); `claw dlq` lists what readers put aside."
+    except UndecodableRecord as broken:
+        return None, f"It is no event in the wire format ({broken}): whatever wrote it, it was not claw."
+
+
+def _schema(stored: Record) -> Json:
+    try:
+        schema_id = schema_id_of(stored.value)
+    except UndecodableRecord:
+        return {"schema_id": None, "schema": None}
+    try:
+        return {"schema_id": schema_id, "schema": event_name(stored.value)}
+    except UndecodableRecord:
+        return {"schema_id": schema_id, "schema": None}
+
+
+def _value(event: Event | None, problem: str | None) -> Json:
+    """As `claw replay` prints it."""
+    if event is None:
+        return {"value": None, "problem": problem}
+    value = orjson.dumps(as_plain(event))
+    if len(value) > JSON_BYTES_MAX:
+        return {
+            "value": None,
+            "problem": f"{len(value):,} bytes of JSON are too many for a page: `claw replay` prints them.",
+        }
+    return {"value": orjson.loads(value), "problem": None}
+
+
+def _copies(source: DashboardSource, stored: Record, event: Event | None) -> Json:
+    """Each a text to paste, or null with a sentence under `no_…`."""
+    copies: Json = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
+    if isinstance(event, CallCaptured):
+        copies["curl"], copies["no_curl"] = curl_replay(event, _request(source, event))
+    return copies
+
+
+def _request(source: DashboardSource, call: CallCaptured) -> bytes | None:
+    if call.request.base_call_id is None:
+        return call.request.suffix
+    try:
+        return request_body(source, trajectory_of(source, call.group_id, call.trajectory_id), call)
+    except (PageProblem, HistoryCut):
+        return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")

@@ -1,0 +1,44 @@
+"""The captured fact of one call, and the body that its client sent."""
+
+from consumers.dashboard.source import DashboardSource
+from consumers.web.problems import PageProblem
+from datapool.batch.deltas import bodies
+from eventlog.partitioner import partition_of
+from eventlog.records import Position, readable
+from schemas.events import CallCaptured, TrajectoryRecord
+from schemas.keys import group_key
+from schemas.topics import CALLS
+
+CHAIN_MAX = 200
+"""Calls that a request may be written against, one after the other; the gateway begins anew after 64."""
+
+
+def position_of(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> Position:
+    """Where the capture that counts lies. Raises PageProblem."""
+    offsets = dict(zip(trajectory.calls, trajectory.offsets, strict=False))
+    if offsets.get(call_id, -1) < 0:
+        raise PageProblem(404, f"trajectory {trajectory.trajectory_id} has no captured call {call_id}")
+    settings = source.log.settings
+    partition = partition_of(group_key(trajectory.group_id), settings.partitions)
+    return Position(settings.catalogue().name(CALLS), partition, offsets[call_id])
+
+
+def call_fact(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> CallCaptured:
+    """The capture that counts. Raises PageProblem, LogError, HistoryCut."""
+    place = position_of(source, trajectory, call_id)
+    fact = next(readable(source.records([place]).values()), None)
+    if not isinstance(fact, CallCaptured):
+        raise PageProblem(
+            422, f"the record at {place.topic}[{place.partition}]@{place.offset} is no call that can be read here"
+        )
+    return fact
+
+
+def request_body(source: DashboardSource, trajectory: TrajectoryRecord, call: CallCaptured) -> bytes | None:
+    """As the client sent it; None where what it is written against is gone. Raises as `call_fact`."""
+    calls = {call.call_id: call}
+    base = call.request.base_call_id
+    while base is not None and base not in calls and base in trajectory.calls and len(calls) < CHAIN_MAX:
+        calls[base] = call_fact(source, trajectory, base)
+        base = calls[base].request.base_call_id
+    return bodies(calls).get(call.call_id)

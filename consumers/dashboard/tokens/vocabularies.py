@@ -1,0 +1,51 @@
+"""Which tokenizer the ids of a call are read by: the one of the settings, else that of the model of the run that sampled it."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from consumers.dashboard.tokens.pieces import NoTokenizer, Vocabulary
+from consumers.runs.fold import ObservedRun
+
+KEPT = 4
+"""Tokenizers in memory; a large one takes some 100 MB."""
+CONTEXT = 16
+"""Tokens beside a range that are read with it: a character at its edge may begin there."""
+
+
+class Vocabularies:
+    """Tokenizers by folder, each read once. Safe from any thread."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: the only one that counts; None: runs say."""
+        self._folder = folder
+        self._read: dict[tuple[Path, int], Vocabulary] = {}
+        self._lock = threading.Lock()
+
+    def of(self, runs: Iterable[ObservedRun]) -> Vocabulary:
+        """Of the first run that names a model. Raises NoTokenizer."""
+        folder = self._folder or next(
+            (Path(str(run.config["model_dir"])) for run in runs if run.config.get("model_dir")), None
+        )
+        if folder is None:
+            raise NoTokenizer(
+                "no run that is known sampled this, so no model is: start the dashboard with --tokenizer DIR"
+            )
+        file = folder / "tokenizer.json"
+        try:
+            changed = file.stat().st_mtime_ns
+        except OSError:
+            raise NoTokenizer(f"there is no {file} on this machine: start the dashboard with --tokenizer DIR") from None
+        with self._lock:
+            if (folder, changed) not in self._read:
+                vocabulary = Vocabulary(folder)
+                while len(self._read) >= KEPT:
+                    del self._read[next(iter(self._read))]
+                self._read[folder, changed] = vocabulary
+            return self._read[folder, changed]
+
+
+def candidates(runs: dict[str, ObservedRun], names: Sequence[str], model_id: str) -> list[ObservedRun]:
+    """Runs of these names, then those of the model, the newest first."""
+    of_model = sorted((run for run in runs.values() if run.model_id == model_id), key=lambda run: -run.started_us)
+    return [*(runs[name] for name in names if name in runs), *of_model]

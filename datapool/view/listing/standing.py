@@ -1,0 +1,63 @@
+"""An order that stands still while rows come and change: what a person reads does not move away.
+
+Invariant: it names rows by their numbers, so a place in it is the same row for as long as the order is kept; what the row tells is
+of now.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datapool.view.listing.columns import Kind
+from datapool.view.listing.pages import Order, tables_of
+from datapool.view.listing.table import Value
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows
+
+
+class StandingRow(NamedTuple):
+    """Its columns by name; None: the row is gone."""
+
+    ids: tuple[str, ...]
+    columns: Mapping[str, Value] | None
+
+
+class StandingOrder:
+    """The rows that a filter found, in the order of a column, both of one moment."""
+
+    def __init__(self, rows: PoolRows, kind: Kind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
+        """Raises ValueError for an unknown column."""
+        order = Order(rows, kind, pool_filter, sort, descending=descending)
+        self._kind, self._filter = kind, pool_filter
+        self._numbers: NDArray[np.int32] = order.beside(None, 0, len(order.numbers)).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def rows(self, rows: PoolRows, offset: int, limit: int, names: Sequence[str]) -> list[StandingRow]:
+        """Rows [offset, offset + limit), as they are now. Raises ValueError for an unknown column."""
+        tables = tables_of(rows)
+        table = tables.table(self._kind)
+        columns = {name: tables.values(self._kind, name) for name in names}
+        return [
+            StandingRow(
+                table.ids(number),
+                {name: tables.value(self._kind, name, values, number) for name, values in columns.items()}
+                if table.alive[number]
+                else None,
+            )
+            for number in self._numbers[offset : offset + limit].tolist()
+        ]
+
+    def new(self, rows: PoolRows) -> int:
+        """How many rows the filter finds now that it did not find then."""
+        mask = tables_of(rows).mask(self._kind, self._filter)
+        mask[self._numbers] = False
+        return int(np.count_nonzero(mask))
+
+    def place(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
+        """Where a row stands; None: it does not."""
+        places = np.flatnonzero(self._numbers == tables_of(rows).table(self._kind).number_of(ids))
+        return int(places[0]) if len(places) else None

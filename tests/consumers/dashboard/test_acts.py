@@ -1,0 +1,200 @@
+"""Acts from the dashboard: the events that `claw` writes, who may, what stands of them, and how they are taken back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from consumers.dashboard.routes.acts import CurationBody, command
+from consumers.pool.curation import CurationRequest, curations, resolve
+from consumers.pool.eviction import evictions, rows_of
+from datapool.view.query import PoolFilter
+from eventlog.records import readable
+from schemas.api_keys import new_key
+from schemas.envelopes import envelope
+from schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
+from schemas.topics import CALLS, KEYS
+from tests import facts
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.feedback.stage import episode
+from tests.consumers.feedback.test_routes import Person
+
+
+@pytest.fixture
+def stage() -> DashboardStage:
+    """Two groups; the calls of one are of another channel."""
+    return DashboardStage(
+        episode("g", "t0", "Which animal?", "a cat", 1.0),
+        episode("g", "t1", "Which animal?", "a dog", 0.0),
+        episode("h", "u0", "How many spoons?", "three", 0.5, channel="val"),
+    )
+
+
+@pytest.fixture
+def ann(stage: DashboardStage) -> Iterator[Person]:
+    with stage.served() as url:
+        person = Person(url)
+        person.url = url  # type: ignore[attr-defined]  # for a second person
+        while not person.get("state")["caught_up"]:
+            pass
+        yield person
+
+
+def refusal(person: Person, path: str, **body: Any) -> tuple[int, str]:
+    answer = person.http.post(path, json=body)
+    return answer.status_code, answer.json()["detail"]
+
+
+def bare(event: Any) -> Any:
+    """Without what differs between any two acts: ids, time and through what."""
+    blank = envelope("", causation_id=None)
+    event = replace(event, envelope=replace(blank, event_id="", correlation_id=None, occurred_at_us=0))
+    return replace(event, revision=0) if hasattr(event, "revision") else event
+
+
+def test_a_curation_is_the_event_that_claw_writes(stage: DashboardStage, ann: Person) -> None:
+    """By the same filter, of the same steps, in the same order; a dry run counts and writes nothing."""
+    said = {"quality": 0.2, "trainable": False, "tags": ["leak"], "scores": {"entropy@1": 0.9}, "note": "copied"}
+    tried = ann.post("curations", where={"group": "g"}, **said, dry_run=True)
+    assert (tried["steps"], list(stage.words())) == (2, [])
+    done = ann.post("curations", where={"group": "g"}, **said)
+    request = CurationRequest(quality=0.2, trainable=False, tags=("leak",), scores={"entropy@1": 0.9}, note="copied")
+    steps = stage.source.pool.ask(lambda rows: resolve(rows, [], PoolFilter(group="g"), stage.source.facts))
+    ours = curations(steps, request, who="ann", producer="claw pool curate", act_id="a")
+    assert [bare(event) for event in stage.words()] == [bare(event) for event in ours]
+    assert {event.envelope.correlation_id for event in stage.words()} == {done["act_id"]}  # type: ignore[attr-defined]
+    assert done["command"] == (
+        "claw pool curate --no-train --quality 0.2 --set-score=entropy@1=0.9 --set-tag=leak --why=copied --group=g"
+    )
+
+
+def test_an_eviction_is_the_event_that_claw_writes(stage: DashboardStage, ann: Person) -> None:
+    """An unknown id beside a known one evicts nothing; the row's stub then tells of it."""
+    assert ann.post("evictions", ids=["t0", "nobody"], why="asked to")["unknown"] == ["nobody"]
+    assert ann.post("evictions", ids=["g"], why="asked to", dry_run=True)["trajectories"] == 2
+    assert ann.post("evictions", ids=["g"], why="asked to")["trajectories"] == 2
+    written = [
+        event for event in readable(stage.log.reader([CALLS]).read_to_end()) if isinstance(event, TrajectoryEvicted)
+    ]
+    rows = stage.source.pool.ask(lambda rows: rows_of(rows.trajectory_rows(), ["g"], None))
+    ours, _ = evictions(rows, why="asked to", who="ann", producer="claw pool evict", act_id="a")
+    assert [bare(event) for event in written] == [bare(event) for event in ours]
+    (act,) = ann.get("acts", kind="evicted")["acts"]
+    assert (act["who"], act["events"], act["may_undo"]) == ("ann", 2, False)
+    assert refusal(ann, "acts/undo", act_id=act["act_id"]) == (422, "an eviction cannot be undone")
+
+
+def test_an_eviction_from_elsewhere_stands_in_the_history(stage: DashboardStage, ann: Person) -> None:
+    """Its reason and time are the row's."""
+    stage.tell(facts.evicted("h", "u0", reason="old"))
+    while not (page := ann.get("acts", kind="evicted"))["acts"]:
+        pass
+    assert [(act["says"], act["subjects"][0]["t"]) for act in page["acts"]] == [(["evicted: old"], "u0")]
+
+
+def test_undo_goes_back_act_by_act(stage: DashboardStage, ann: Person) -> None:
+    """Curations, labels and preferences alike; what was taken back is not taken back again, and the history says so."""
+    ann.post("curations", ids=["t0-0"], trainable=False)
+    ann.post("judgements", group_id="g", trajectory_id="t0", scores={"overall": 0.75})
+    ann.post("preferences", group_id="g", chosen="t0", rejected="t1")
+    kinds = [ann.post("acts/undo")["undone"]["kind"] for _ in range(3)]
+    assert kinds == ["preferred", "judged", "curated"]
+    assert ann.post("acts/undo")["undone"] is None
+    history = ann.get("acts")["acts"]
+    assert [act["kind"] for act in history] == ["undone"] * 3 + ["preferred", "judged", "curated"]
+    assert [act["stands"] for act in history[3:]] == [False] * 3
+    (curation, undone) = [event for event in stage.words() if isinstance(event, StepCurated)]
+    assert undone.undoes == (curation.envelope.event_id,)
+    assert ann.get("judged", g="g", t="t0", c="t0-0")["curation"]["trainable"] is None
+
+
+def test_what_was_judged_is_there_before_the_pool_has_it(stage: DashboardStage, ann: Person) -> None:
+    """The stage folds no act of the page: the answer counts it nevertheless, and what differs among calls is `mixed`."""
+    stage.tell(facts.call("g", "t0", "second"), facts.curated("g", "t0", "second", quality=0.5, who="scorer/x@1"))
+    while ann.get("judged", g="g", t="t0")["calls"] != 2:
+        pass
+    ann.post("curations", ids=["second"], where={"group": "g", "trajectory": "t0"}, quality=0.9, note="better")
+    judged = ann.get("judged", g="g", t="t0", c="second")
+    assert (judged["curation"]["quality"], judged["curation"]["note"]) == (0.9, "better")
+    assert ann.get("judged", g="g", t="t0")["mixed"] == ["quality", "note"]
+
+
+def test_only_who_spoke_takes_words_back(ann: Person) -> None:
+    """A curation is everybody's to undo, as with `claw pool curate --undo`."""
+    ann.post("judgements", group_id="g", trajectory_id="t0", scores={"overall": 0.0})
+    curated = ann.post("curations", ids=["t0-0"], quality=0.1)
+    words = ann.get("acts")["acts"][1]
+    bob = Person(ann.url, "bob")  # type: ignore[attr-defined]
+    assert refusal(bob, "acts/undo", act_id=words["act_id"])[0] == 403
+    assert bob.post("acts/undo", act_id=curated["act_id"])["undone"]["stands"] is False
+    assert bob.post("acts/undo")["undone"] is None, "an undo is no act that `u` takes back"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"ids": ["t0"]}, "nothing is judged"),
+        ({"trainable": False}, "which steps"),
+        ({"trainable": False, "where": {"chanel": "val"}}, "Extra inputs"),
+        ({"trainable": False, "where": {"score": ["entropy"]}}, "score: takes"),
+        ({"trainable": False, "where": {"ready": True}}, "kinds"),
+    ],
+)
+def test_what_is_not_clear_is_refused_with_a_sentence(
+    stage: DashboardStage, ann: Person, body: dict[str, Any], reason: str
+) -> None:
+    status, detail = refusal(ann, "curations", **body)
+    assert status == 422
+    assert reason in detail
+    assert list(stage.words()) == []
+
+
+def test_a_filter_of_trajectories_means_all_their_steps(ann: Person) -> None:
+    """Also by what only they have; and words are sought in whole conversations, as `claw pool` does."""
+    assert ann.post("curations", kind="trajectories", where={"reward_min": 0.5}, quality=1, dry_run=True)["steps"] == 2
+    assert ann.post("curations", kind="groups", where={"group": "g"}, quality=1, dry_run=True)["steps"] == 2
+    (place,) = ann.post("curations", where={"text": "SPOONS"}, quality=1, dry_run=True)["subjects"]
+    assert place == {"g": "h", "t": "u0", "c": "u0-0"}
+
+
+def test_a_command_is_quoted() -> None:
+    """Whatever agents called it."""
+    body = CurationBody(ids=["$(rm -rf /)"], trainable=True, note="it's fine")
+    assert command(body) == "claw pool curate '$(rm -rf /)' --train '--why=it'\"'\"'s fine'"
+
+
+ROLES = ("annotator", "reader", "operator")
+MAY = {
+    "acts": ROLES,
+    "curations": ("annotator", "operator"),
+    "acts/undo": ("annotator", "operator"),
+    "evictions": ("operator",),
+}
+
+
+def test_who_may_do_what(stage: DashboardStage) -> None:
+    """A table of role and route: a reader writes nothing, only an operator evicts."""
+    bodies = {
+        "curations": {"ids": ["t0"], "quality": 0.5},
+        "acts/undo": {},
+        "evictions": {"ids": ["t0"], "why": "x", "dry_run": True},
+    }
+    secrets = {}
+    for role in ROLES:
+        secrets[role], entry = new_key(role)
+        record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name=f"the {role}", role=role)
+        stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    with stage.served(keys=True) as url:
+        for role, secret in secrets.items():
+            http = httpx.Client(base_url=f"{url}/api/v1/", timeout=20)
+            token = http.post("session", json={"key": secret}).json()["token"]
+            for path, roles in MAY.items():
+                answer = (
+                    http.get(path)
+                    if path == "acts"
+                    else http.post(path, json=bodies[path], headers={"x-page-token": token})
+                )
+                assert (answer.status_code == 200) == (role in roles), (role, path, answer.text)
+                assert answer.status_code in (200, 403)

@@ -1,0 +1,135 @@
+"""Every view, before a pool in which each text that an agent or a person can write attacks: nothing runs, and everybody can use it.
+
+Screenshots of all views in both themes are left in `.tools/screenshots/`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Browser
+
+from consumers.dashboard.app import STATIC
+from schemas.events import Event
+from tests import facts
+from tests.browser import ROOT, browser
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.feedback.stage import body
+from tests.consumers.runs import observed
+from tests.sitting import PAYLOADS, Sitting
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+SCREENSHOTS = ROOT / ".tools/screenshots"
+HOSTILE = "".join(PAYLOADS.values())
+IDS = {"g": f"g{HOSTILE}", "t": f"t{HOSTILE}", "c": f"c{HOSTILE}"}
+FINISHED = [
+    path.stem for path in sorted((STATIC / "views").glob("*.js")) if "export default null" not in path.read_text()
+]
+QUERIES: dict[str, dict[str, str]] = {
+    "group": {"g": IDS["g"], "a": IDS["t"], "b": "u"},
+    "trajectory": {"g": IDS["g"], "t": IDS["t"]},
+    "tokens": {"g": IDS["g"], "t": IDS["t"], "c": IDS["c"]},
+    "explorer": {"kind": "trajectories", "text": "<script>"},
+    "runs": {"run": f"run{HOSTILE}"},
+}
+
+
+def scene() -> list[Event]:
+    """One group of two trajectories; each text of each fact is hostile."""
+    group, trajectory, call_id = IDS["g"], IDS["t"], IDS["c"]
+    message = {
+        "role": "assistant",
+        "content": HOSTILE,
+        "reasoning": HOSTILE,
+        "tool_calls": [{"id": HOSTILE, "type": "function", "function": {"name": HOSTILE, "arguments": HOSTILE}}],
+    }
+    _, request = body(
+        {
+            "messages": [
+                {"role": "system", "content": HOSTILE},
+                {"role": "user", "name": HOSTILE, "content": [{"type": "text", "text": HOSTILE}, {"type": "image_url", "image_url": {"url": "http://evil.example/i.png"}}]},
+                {"role": HOSTILE, "content": HOSTILE},
+            ],
+            "tools": [{"type": "function", "function": {"name": HOSTILE, "description": HOSTILE, "parameters": {}}}],
+        }
+    )  # fmt: skip
+    answer, _ = body({"choices": [{"index": 0, "message": message}]})
+    marks: dict[str, Any] = {"agent": HOSTILE, "tags": (HOSTILE,), "task": json.dumps(HOSTILE)}
+    call = {"request": request, "response_body": answer, "model_id": HOSTILE, "upstream": HOSTILE, "worker_id": HOSTILE}
+    return [
+        facts.opened(group, expected_size=2, **marks),
+        facts.started(group, trajectory, metadata=json.dumps(HOSTILE), **marks),
+        facts.call(group, trajectory, call_id, **call),
+        facts.call(group, "u", "d", **call),
+        facts.failure(group, trajectory, "failed", message=HOSTILE),
+        facts.reward(group, trajectory, 0.5, source=f"judge{HOSTILE}", name=f"style{HOSTILE}", call_id=call_id),
+        facts.curated(group, trajectory, call_id, who=HOSTILE, note=HOSTILE, tags=(HOSTILE,), scores={f"{HOSTILE}@1": 0.5}),
+        facts.preferred(group, trajectory, "u", source=f"human:{HOSTILE}", comment=HOSTILE),
+        facts.edited(group, trajectory, call_id, source=f"human:{HOSTILE}", message=json.dumps(message)),
+        facts.completed(group, trajectory, calls=1, reward=1.0),
+        facts.completed(group, "u", calls=1, reward=0.0, status="failed"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    stage = DashboardStage(scene())
+    run = f"run{HOSTILE}"
+    stage.report(
+        observed.started(run, json.dumps({"model_dir": HOSTILE, "note": HOSTILE})), observed.trained(1, 0.5, run)
+    )
+    with stage.served() as address:
+        yield address
+
+
+def address(name: str) -> str:
+    """Of a view, with everything hostile in it."""
+    return f"/{name}?{urlencode(QUERIES.get(name, {}), errors='surrogatepass')}"
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_hostile_texts_are_shown_and_do_nothing(browser: Browser, url: str, name: str) -> None:
+    """In both themes and on a telephone: nothing runs, nothing is loaded, nothing is reported, and no serious fault of access."""
+    one = Sitting(browser, url)
+    page = one.open(address(name), waits_for="header .stream.live")
+    page.wait_for_timeout(1500)
+    assert page.locator("main").inner_text().strip()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for theme in ("light", "dark"):
+        page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+        page.screenshot(path=SCREENSHOTS / f"hostile-{name}-{theme}.png")
+        page.evaluate(f"() => {{ {AXE}; return null; }}")
+        found_by_axe = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+        serious = {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in found_by_axe["violations"] if each["impact"] in ("serious", "critical")}  # fmt: skip
+        assert serious == {}, theme
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    one.clean(page)
+    one.context.close()
+
+
+def test_no_view_holds_what_cannot_be_reached_by_keyboard(browser: Browser, url: str) -> None:
+    """Whatever reacts to a click is a link, a button, a field, or has a place in the order of tabs and a key."""
+    one = Sitting(browser, url)
+    for name in FINISHED:
+        page = one.open(address(name), waits_for="header .stream.live")
+        page.wait_for_timeout(500)
+        assert (
+            page.locator("main")
+            .get_by_role("button")
+            .or_(page.locator("main a, main input, main select, main [tabindex]"))
+            .count()
+            > 0
+        ), name
+        page.keyboard.press("?")
+        assert re.search(r"\S", page.get_by_role("dialog").inner_text()), name
+        page.close()
+    one.context.close()

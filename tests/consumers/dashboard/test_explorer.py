@@ -1,0 +1,126 @@
+"""The explorer's answers: lists that stand still, counts per value, neighbours, a search in conversations; each says what it refuses."""
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests import facts
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.feedback.stage import episode
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
+    stage = DashboardStage(
+        episode("g", "t", "Which animal?", "a cat", 1.0, agent="ann"),
+        episode("g", "u", "Which animal?", "a red dog", 0.0, agent="bob"),
+        episode("h", "t", "Which plant?", "a fern", 0.5, channel="val"),
+    )
+    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
+        client.get("/api/v1/session")
+        stage.source.pool.wait_caught_up(10)
+        yield stage, client
+
+
+def get(client: TestClient, path: str, **params: object) -> dict:
+    answer = client.get(f"/api/v1/{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def names(answer: dict) -> list[str]:
+    return ["/".join(row["ids"]) for row in answer["rows"]]
+
+
+def test_a_list_stands_still_and_counts_what_is_new(opened: tuple[DashboardStage, TestClient]) -> None:
+    """Asked for by its `order`, rows stay where they are while others come; the same question without it has them all."""
+    stage, client = opened
+    first = get(client, "rows", sort="return", desc=True, columns="return", at="h/t")
+    assert (names(first), first["place"], first["new"]) == (["g/t", "h/t", "g/u"], 1, 0)
+    stage.tell(*episode("i", "t", "Which stone?", "flint", 2.0))
+    stage.source.pool.wait_caught_up(10)
+    again = get(client, "rows", sort="return", desc=True, columns="return", order=first["order"])
+    assert (names(again), again["new"], again["order"]) == (["g/t", "h/t", "g/u"], 1, first["order"])
+    other = get(client, "rows", sort="return", columns="return", order=first["order"])
+    assert names(other) == ["g/u", "h/t", "g/t", "i/t"]  # another question: an order of its own
+
+
+def test_counts_leave_out_the_value_that_is_chosen(opened: tuple[DashboardStage, TestClient]) -> None:
+    """With a channel chosen, the others are still counted beside it, and everything else within it."""
+    answer = get(opened[1], "facets", channel="train")
+    assert answer["total"] == 2
+    assert answer["facets"]["channel"] == [["train", 2], ["val", 1]]
+    assert sorted(answer["facets"]["agent"]) == [["ann", 1], ["bob", 1]]
+
+
+def test_neighbours_stand_within_filter_and_order(opened: tuple[DashboardStage, TestClient]) -> None:
+    answer = get(opened[1], "neighbours", kind="trajectories", sort="return", g="h", t="t")
+    assert answer == {"previous": {"g": "g", "t": "u"}, "next": {"g": "g", "t": "t"}, "at": 1, "count": 3}
+    within = get(opened[1], "neighbours", kind="trajectories", sort="return", channel="train", g="g", t="u")
+    assert (within["previous"], within["next"], within["count"]) == (None, {"g": "g", "t": "t"}, 2)
+
+
+@pytest.mark.parametrize(("kind", "match"), [("steps", "c"), ("trajectories", "t"), ("groups", "g")])
+def test_conversations_are_searched_within_the_other_filters(
+    opened: tuple[DashboardStage, TestClient], kind: str, match: str
+) -> None:
+    """What `claw pool steps --text` finds, of every kind; and how much was looked through."""
+    answer = get(opened[1], "conversations", kind=kind, text="RED dog")
+    assert [row[match] for row in answer["matches"]] == [{"steps": "u-0", "trajectories": "u", "groups": "g"}[kind]]
+    assert (answer["lost"], answer["after"]) == (0, None)
+    elsewhere = get(opened[1], "conversations", kind=kind, text="red dog", channel="val")
+    assert (elsewhere["matches"], elsewhere["looked"]) == ([], 1)
+
+
+def test_a_search_goes_on_where_it_stopped(
+    opened: tuple[DashboardStage, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounded in time: each answer looks through one row, and all of them through each once."""
+    monkeypatch.setattr("consumers.dashboard.routes.explorer.SEARCH_S", -1.0)
+    after, matches, looked = None, [], 0
+    for _ in range(4):
+        answer = get(opened[1], "conversations", text="animal", **({"after": after} if after else {}))
+        matches, looked, after = matches + answer["matches"], looked + answer["looked"], answer["after"]
+        if after is None:
+            break
+    assert (looked, after, matches) == (3, None, [{"g": "g", "t": "t"}, {"g": "g", "t": "u"}])
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("rows?sort=height", "no column 'height'"),
+        ("rows?columns=height", "no column 'height'"),
+        ("rows?heigth=3", "heigth"),
+        ("rows?kind=steps&ready=true", "choose one of these kinds"),
+        ("rows?score=much", "SCORER@VERSION"),
+        ("rows?at=a%2Fb%2Fc", "no key of trajectories"),
+        ("rows?kind=batches", "kind"),
+        ("rows?limit=501", "limit"),
+        ("neighbours?kind=trajectories&g=g", "g, t"),
+        ("conversations", "which text"),
+        ("conversations?text=x&after=%C3%A4", "no key of trajectories"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    opened: tuple[DashboardStage, TestClient], path: str, says: str
+) -> None:
+    answer = opened[1].get(f"/api/v1/{path}")
+    assert answer.status_code == 422
+    assert says in answer.json()["detail"]
+
+
+def test_orders_are_forgotten_oldest_first(opened: tuple[DashboardStage, TestClient]) -> None:
+    """Many open pages do not fill the memory: an order that is forgotten is made anew."""
+    first = get(opened[1], "rows")["order"]
+    for number in range(40):
+        get(opened[1], "rows", reward_min=-number)
+    assert get(opened[1], "rows", order=first)["order"] != first
+
+
+def test_an_evicted_row_is_still_told(opened: tuple[DashboardStage, TestClient]) -> None:
+    stage, client = opened
+    stage.tell(facts.evicted("h", "t"))
+    stage.source.pool.wait_caught_up(10)
+    assert get(client, "rows", group="h", columns="status")["rows"][0]["values"]["status"] == "evicted"

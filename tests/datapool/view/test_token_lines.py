@@ -1,0 +1,81 @@
+"""Which tokens of a line were sampled by which call, whatever edges its prompt came by."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from datapool.fold.digests import call_digest
+from datapool.fold.fold import fold
+from datapool.fold.project import project
+from datapool.fold.step import tokens
+from datapool.view.rows import PoolRows
+from datapool.view.token_lines import TokenLine, token_line
+from schemas.arrays import pack_ids, unpack_ids
+from schemas.codec import encode
+from schemas.events import CallCaptured, Edge
+from schemas.keys import tokens_key
+from schemas.topics import STEPS
+from tests import facts
+
+
+def call(
+    name: str, number: int, whole: Sequence[int], reply: Sequence[int], base: str | None = None, keep: int = 0
+) -> CallCaptured:
+    packed = pack_ids(list(whole))
+    edge = Edge(
+        base_call_id=base, keep=keep, suffix=packed[4 * keep :], full_length=len(whole), full_digest=hashlib.sha256(packed).hexdigest()
+    )  # fmt: skip
+    return facts.call("g", "t", name, ids=tuple(reply), prompt=edge, received_us=number)
+
+
+def lines(*calls: CallCaptured) -> Mapping[str, TokenLine | None]:
+    """The line of each call, in a pool that holds all of them."""
+    rows, state = PoolRows(), None
+    for event, place in facts.placed(calls):
+        state = fold(state, event, place)
+    assert state is not None
+    for key, row in project(state).items():
+        rows.apply(key.topic, key.key, encode(row))
+    for each in calls:
+        rows.apply(STEPS.name, tokens_key("g", "t", each.call_id), encode(tokens(each, call_digest(each))))
+    trajectory = rows.trajectory("g", "t")
+    assert trajectory is not None
+    return {each.call_id: token_line(rows, trajectory, each.call_id) for each in calls}
+
+
+def sampled(line: TokenLine | None) -> list[tuple[str, list[int]]]:
+    assert line is not None
+    ids = unpack_ids(line.ids)
+    for stretch in line.stretches:
+        own = unpack_ids(stretch.tokens.response_ids)
+        assert ids[stretch.start : stretch.end] == own[: stretch.end - stretch.start]
+    return [(stretch.step.call_id, ids[stretch.start : stretch.end]) for stretch in line.stretches]
+
+
+def test_replies_are_known_again_in_the_prompts_that_repeat_them() -> None:
+    """By an edge, by an edge on an edge, by a prompt in full, and the part that is kept of one."""
+    first = call("a", 1, [1, 2], [10, 11])
+    second = call("b", 2, [1, 2, 10, 11, 3], [12, 13], "a", 4)
+    in_full = call("c", 3, [1, 2, 10, 11, 3, 12, 13, 4], [14])
+    in_part = call("d", 4, [1, 2, 10, 11, 3, 12, 9], [15], "c", 6)
+    other = call("e", 5, [7, 7], [16])
+    answer = lines(first, second, in_full, in_part, other)
+    assert sampled(answer["a"]) == [("a", [10, 11])]
+    assert sampled(answer["b"]) == [("a", [10, 11]), ("b", [12, 13])]
+    assert sampled(answer["c"]) == [("a", [10, 11]), ("b", [12, 13]), ("c", [14])]
+    assert sampled(answer["d"]) == [("a", [10, 11]), ("b", [12]), ("d", [15])]
+    assert sampled(answer["e"]) == [("e", [16])]
+
+
+def test_without_a_base_the_reply_is_there() -> None:
+    """A prompt that cannot be put together is none, and says so."""
+    answer = lines(call("a", 1, [1, 2], [10]), call("b", 2, [1, 2, 10, 3], [12, 13], "gone", 3))["b"]
+    assert answer is not None
+    assert answer.broken
+    assert (unpack_ids(answer.ids), answer.prompt_length) == ([12, 13], 0)
+    assert sampled(answer) == [("b", [12, 13])]
+
+
+def test_a_circle_of_edges_ends() -> None:
+    answer = lines(call("a", 1, [1, 2], [10], "b", 1), call("b", 2, [1, 3], [12], "a", 1))
+    assert answer["a"] is not None
+    assert answer["a"].broken
