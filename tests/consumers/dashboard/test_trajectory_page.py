@@ -89,7 +89,7 @@ def test_hostile_texts_are_shown_and_do_nothing(sitting: tuple[DashboardStage, S
             {"role": "user", "content": [{"type": "text", "text": everything}, image, document, remote]},
             {"role": "tool", "tool_call_id": PAYLOADS["link"], "content": "[" * 1_000_000},
             {"role": "assistant", "content": "`*_[" * 100_000, "reasoning": everything},
-            {"role": "user", "content": "x" * 10_000_000},
+            {"role": "user", "content": "x" * 6_000_000},
         ],
         {"content": everything, "tool_calls": [asks], "reasoning": everything},
         PAYLOADS["remote"],

@@ -147,8 +147,8 @@ function Find({ params, path, goTo }) {
     <span class="quiet" role="status">${q && answer.data && (hits.length ? `${at + 1} of ${count(answer.data.total)} calls, Enter for the next` : "no call adds that")}${answer.problem?.message}</span></form>`;
 }
 
-/** Where the keys are, and how one gets there. row(at): a call that was read, or undefined. */
-function useCursor(head, row, goneTo) {
+/** Where the keys are, and how one gets there: once what stands around it was read, so that nothing above it grows any more. */
+function useCursor(head, { row, page }, goneTo) {
   const [cursor, setCursor] = useState(null);
   const [aim, setAim] = useState(null);
   const serial = useRef(0);
@@ -158,7 +158,8 @@ function useCursor(head, row, goneTo) {
   };
   useEffect(() => {
     const call = aim && row(aim.at);
-    if (!call) return;
+    const parts = aim ? [aim.part - 1, aim.part, aim.part + 1].filter((part) => part >= 0 && part * CALLS < head.total) : [];
+    if (!call || !parts.every(page)) return;
     const last = call.messages.length - 1;
     const n = typeof aim.n === "string" ? Math.max(0, call.messages.findIndex((each) => JSON.stringify(each).toLowerCase().includes(aim.n.toLowerCase()))) : Math.min(aim.n, last);
     const element = document.getElementById(n > 0 ? `m-${aim.at}-${n}` : `call-${aim.at}`);
@@ -177,7 +178,7 @@ function Conversation({ ids, head, params, path }) {
   const outline = usePages(`trajectory/calls?${path}`, OUTLINE, concernsIt);
   const pages = usePages(`trajectory/messages?${path}`, CALLS, concernsIt);
   const latest = useRef(null);
-  const { cursor, aim, goTo } = useCursor(head, pages.row, (c) => { latest.current = c; change({ c }); });
+  const { cursor, aim, goTo } = useCursor(head, pages, (c) => { latest.current = c; change({ c }); });
   const c = params.get("c");
   useEffect(() => {
     if (!c || c === latest.current) return;
