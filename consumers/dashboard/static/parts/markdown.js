@@ -1,6 +1,6 @@
 // Markdown of agents as nodes: what a person reads, never markup. A link is its text with its address, an image its description; neither
 // is followed. Every pattern is bounded, so that no text makes it slow: what is beyond the bounds stands there as it was written.
-import { html, visible } from "/web/shell.js";
+import { Text, html, visible } from "/web/shell.js";
 
 const CHARACTERS_MAX = 40000;
 const PIECES_MAX = 1500;
@@ -108,5 +108,5 @@ function list(take, first, count, depth) {
 export function Markdown({ text }) {
   const head = text.slice(0, CHARACTERS_MAX);
   return html`<div class="markdown">${blocks(head.split(/\r\n|\n/), { pieces: 0 })}
-    ${text.length > head.length && html`<p class="text" dir="auto">${visible(text.slice(CHARACTERS_MAX))}</p>`}</div>`;
+    ${text.length > head.length && html`<${Text} text=${text.slice(CHARACTERS_MAX)} />`}</div>`;
 }
