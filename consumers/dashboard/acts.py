@@ -1,7 +1,7 @@
 """What people did to the pool, by act, as it comes from the log. Safe from any thread.
 
-Invariant: a function of the set of events; what stands of an act is decided where everybody decides it (`datapool.fold.curation`
-for curations, `datapool.standing` for words).
+Invariant: a function of the set of events. What stands of an act is asked elsewhere: `datapool.fold.curation` decides it for
+curations, `datapool.standing` for words.
 """
 
 import threading
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from datapool.feedback import HUMAN, FeedbackFact
-from datapool.fold.curation import annotated, counting
+from datapool.fold.curation import annotated
 from schemas.events import (
     Curation,
     Event,
@@ -28,28 +28,29 @@ ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
 @dataclass(slots=True)
 class PersonalAct:
-    """All events of one act, by id."""
+    """All events of one act, as they came: a list, which may grow while somebody reads it."""
 
     act_id: str
     who: str
-    facts: dict[str, ActFact] = field(default_factory=dict)
-
-    @property
-    def at_us(self) -> int:
-        """When its first event occurred."""
-        return min(fact.envelope.occurred_at_us for fact in self.facts.values())
+    at_us: int
+    """When its first event occurred."""
+    facts: list[ActFact] = field(default_factory=list)
 
     @property
     def kind(self) -> ActKind:
         """What most tells it from others."""
-        facts = self.facts.values()
-        if any(isinstance(fact, TrajectoryEvicted) for fact in facts):
+        kinds = {type(fact) for fact in self.facts}
+        if TrajectoryEvicted in kinds:
             return "evicted"
-        if all(is_withdrawal(fact) for fact in facts):
+        if all(is_withdrawal(fact) for fact in self.facts):
             return "undone"
-        if any(isinstance(fact, PreferenceGiven) for fact in facts):
+        if PreferenceGiven in kinds:
             return "preferred"
-        return "curated" if any(isinstance(fact, StepCurated) for fact in facts) else "judged"
+        return "curated" if StepCurated in kinds else "judged"
+
+    def event_ids(self) -> set[str]:
+        """Of its events."""
+        return {fact.envelope.event_id for fact in self.facts}
 
 
 class PersonalActs:
@@ -58,27 +59,32 @@ class PersonalActs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._acts: dict[str, PersonalAct] = {}
-        self._curated: dict[tuple[str, str, str], dict[str, StepCurated]] = defaultdict(dict)
+        self._seen: set[str] = set()
+        self._curated: dict[tuple[str, str, str], list[StepCurated]] = defaultdict(list)
 
     def add(self, event: Event) -> str | None:
         """Takes one event in; the id of its act where that is news."""
         who = person_of(event)
         if who is None or not isinstance(event, ActFact):
             return None
-        act_id = event.envelope.correlation_id or event.envelope.event_id
+        own = event.envelope
+        act_id = own.correlation_id or own.event_id
         with self._lock:
-            act = self._acts.setdefault(act_id, PersonalAct(act_id, who))
-            if event.envelope.event_id in act.facts:
+            if own.event_id in self._seen:
                 return None
-            act.facts[event.envelope.event_id] = event
+            self._seen.add(own.event_id)
+            act = self._acts.setdefault(act_id, PersonalAct(act_id, who, own.occurred_at_us))
+            act.at_us = min(act.at_us, own.occurred_at_us)
+            act.facts.append(event)
             if isinstance(event, StepCurated):
-                self._curated[event.group_id, event.trajectory_id, event.call_id][event.envelope.event_id] = event
+                self._curated[event.group_id, event.trajectory_id, event.call_id].append(event)
         return act_id
 
     def named(self, name: str) -> PersonalAct | None:
         """The act of that id, or the one that an event of that id belongs to."""
         with self._lock:
-            return self._acts.get(name) or next((act for act in self._acts.values() if name in act.facts), None)
+            acts = self._acts.values()
+            return self._acts.get(name) or next((act for act in acts if name in act.event_ids()), None)
 
     def latest(self, who: str | None = None) -> list[PersonalAct]:
         """The acts, the newest first."""
@@ -89,23 +95,13 @@ class PersonalActs:
     def curations(self, places: Iterable[tuple[str, str, str]]) -> list[StepCurated]:
         """All that people ever judged of these calls, and took back."""
         with self._lock:
-            return [fact for place in places for fact in self._curated.get(place, {}).values()]
+            return [fact for place in places for fact in self._curated.get(place, ())]
 
     def curation(self, place: tuple[str, str, str], pooled: Curation | None) -> Curation | None:
         """What counts of a call, also of judgements that the pool has not folded yet."""
         for fact in self.curations([place]):
             pooled = annotated(pooled, fact)
         return pooled
-
-    def standing(self, act: PersonalAct) -> list[StepCurated]:
-        """Its curations that nobody took back."""
-        own = [fact for fact in act.facts.values() if isinstance(fact, StepCurated)]
-        standing: list[StepCurated] = []
-        for fact in own:
-            curation = self.curation((fact.group_id, fact.trajectory_id, fact.call_id), None)
-            ids = {judgement.event_id for judgement in counting(curation.judgements if curation else ())}
-            standing += [fact] if fact.envelope.event_id in ids else []
-        return standing
 
 
 def person_of(event: Event) -> str | None:
@@ -154,9 +150,8 @@ def saying(fact: ActFact) -> str:
         case RewardAssigned():
             return f"{fact.name} {fact.value:g}" if fact.value is not None else "a comment"
         case PreferenceGiven():
-            return {"chosen": f"preferred to {fact.rejected.trajectory_id}", "tie": "a tie", "both_bad": "both bad"}[
-                fact.outcome
-            ]
+            of_two = {"chosen": f"preferred to {fact.rejected.trajectory_id}", "tie": "a tie", "both_bad": "both bad"}
+            return of_two.get(fact.outcome, fact.outcome)
     return "a better reply"
 
 

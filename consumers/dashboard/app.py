@@ -12,7 +12,20 @@ import structlog
 from fastapi import FastAPI
 
 from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.routes import acts, explorer, groups, overview, record, state, tokens, trajectory
+from consumers.dashboard.routes import (
+    acts,
+    explorer,
+    groups,
+    lab,
+    lineage,
+    operations,
+    overview,
+    record,
+    runs,
+    state,
+    tokens,
+    trajectory,
+)
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.dashboard.tokens.vocabularies import Vocabularies
@@ -43,6 +56,10 @@ ROUTES = (
     tokens.routes,
     record.routes,
     acts.routes,
+    operations.routes,
+    lab.routes,
+    runs.routes,
+    lineage.routes,
     feedback_routes,
 )
 """One router per view, in the order of the views."""

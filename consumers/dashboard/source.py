@@ -14,11 +14,13 @@ from consumers.dashboard.acts import PersonalActs
 from consumers.dashboard.kept import KeptAnswers
 from consumers.dashboard.outline import Outlines
 from consumers.feedback.view import FeedbackView, PageLog
+from consumers.lineage.history import Runs, take
 from consumers.pool.acts import append
 from consumers.runs.fold import ObservedRun
 from consumers.web.stream import LiveStream
 from datapool.errors import ViewFailed
 from datapool.feedback import FeedbackFact
+from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.view import PoolView
 from eventlog.errors import LogError
@@ -26,7 +28,7 @@ from eventlog.follower import Follower
 from eventlog.partitioner import partition_of
 from eventlog.protocols import Lookup
 from eventlog.records import Position, Record, readable
-from schemas.events import CallCaptured, Event, TrajectoryEvicted, TrajectoryRecord, WorkerReported
+from schemas.events import BatchAssembled, CallCaptured, Event, TrajectoryEvicted, TrajectoryRecord, WorkerReported
 from schemas.keys import group_key, parts
 from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
 
@@ -43,6 +45,10 @@ class RunsState:
     """Who trained and who skipped which group."""
     workers: dict[str, WorkerReported] = field(default_factory=dict)
     """The newest report of each."""
+    traced: Runs = field(default_factory=dict)
+    """What lineage reads of them, without plans."""
+    plans: dict[tuple[str, int], Position] = field(default_factory=dict)
+    """(run, sequence) -> where the plan of the batch stands."""
 
 
 class LockedLookup:
@@ -100,6 +106,11 @@ class DashboardSource:
         with self._runs_lock:
             return question(self._runs)
 
+    def ask_both(self, question: Callable[[PoolRows, RunsState], Answer]) -> Answer:
+        """The answer to a question about the pool and the runs at one moment; always in this order, so that nobody waits for
+        another for ever. Raises ViewFailed, and whatever the question raises."""
+        return self.ask_runs(lambda state: self.pool.ask(lambda rows: question(rows, state)))
+
     def records(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
         return self.facts.get(positions)
@@ -137,6 +148,9 @@ class DashboardSource:
                 run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
                 run.take(event)
                 self._runs.index.apply(event)
+                take(self._runs.traced, [event], lambda _: False)
+                if isinstance(event, BatchAssembled):
+                    self._runs.plans[event.run_id, event.sequence] = record.position
                 self.live.changed("run", run_id)
 
     def _catch_up(self, follower: Follower) -> None:

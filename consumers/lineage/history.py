@@ -51,18 +51,19 @@ Runs = dict[str, TracedRun]
 def published(settings: LogSettings) -> Runs:
     """Every run that published weights. Raises BrokerUnreachable, TopicMissing."""
     runs: Runs = {}
-    _take(runs, readable(read_topics(settings, [WEIGHTS])), lambda _: False)
+    take(runs, readable(read_topics(settings, [WEIGHTS])), lambda _: False)
     return runs
 
 
 def read(settings: LogSettings, selects: Selects) -> Runs:
     """Every run, with the plans that `selects` takes. Raises BrokerUnreachable, TopicMissing."""
     runs = published(settings)
-    _take(runs, readable(read_topics(settings, [BATCHES])), selects)
+    take(runs, readable(read_topics(settings, [BATCHES])), selects)
     return runs
 
 
-def _take(runs: Runs, events: Iterable[Event], selects: Selects) -> None:
+def take(runs: Runs, events: Iterable[Event], selects: Selects) -> None:
+    """More events, of batches and weights, in the order of their topic."""
     for event in events:
         match event:
             case WeightsPublished():

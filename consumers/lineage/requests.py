@@ -6,13 +6,13 @@ from contextlib import suppress
 from datapool.batch.deltas import bodies
 from datapool.view.conversations import CallBodies, messages
 from eventlog.errors import HistoryCut
-from eventlog.kafka.reader import FactLookup
+from eventlog.protocols import Lookup
 from eventlog.records import Position
 from schemas.events import CallCaptured, PlannedStep, VersionSpan
 from schemas.http import version_label
 
 
-def calls(lookup: FactLookup, steps: Iterable[PlannedStep]) -> dict[str, CallCaptured]:
+def calls(lookup: Lookup, steps: Iterable[PlannedStep]) -> dict[str, CallCaptured]:
     """Facts by call_id, of those that the log still holds. Raises BrokerUnreachable."""
     positions = [Position.of(step.position) for step in steps]
     try:

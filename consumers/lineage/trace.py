@@ -1,6 +1,6 @@
 """The two questions: what is in a version, and where did a call go."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
@@ -55,17 +55,28 @@ class DataTrace:
 
 def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bool) -> VersionTrace | None:
     """The batch that made a version, or every batch in it; None when nobody published it."""
-    named = published(settings).get(run_id, TracedRun()).published.get(version)
-    if named is None:
-        return None
-    last = named.sequence
-    if last is None:
-        return VersionTrace(named, ())
+    last = last_batch(published(settings), run_id, version)
 
     def holds(plan: BatchAssembled) -> bool:
-        return plan.run_id == run_id and (plan.sequence <= last if every else plan.sequence == last)
+        return (
+            plan.run_id == run_id and last is not None and (plan.sequence <= last if every else plan.sequence == last)
+        )
 
-    run = read(settings, holds)[run_id]
+    return version_trace(read(settings, holds), run_id, version)
+
+
+def last_batch(runs: Runs, run_id: str, version: int) -> int | None:
+    """The last batch in a published version's weights; None: initial weights, or nobody published it."""
+    named = runs.get(run_id, TracedRun()).published.get(version)
+    return None if named is None else named.sequence
+
+
+def version_trace(runs: Runs, run_id: str, version: int) -> VersionTrace | None:
+    """The same of what was read already: runs hold the plans that the question is about, and no others."""
+    run = runs.get(run_id, TracedRun())
+    named = run.published.get(version)
+    if named is None:
+        return None
     plans = sorted(run.plans.values(), key=lambda plan: -plan.sequence)
     return VersionTrace(named, tuple(_batch(run, plan, plan.trajectories) for plan in plans))
 
@@ -73,18 +84,24 @@ def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bo
 def trace_data(settings: LogSettings, name: str) -> DataTrace:
     """Every batch that names a group, trajectory or call of this id."""
     runs = read(settings, lambda plan: any(_names(item, name) for item in plan.trajectories))
+    return data_trace(runs, name, lambda: _pooled(settings, name))
+
+
+def data_trace(runs: Runs, name: str, pooled: Callable[[], Iterable[tuple[str, ...]]]) -> DataTrace:
+    """The same of what was read already: runs hold the plans that name the id. pooled: ids of the pool's steps of this id, asked
+    for where no plan names it."""
     batches = tuple(_batches(runs, name))
     if batches:
         return DataTrace(batches)
-    pooled = _pooled(settings, name)
-    groups = {name, *(group_id for group_id, *_ in pooled)}
+    steps = tuple(pooled())
+    groups = {name, *(group_id for group_id, *_ in steps)}
     skipped = [
         (run_id, group_id, reason)
         for run_id, run in sorted(runs.items())
         for group_id, reason in sorted(run.skipped.items())
         if group_id in groups
     ]
-    return DataTrace((), pooled, tuple(skipped))
+    return DataTrace((), steps, tuple(skipped))
 
 
 def _batches(runs: Runs, name: str) -> Iterator[TracedBatch]:

@@ -29,12 +29,14 @@ def perspective_of(
     if spec is None:
         return None
     if run_id is None:
-        policies = Counter(t.policy_run_id for t in rows.trajectory_rows() if t.policy_run_id not in (None, "mixed"))
-        run_id = min(policies, key=lambda name: (-policies[name], name or ""), default="") or ""
+        policies = Counter(row.policy_run_id for row in rows.trajectory_rows())
+        run_id = (
+            max(sorted(policies.keys() - {None, "mixed"}, key=str), key=lambda each: policies[each], default="") or ""
+        )
     if version is None and run is not None:
         version = run.version
-    if version is None:  # no event of the run was read: its samples tell
-        versions = (t.max_version for t in rows.trajectory_rows() if t.policy_run_id == run_id)
+    elif version is None:
+        versions = (row.max_version for row in rows.trajectory_rows() if row.policy_run_id == run_id)
         version = max((each for each in versions if each is not None), default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)
 

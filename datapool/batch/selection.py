@@ -127,5 +127,10 @@ def ordered(groups: Iterable[GroupRecord], spec: BatchSpec) -> list[GroupRecord]
 
 def priority(record: GroupRecord) -> float:
     """The highest number that a tag `priority:<number>` names, else 0."""
-    numbers = [tag.removeprefix(PRIORITY_TAG) for tag in record.tags if tag.startswith(PRIORITY_TAG)]
+    return tag_priority(record.tags)
+
+
+def tag_priority(tags: Iterable[str]) -> float:
+    """The same of a group's tags."""
+    numbers = [tag.removeprefix(PRIORITY_TAG) for tag in tags if tag.startswith(PRIORITY_TAG)]
     return max((float(number) for number in numbers if NUMBER.fullmatch(number)), default=0.0)

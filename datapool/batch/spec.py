@@ -265,12 +265,40 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # Any: values of any field
 def load(path: Path) -> BatchSpec:
     """A spec from a YAML or JSON file. Raises BatchSpecInvalid with one line that names the file and the field."""
     try:
-        raw = yaml.safe_load(path.read_text())
-        return BatchSpec.model_validate(raw if raw is not None else {})
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        return of_text(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
         raise BatchSpecInvalid(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    except BatchSpecInvalid as error:
+        raise BatchSpecInvalid(f"{path}: {error}") from error
+
+
+def of_text(text: str) -> BatchSpec:
+    """A spec from YAML or JSON. Raises BatchSpecInvalid with one line that names the field."""
+    try:
+        return BatchSpec.model_validate(fields_of(text))
     except ValidationError as error:
-        raise BatchSpecInvalid(f"{path}: {first_problem(error)}") from error
+        raise BatchSpecInvalid(first_problem(error)) from error
+
+
+def fields_of(text: str) -> Any:  # Any: whatever a text says
+    """What YAML or JSON says, not checked. Raises BatchSpecInvalid where it is neither."""
+    try:
+        raw = yaml.load(text, _PlainLoader)  # noqa: S506  # a SafeLoader
+    except yaml.YAMLError as error:
+        raise BatchSpecInvalid(f"cannot be read: {' '.join(str(error).split())}") from error
+    except (RecursionError, ValueError) as error:  # of brackets; of a date or a number that is none
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise BatchSpecInvalid(f"cannot be read: {reason}") from error
+    return raw if raw is not None else {}
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases: a few of them make a text of any length."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:  # Any: PyYAML has no types
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not taken: write the value again")
+        return super().compose_node(parent, index)
 
 
 def of_preset(name: str) -> BatchSpec:

@@ -4,27 +4,86 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from datapool.batch.candidates import PooledGroup, all_equal
+import numpy as np
+
+from datapool.batch.candidates import Members, Pool, PooledGroup, all_equal
 from datapool.batch.masks import mask_at
 from datapool.batch.members import baseline_only, trained_members
 from datapool.batch.rewards import unheard_of
-from datapool.batch.selection import Selection, select
+from datapool.batch.selection import Selection, ordered, select, tag_priority
 from datapool.batch.sequences import TrainingRow
+from datapool.batch.spec import BatchSpec
 from datapool.errors import PromptBroken
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.training_rows import assemble_rows
 from datapool.view.why import Perspective
+from schemas.events import GroupRecord
 
 CHANGING = "rows_changing"
 
 
-def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[str, Any]:  # JSON
-    """Counts of the batch that would be chosen now, and a reason for each group that is not in it."""
+class FirstGroups:
+    """A pool that begins as another one does in a spec's order, and ends after so many members. What the first groups make up is
+    the same in both, so a batch that is whole here is the batch."""
+
+    def __init__(self, rows: PoolRows, perspective: Perspective, settled: set[str], trajectories_max: int) -> None:
+        self._rows, self._groups = rows, list[GroupRecord]()
+        self.names = ids_in_order(rows, perspective.spec)
+        """Of all groups, also of those that were not looked at."""
+        self.beyond: set[str] = set()
+        """Groups that were not looked at."""
+        room = trajectories_max
+        for name in self.names:
+            if name in settled:
+                continue
+            if room <= 0:
+                self.beyond.add(name)
+            elif (whole := rows.group(name)) is not None:
+                self._groups.append(whole)
+                room -= max(len(whole.members), 1)
+            else:
+                room -= 1
+
+    def groups(self) -> list[GroupRecord]:
+        """Those that are whole."""
+        return self._groups
+
+    def members(self, record: GroupRecord) -> Members | None:
+        """As the whole pool has them."""
+        return self._rows.members(record)
+
+
+def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
+    """Ids of all groups as `selection.ordered` has them; of a listed view, without reading its rows."""
+    if rows.tables is None:
+        return [record.group_id for record in ordered(rows.group_rows(), spec)]
+    table = rows.tables.groups
+    alive = np.flatnonzero(table.alive)
+    numbers = alive[np.lexsort((table.ranks()[alive], np.nan_to_num(table.values("changed")[alive])))]
+    if spec.order == "newest":
+        numbers = numbers[::-1]
+    elif spec.order == "priority":
+        by_rank = np.array([*map(tag_priority, table.words("tags")), 0.0])  # the last of groups without tags
+        places = np.nan_to_num(table.sortable("tags")[numbers], nan=len(by_rank) - 1).astype(int)
+        numbers = numbers[np.argsort(-by_rank[places], kind="stable")]
+    return [table.ids(number)[0] for number in numbers.tolist()]
+
+
+def previewed(
+    rows: PoolRows, runs: RunIndex, perspective: Perspective, trajectories_max: int | None = None
+) -> dict[str, Any]:  # JSON
+    """Counts of the batch that would be chosen now, and a reason for each group that is not in it.
+
+    trajectories_max: after so many, in the spec's order, no more are looked at; `not_looked_at` counts the groups of the others.
+    """
     run = runs.runs.get(perspective.run_id)
     settled = run.settled if run else set()
-    selection, broken = _selected(rows, perspective, settled)
-    others = {name: why for name, why in _others(rows, runs, perspective, selection).items() if name not in broken}
+    bounded = None if trajectories_max is None else FirstGroups(rows, perspective, settled, trajectories_max)
+    selection, broken = _selected(rows, bounded or rows, perspective, settled)
+    names = bounded.names if bounded else [record.group_id for record in rows.group_rows()]
+    unspoken = broken.keys() | (bounded.beyond if bounded else set())
+    others = _others([name for name in names if name not in unspoken], runs, perspective, selection)
     left_out = {**selection.left_out, **{name: CHANGING for name, why in others.items() if why is None}}
     reasons = {
         "waits": {name: why for name, why in left_out.items() if name not in selection.foreign},
@@ -43,14 +102,17 @@ def previewed(rows: PoolRows, runs: RunIndex, perspective: Perspective) -> dict[
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
+        "not_looked_at": len(bounded.beyond) if bounded else 0,
     }
 
 
-def _selected(rows: PoolRows, perspective: Perspective, settled: set[str]) -> tuple[Selection, dict[str, str]]:
+def _selected(
+    rows: PoolRows, pool: Pool, perspective: Perspective, settled: set[str]
+) -> tuple[Selection, dict[str, str]]:
     """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
     broken: dict[str, str] = {}
     while True:
-        selection = select(rows, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+        selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
         newly_broken = {
             group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))
         }
@@ -67,13 +129,14 @@ def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str
     return None
 
 
-def _others(rows: PoolRows, runs: RunIndex, perspective: Perspective, selection: Selection) -> dict[str, str | None]:
+def _others(
+    names: Iterable[str], runs: RunIndex, perspective: Perspective, selection: Selection
+) -> dict[str, str | None]:
     """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
     spoken = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
     )
-    others = (record.group_id for record in rows.group_rows() if record.group_id not in spoken)
-    return {group_id: _settled(runs, perspective.run_id, group_id) for group_id in others}
+    return {name: _settled(runs, perspective.run_id, name) for name in names if name not in spoken}
 
 
 def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:

@@ -99,6 +99,16 @@ class RunIndex:
         """Batches that hold the group, in order of (run, sequence)."""
         return [batch for _, batch in sorted(self._planned.get(group_id, {}).items())]
 
+    def naming(self, name: str) -> list[tuple[str, int]]:
+        """(run, sequence) of each plan that holds a group, trajectory or call of this id, in order."""
+        places = {(batch.run_id, batch.sequence) for batch in self.planned(name)}
+        for batches in self._planned.values():
+            for place, batch in batches.items():
+                calls = (*batch.trained.values(), *batch.masked.values())
+                if name in batch.reward or any(name in of_one for of_one in calls):
+                    places.add(place)
+        return sorted(places)
+
     def skipped(self, group_id: str) -> dict[str, str]:
         """run_id -> why it skipped the group."""
         return dict(self._skipped.get(group_id, {}))

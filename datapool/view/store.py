@@ -186,9 +186,9 @@ class StepStore:
         """Of the steps that meet the condition, in no order."""
         return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608
 
-    def list_row(self, kind: str, number: int, value: bytes) -> None:
-        """Keep the bytes of a group or a trajectory by its number."""
-        self._db.execute(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?)", (number, value))  # noqa: S608  # our own words
+    def list_rows(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Keep the bytes of groups or trajectories by number."""
+        self._db.executemany(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?)", rows)  # noqa: S608  # our own words
 
     def listed(self, kind: str, number: int) -> bytes | None:
         """The bytes of a group, a trajectory or a step, by its number."""
@@ -197,13 +197,13 @@ class StepStore:
         return None if row is None else bytes(row[0])
 
     def unlist(self, kind: str, number: int) -> None:
-        """Drop what `list_row` and `say` kept."""
+        """Drop what `list_rows` and `say` kept."""
         for table in (f"words_of_{kind}", *(() if kind == "steps" else (kind,))):
             self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608
 
-    def say(self, kind: str, number: int, words: bytes) -> None:
-        """Keep the words of a row, in lower case, to look for a text in."""
-        self._db.execute(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", (number, words))  # noqa: S608
+    def say(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Keep the words of rows by number, in lower case, to look for a text in."""
+        self._db.executemany(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", rows)  # noqa: S608
 
     def saying(self, kind: str, text: bytes) -> list[int]:
         """Numbers of the rows of which some word holds the text, which is in lower case."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.dashboard.acts import ActFact, ActKind, PersonalAct, saying, subjects
+from consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
 from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
 from consumers.dashboard.source import DashboardSource
 from consumers.feedback.answers import word_answer
@@ -33,6 +33,8 @@ EVENTS_MAX = 20_000
 """Of one act; more is for the command line, which nobody waits for."""
 CALLS_SUMMED_MAX = 500
 SUBJECTS_MAX = 20
+FACTS_TOLD_MAX = 200
+"""Of an act whose words are told; the others say the same."""
 routes = APIRouter(prefix="/api/v1", tags=["acts"])
 
 
@@ -145,7 +147,7 @@ def history(
     acts = [act for act in source.acts.latest(who) if kind in (None, act.kind)]
     rows = [(act.at_us, act.act_id, partial(_act, source, act, session.who)) for act in acts]
     if kind == "evicted" and who is None:
-        own = {name for act in acts for name in act.facts}
+        own = {name for act in acts for name in act.event_ids()}
         gone = source.pool.ask(lambda rows: [row for row in rows.trajectory_rows() if row.status == "evicted"])
         rows += [
             (row.status_us, row.status_event_id, partial(_erased, row))
@@ -232,19 +234,19 @@ def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[Feedba
     words = _words(source, act)
     if words and act.who != who:
         raise PageProblem(403, f"these are words of {act.who}, who alone can take them back")
-    places = {
-        (fact.group_id, fact.trajectory_id, fact.call_id)
-        for fact in act.facts.values()
-        if isinstance(fact, StepCurated)
-    }
-    events: list[FeedbackFact] = []
-    events += curations_undone(source.acts.curations(places), act.act_id, who=who, producer=PRODUCER, act_id=by.act_id)
-    return events + undo_events([word.fact for word in words], by)
+    return [*_uncurated(source, act, by), *undo_events([word.fact for word in words], by)]
+
+
+def _uncurated(source: DashboardSource, act: PersonalAct, by: Signature) -> list[StepCurated]:
+    """What takes back the curations of the act that stand."""
+    facts = (fact for fact in act.facts if isinstance(fact, StepCurated))
+    history = source.acts.curations({(fact.group_id, fact.trajectory_id, fact.call_id) for fact in facts})
+    return curations_undone(history, act.act_id, who=by.who, producer=by.producer, act_id=by.act_id)
 
 
 def _words(source: DashboardSource, act: PersonalAct) -> list[PersonalWord]:
     """The words of the act that stand; curations are none."""
-    groups = {fact.group_id for fact in act.facts.values() if not isinstance(fact, StepCurated)}
+    groups = {fact.group_id for fact in act.facts if not isinstance(fact, StepCurated)}
     standing = source.feedback.ask(lambda feedback: [word for group in groups for word in feedback.standing(group)])
     return [word for word in standing if word.act_id == act.act_id and not isinstance(word.fact, StepCurated)]
 
@@ -254,8 +256,9 @@ def _answer(act_id: str, events: list[Any], *, dry_run: bool) -> dict[str, Any]:
 
 
 def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:  # JSON
-    facts: list[ActFact] = list(act.facts.values())
-    stands = act.kind == "evicted" or bool(source.acts.standing(act) or _words(source, act))
+    facts = list(act.facts)
+    by = Signature(who=who, producer=PRODUCER, at_us=now_us(), act_id="")
+    stands = act.kind == "evicted" or bool(_uncurated(source, act, by) or _words(source, act))
     mine = act.who == who or all(isinstance(fact, StepCurated) for fact in facts)
     return {
         "act_id": act.act_id,
@@ -264,7 +267,7 @@ def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:
         "kind": act.kind,
         "through": facts[0].envelope.producer,
         "events": len(facts),
-        "says": list(dict.fromkeys(map(saying, facts)))[:5],
+        "says": list(dict.fromkeys(map(saying, facts[:FACTS_TOLD_MAX])))[:5],
         "subjects": subjects(facts, 3),
         "stands": stands,
         "may_undo": stands and mine and act.kind != "evicted",

@@ -11,8 +11,8 @@ from consumers.dashboard.overview.progress import settled_by, spec_of, standing,
 from consumers.dashboard.overview.tally import ready_groups, tally
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource, RunsState
+from consumers.dashboard.workers import worker_rows
 from consumers.runs.summary import row
-from consumers.runs.workers import KnownWorker, age_s, worker_row
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Looking
 from datapool.batch.spec import BatchSpec
@@ -69,12 +69,7 @@ def _of_runs(
     if run_id is not None and run_id not in state.runs:
         raise PageProblem(404, f"the log has no run {run_id}; `claw runs list` names those it has")
     run = state.runs[run_id] if run_id is not None else next(iter(by_time), None)
-    newest = {(each.model_id, each.run_id): each.version for each in by_time}
-    latest = [
-        KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, moment))
-        for _, report in sorted(state.workers.items())
-    ]
-    workers = sorted(map(worker_row, latest), key=lambda each: (each["state"] == "dead", each["silent"]))
+    workers = worker_rows(state, moment)
     rows = [row(each, moment) for each in by_time[:RUNS_MAX]]
     if run is None:
         return rows, workers, None, set(), None

@@ -6,8 +6,7 @@ it; of a trajectory, that of itself or of one of its calls, and how far scorers 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from datapool.feedback import HUMAN
@@ -15,12 +14,14 @@ from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 Kind = Literal["groups", "trajectories", "steps"]
 ColumnType = Literal["ids", "time_us", "count", "number", "flag", "word", "words"]
-Read = Callable[[Any], Any]  # of a record of the table's kind; mypy knows no row with the fields of all three
+Read = (
+    str | Callable[[Any], Any]
+)  # a field, or a function of a record of the table's kind; mypy knows no row with all their fields
 TASK_CHARACTERS = 200
 
 
 class Column(NamedTuple):
-    """`says`: one sentence for people. `read`: its value in a record; None where other rows make it."""
+    """`says`: one sentence for people. `read`: its value in a record, where a time of 0 is none; None where other rows make it."""
 
     type: ColumnType
     says: str
@@ -35,19 +36,15 @@ def _people_apart(record: TrajectoryRecord | StepRecord) -> float:
     return people_apart(record.rewards)
 
 
-def people_apart(slots: Iterable[RewardSlot]) -> float:
+def people_apart(slots: Sequence[RewardSlot]) -> float:
     """The largest distance of two people's values of one name on one subject, at most 1."""
+    if not slots:
+        return 0.0
     values: dict[tuple[str | None, int | None, str], list[float]] = defaultdict(list)
     for slot in slots:
         if slot.source.startswith(HUMAN) and slot.value is not None:
             values[slot.call_id, slot.step_index, slot.name].append(slot.value)
     return min(1.0, max((max(several) - min(several) for several in values.values()), default=0.0))
-
-
-def _time(name: str) -> Read:
-    """0 stands for no time in the records."""
-    read = attrgetter(name)
-    return lambda record: read(record) or None
 
 
 def _quality(step: StepRecord) -> float | None:
@@ -64,74 +61,70 @@ def _duration(step: StepRecord) -> float | None:
 
 ID = Column("ids", "Its ids.")
 SHARED = {
-    "version_min": Column(
-        "count", "The earliest policy version that sampled a token of it.", attrgetter("min_version")
-    ),
-    "version_max": Column("count", "The latest policy version that sampled a token of it.", attrgetter("max_version")),
-    "channel": Column("word", "Train, val or another.", attrgetter("channel")),
-    "agent": Column("word", "Who played it.", attrgetter("agent")),
+    "version_min": Column("count", "The earliest policy version that sampled a token of it.", "min_version"),
+    "version_max": Column("count", "The latest policy version that sampled a token of it.", "max_version"),
+    "channel": Column("word", "Train, val or another.", "channel"),
+    "agent": Column("word", "Who played it.", "agent"),
     "task": Column("word", f"Its task, as JSON: the first {TASK_CHARACTERS} characters.", _task),
-    "run": Column("word", "The run that it belongs to.", attrgetter("run_id")),
-    "reasons": Column("words", "Why it is not ready, or not trainable.", attrgetter("reasons")),
+    "run": Column("word", "The run that it belongs to.", "run_id"),
+    "reasons": Column("words", "Why it is not ready, or not trainable.", "reasons"),
 }
 COLUMNS: Mapping[Kind, Mapping[str, Column]] = {
     "groups": {
         "id": ID,
-        "changed": Column("time_us", "When the last of its facts occurred.", _time("last_progress_us")),
-        "opened": Column("time_us", "When it was declared.", _time("declared_us")),
-        "return": Column("number", "The mean of its members' returns.", attrgetter("reward_mean")),
-        "deviation": Column(
-            "number", "The sample standard deviation of its members' returns.", attrgetter("reward_std")
-        ),
-        "zero_variance": Column("flag", "Whether all returns are equal.", attrgetter("zero_variance")),
+        "changed": Column("time_us", "When the last of its facts occurred.", "last_progress_us"),
+        "opened": Column("time_us", "When it was declared.", "declared_us"),
+        "return": Column("number", "The mean of its members' returns.", "reward_mean"),
+        "deviation": Column("number", "The sample standard deviation of its members' returns.", "reward_std"),
+        "zero_variance": Column("flag", "Whether all returns are equal.", "zero_variance"),
         "members": Column("count", "Trajectories.", lambda row: len(row.members) + row.members_left_out),
         "members_ready": Column("count", "Members that are ready.", lambda row: sum(one.ready for one in row.members)),
-        "expected": Column("count", "Members that it was declared with.", attrgetter("expected_size")),
-        "ready": Column("flag", "Whether it can be trained.", attrgetter("ready")),
-        "closed": Column("flag", "Whether its deadline closed it.", attrgetter("closed")),
+        "expected": Column("count", "Members that it was declared with.", "expected_size"),
+        "ready": Column("flag", "Whether it can be trained.", "ready"),
+        "closed": Column("flag", "Whether its deadline closed it.", "closed"),
         "calls": Column("count", "Model calls of its members."),
         "tokens": Column("count", "Tokens of its calls, prompts and replies."),
         "quality": Column("number", "The mean quality of its calls that have one."),
         "doubt": Column("number", "The doubt of its most doubtful member."),
         **SHARED,
-        "tags": Column("words", "Its own tags.", attrgetter("tags")),
+        "tags": Column("words", "Its own tags.", "tags"),
     },
     "trajectories": {
         "id": ID,
-        "changed": Column("time_us", "When the last of its facts occurred.", _time("last_progress_us")),
+        "changed": Column("time_us", "When the last of its facts occurred.", "last_progress_us"),
         "started": Column("time_us", "When it was registered, or its first call came in."),
-        "registered": Column("time_us", "When it was registered.", _time("registered_us")),
-        "ended": Column("time_us", "When its status was set.", _time("status_us")),
-        "status": Column("word", "Open, completed, failed, abandoned or evicted.", attrgetter("status")),
-        "return": Column("number", "Its outcome and the rewards of its calls.", attrgetter("return_total")),
+        "registered": Column("time_us", "When it was registered.", "registered_us"),
+        "ended": Column("time_us", "When its status was set.", "status_us"),
+        "status": Column("word", "Open, completed, failed, abandoned or evicted.", "status"),
+        "return": Column("number", "Its outcome and the rewards of its calls.", "return_total"),
         "calls": Column("count", "Model calls.", lambda row: len(row.calls) + row.calls_left_out),
-        "branches": Column("count", "Lines of calls.", attrgetter("branches")),
+        "branches": Column("count", "Lines of calls.", "branches"),
         "failed_calls": Column("count", "Calls that failed.", lambda row: len(row.failed_calls)),
-        "trainable_calls": Column("count", "Calls that can be trained.", attrgetter("trainable_calls")),
+        "trainable_calls": Column("count", "Calls that can be trained.", "trainable_calls"),
         "tokens": Column("count", "Tokens of its calls, prompts and replies."),
-        "ready": Column("flag", "Whether it can be trained.", attrgetter("ready")),
+        "ready": Column("flag", "Whether it can be trained.", "ready"),
         "quality": Column("number", "The mean quality of its calls that have one."),
         "people_apart": Column("number", "How far people are apart on it as a whole.", _people_apart),
         "doubt": Column("number", "How far people are apart, and scorers: 0 to 2."),
         **SHARED,
-        "tags": Column("words", "Its own tags.", attrgetter("tags")),
+        "tags": Column("words", "Its own tags.", "tags"),
     },
     "steps": {
         "id": ID,
-        "started": Column("time_us", "When it came in first.", _time("first_received_us")),
+        "started": Column("time_us", "When it came in first.", "first_received_us"),
         "duration": Column("number", "Seconds from its arrival to its end.", _duration),
-        "status": Column("word", "Completed or aborted.", attrgetter("status")),
-        "finish": Column("word", "Why its reply ended.", attrgetter("finish_reason")),
-        "reward": Column("number", "The sum of its rewards.", attrgetter("reward_total")),
+        "status": Column("word", "Completed or aborted.", "status"),
+        "finish": Column("word", "Why its reply ended.", "finish_reason"),
+        "reward": Column("number", "The sum of its rewards.", "reward_total"),
         "tokens": Column("count", "Tokens, prompt and reply.", lambda row: row.prompt_length + row.response_length),
-        "prompt_tokens": Column("count", "Tokens of its prompt.", attrgetter("prompt_length")),
-        "response_tokens": Column("count", "Tokens of its reply.", attrgetter("response_length")),
+        "prompt_tokens": Column("count", "Tokens of its prompt.", "prompt_length"),
+        "response_tokens": Column("count", "Tokens of its reply.", "response_length"),
         "attempts": Column("count", "How often it was tried.", lambda row: len(row.attempts)),
-        "trainable": Column("flag", "Whether it can be trained.", attrgetter("trainable")),
+        "trainable": Column("flag", "Whether it can be trained.", "trainable"),
         "curated": Column("flag", "Whether somebody judged it.", lambda row: row.curation is not None),
         "quality": Column("number", "The quality that it was given.", _quality),
         "doubt": Column("number", "How far people are apart on it.", _people_apart),
-        "worker": Column("word", "Who sampled it.", attrgetter("worker_id")),
+        "worker": Column("word", "Who sampled it.", "worker_id"),
         **SHARED,
         "tags": Column("words", "Its own tags, those of people too.", _step_tags),
     },

@@ -114,7 +114,7 @@ def neighbours(
     """Beside a row within filter and order, whether the filter finds it itself or not. Raises ValueError for an unknown column."""
     order = Order(rows, kind, pool_filter, sort, descending=descending)
     number = order.table.number_of(ids)
-    if number < 0 or not order.table.alive[number]:
+    if number < 0 or not order.table.has(number):
         return Neighbours(None, None, None, len(order.numbers))
     value, _ = order.place(number)
     sides = [order.beside(Cursor(kind, sort, descending, back, value, ids), 0, 1) for back in (True, False)]
@@ -184,17 +184,16 @@ class Order:
 
     def place(self, number: int) -> tuple[Value, tuple[str, ...]]:
         """Value and ids of a row."""
-        value = None if self._by_ids else self.tables.value(self.kind, self.sort, self._values(), number)
+        value = None if self._by_ids else self.tables.cells(self.kind, self.sort, np.array([number]))[0]
         return value, self.table.ids(number)
 
     def rows(self, numbers: Numbers, names: Sequence[str]) -> list[ListedRow]:
-        columns = {name: self.tables.values(self.kind, name) for name in names}
+        columns = [self.tables.cells(self.kind, name, numbers) for name in names]
         listed = []
-        for number in numbers.tolist():
+        for number, *values in zip(numbers.tolist(), *columns, strict=True):
             record = self.tables.record(self.kind, number)
             assert record is not None  # what a filter finds has a row
-            values = {name: self.tables.value(self.kind, name, column, number) for name, column in columns.items()}
-            listed.append(ListedRow(self.table.ids(number), record, values))
+            listed.append(ListedRow(self.table.ids(number), record, dict(zip(names, values, strict=True))))
         return listed
 
     def _values(self) -> Floats:
@@ -210,7 +209,7 @@ class Order:
         value = cursor.value
         if self._by_ids:
             return 0.0
-        if value is not None and self.sort in self.table.codes:
+        if value is not None and self.sort in self.table.words:
             value = self.table.place_of_word(self.sort, tuple(value) if isinstance(value, list) else value)
         return float(self._key(np.array([np.nan if value is None else float(value)]))[0])
 

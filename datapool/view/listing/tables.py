@@ -6,7 +6,7 @@ disk in the view's store; numbers tie a step to its trajectory and that to its g
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Row = GroupRecord | TrajectoryRecord | StepRecord
 Slot = tuple[str, str]
 """source and name of a reward."""
+COMING_ROWS = 1024
 
 
 class PoolTables:
@@ -37,6 +38,8 @@ class PoolTables:
             ColumnTable(COLUMNS["trajectories"]),
             ColumnTable(COLUMNS["steps"]),
         )
+        self._coming: dict[Kind, dict[int, tuple[Row, bytes]]] = {"groups": {}, "trajectories": {}, "steps": {}}
+        """Rows that no column has yet, by number: many at once cost less, and each question takes them in."""
         self._members: dict[int, list[int]] = {}
         """Numbers of the trajectories that a group's row names."""
         self._is_member: Mask = np.zeros(1, bool)
@@ -56,23 +59,22 @@ class PoolTables:
 
     def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
         """members: numbers of the trajectories that the row names."""
-        self._put("groups", number, record, (record.task, *record.tags), value)
+        self._put("groups", number, record, value)
         self._set_members(number, members)
         (self._left_out.add if record.members_left_out else self._left_out.discard)(number)
 
     def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None:
-        self._score(number, record)
-        self._put("trajectories", number, record, (record.task, record.metadata, *record.tags), value)
+        self._put("trajectories", number, record, value)
 
     def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
         """number: that of the store, which has its bytes."""
         if number == len(self.steps):
             self.steps.reserve((record.group_id, record.trajectory_id, record.call_id), trajectory)
-        note, tags = (record.curation.note, record.curation.tags) if record.curation else (None, ())
-        self._put("steps", number, record, (note, *record.tags, *tags))
+        self._put("steps", number, record, b"")
 
     def drop(self, kind: Kind, number: int) -> None:
         """A tombstone, or a group that is forgotten."""
+        self._take_in()
         if kind == "groups":
             self._set_members(number, [])
             self._left_out.discard(number)
@@ -83,6 +85,8 @@ class PoolTables:
 
     def record(self, kind: Kind, number: int) -> Row | None:
         """A row decoded; None where there is none."""
+        if number in self._coming[kind]:
+            return self._coming[kind][number][0]
         value = self._store.listed(kind, number)
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, Row)  # nothing else was put
@@ -90,12 +94,14 @@ class PoolTables:
 
     def values(self, kind: Kind, name: str) -> Floats:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
+        self._take_in()
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
     def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
         """Which rows a filter finds, by number."""
+        self._take_in()
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
@@ -103,6 +109,7 @@ class PoolTables:
 
     def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
         """Groups and trajectories that have a tag of their own, by their ids."""
+        self._take_in()
         groups, trajectories = (
             map(each.ids, np.flatnonzero(_tagged(each, tag)).tolist()) for each in (self.groups, self.trajectories)
         )
@@ -117,9 +124,15 @@ class PoolTables:
             if row is not None:
                 yield row
 
-    def value(self, kind: Kind, name: str, values: Floats, number: int) -> Value:
-        """The value of a row in a column, whose `values` these are; None where it has none."""
-        return None if np.isnan(values[number]) else self._value(kind, name, values[number])
+    def cells(self, kind: Kind, name: str, numbers: Numbers) -> list[Value]:
+        """The values of rows in a column, as its type says; None where they have none."""
+        form, table = column(kind, name), self.table(kind)
+        cells = (table.values(name) if form.read else self._derived(kind, name))[numbers].tolist()
+        if form.type in ("word", "words"):
+            words = table.words[name]
+            return [None if cell != cell else words[int(cell)] for cell in cells]  # NaN
+        plain = {"flag": bool, "number": float}.get(form.type, int)
+        return [None if cell != cell else plain(cell) for cell in cells]
 
     def counted(self, kind: Kind, name: str, mask: Mask) -> Counter[Value]:
         """How many of these rows have each value of a column, or each word; no value is none."""
@@ -128,21 +141,17 @@ class PoolTables:
             for words, many in self._several(kind, name, mask):
                 counts.update(dict.fromkeys(words, many))
             return counts
-        values = self.values(kind, name)[mask]
-        distinct, times = np.unique(values[~np.isnan(values)], return_counts=True)
-        return Counter(dict(zip((self._value(kind, name, each) for each in distinct), times.tolist(), strict=True)))
+        numbers = np.flatnonzero(mask)
+        values = (self.table(kind).values(name) if column(kind, name).read else self._derived(kind, name))[numbers]
+        _, first, times = np.unique(values, return_index=True, return_counts=True)
+        cells = zip(self.cells(kind, name, numbers[first]), times.tolist(), strict=True)
+        return Counter({cell: many for cell, many in cells if cell is not None})
 
     def groups_of(self, kind: Kind) -> Numbers:
         """By number of a row, that of its group."""
         if kind == "groups":
             return np.arange(len(self.groups))
         return self.trajectories.owners if kind == "trajectories" else self.trajectories.owners[self.steps.owners]
-
-    def _value(self, kind: Kind, name: str, value: np.float64) -> Value:
-        form = column(kind, name).type
-        if form in ("word", "words"):
-            return self.table(kind).words(name)[int(value)]
-        return bool(value) if form == "flag" else float(value) if form == "number" else int(value)
 
     def _several(self, kind: Kind, name: str, mask: Mask) -> Iterator[tuple[frozenset[str], int]]:
         """The words of rows, and how many have just these; tags are those of what a row is in, too."""
@@ -151,21 +160,32 @@ class PoolTables:
             sources.append((self.trajectories, self.steps.owners))
         if name == "tags" and kind != "groups":
             sources.append((self.groups, self.groups_of(kind)))
-        ranks = np.stack([table.sortable(name)[owners[mask]] for table, owners in sources])
-        combinations, times = np.unique(np.nan_to_num(ranks, nan=-1), axis=1, return_counts=True)
-        words = [[*table.words(name), ()] for table, _ in sources]  # the last for none
+        codes = np.stack([table.values(name)[owners[mask]] for table, owners in sources])
+        combinations, times = np.unique(np.nan_to_num(codes, nan=-1), axis=1, return_counts=True)
+        words = [[*table.words[name], ()] for table, _ in sources]  # the last for none
         for combination, many in zip(combinations.T.astype(int).tolist(), times.tolist(), strict=True):
             yield frozenset(chain(*(each[rank] for each, rank in zip(words, combination, strict=True)))), many
 
-    def _put(
-        self, kind: Kind, number: int, record: Row, words: Iterable[str | None], value: bytes | None = None
-    ) -> None:
-        table, text = self.table(kind), "\0".join(filter(None, words)).lower()
-        if text or table.alive[number]:
-            self._store.say(kind, number, as_bytes(text))
-        if value is not None:
-            self._store.list_row(kind, number, value)
-        table.put(number, record)
+    def _put(self, kind: Kind, number: int, record: Row, value: bytes) -> None:
+        self._coming[kind][number] = record, value
+        if len(self._coming[kind]) == COMING_ROWS:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """What has come since."""
+        for kind, rows in self._coming.items():
+            if not rows:
+                continue
+            numbers, table, records = list(rows), self.table(kind), [record for record, _ in rows.values()]
+            texts = ("\0".join(filter(None, _words(record))).lower() for record in records)
+            said = zip(numbers, texts, strict=True)
+            self._store.say(kind, [(at, as_bytes(text)) for at, text in said if text or table.has(at)])
+            if kind != "steps":
+                self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
+            for at, record in zip(numbers, records, strict=True) if kind == "trajectories" else ():
+                self._score(at, record)
+            table.put(numbers, records)
+            rows.clear()
 
     def _set_members(self, number: int, members: list[int]) -> None:
         if len(self._is_member) < len(self.trajectories):
@@ -174,10 +194,10 @@ class PoolTables:
         self._is_member[members] = True
         self._members[number] = members
 
-    def _score(self, number: int, record: TrajectoryRecord | None) -> None:
-        for values in self._scored.values() if self.trajectories.alive[number] else ():
+    def _score(self, number: int, record: Row | None) -> None:
+        for values in self._scored.values() if self.trajectories.has(number) else ():
             values.pop(number, None)
-        for slot in record.rewards if record is not None else ():
+        for slot in record.rewards if isinstance(record, TrajectoryRecord) else ():
             of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)
             if of_scorer and slot.value is not None and math.isfinite(slot.value):
                 self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
@@ -330,6 +350,15 @@ class PoolTables:
         return np.where(high > low, high - low, 0.0)
 
 
+def _words(record: Row) -> Sequence[str | None]:
+    """What a text is looked for in, beside ids."""
+    if isinstance(record, StepRecord):
+        curation = record.curation
+        return (curation.note, *record.tags, *curation.tags) if curation else record.tags
+    metadata = record.metadata if isinstance(record, TrajectoryRecord) else None
+    return record.task, metadata, *record.tags
+
+
 def _tagged(table: ColumnTable, tag: str) -> Mask:
     """Rows that have it themselves."""
-    return table.holding("tags", [tags for tags in table.codes["tags"] if tag in tags])
+    return table.holding("tags", [tags for tags in table.words["tags"] if tag in tags])

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from claw.cli import REFUSALS, app
 from claw.pool.preview import as_text
-from claw.pool.spec_help import knobs
+from consumers.pool.knobs import knobs
 from datapool.batch.spec import PRESETS, BatchSpec
 from datapool.fold import bounds
 from datapool.view.preview import previewed

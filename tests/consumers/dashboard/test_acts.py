@@ -11,11 +11,12 @@ from consumers.dashboard.routes.acts import CurationBody, command
 from consumers.pool.curation import CurationRequest, curations, resolve
 from consumers.pool.eviction import evictions, rows_of
 from datapool.view.query import PoolFilter
-from eventlog.records import readable
-from schemas.api_keys import new_key
+from eventlog.records import Outgoing, readable
+from schemas.api_keys import Role, new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
-from schemas.topics import CALLS, KEYS
+from schemas.keys import group_key
+from schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
@@ -36,7 +37,7 @@ def stage() -> DashboardStage:
 def ann(stage: DashboardStage) -> Iterator[Person]:
     with stage.served() as url:
         person = Person(url)
-        person.url = url  # type: ignore[attr-defined]  # for a second person
+        person.url = url
         while not person.get("state")["caught_up"]:
             pass
         yield person
@@ -64,7 +65,7 @@ def test_a_curation_is_the_event_that_claw_writes(stage: DashboardStage, ann: Pe
     steps = stage.source.pool.ask(lambda rows: resolve(rows, [], PoolFilter(group="g"), stage.source.facts))
     ours = curations(steps, request, who="ann", producer="claw pool curate", act_id="a")
     assert [bare(event) for event in stage.words()] == [bare(event) for event in ours]
-    assert {event.envelope.correlation_id for event in stage.words()} == {done["act_id"]}  # type: ignore[attr-defined]
+    assert {event.envelope.correlation_id for event in stage.words()} == {done["act_id"]}
     assert done["command"] == (
         "claw pool curate --no-train --quality 0.2 --set-score=entropy@1=0.9 --set-tag=leak --why=copied --group=g"
     )
@@ -121,12 +122,20 @@ def test_what_was_judged_is_there_before_the_pool_has_it(stage: DashboardStage, 
     assert ann.get("judged", g="g", t="t0")["mixed"] == ["quality", "note"]
 
 
+def test_words_of_a_later_version_stand_in_the_history(stage: DashboardStage, ann: Person) -> None:
+    """An outcome that this version does not know is called by its name."""
+    stage.log.append([Outgoing.of(REWARDS, group_key("g"), facts.preferred("g", "t0", "t1", outcome="unknown"))])
+    while not (page := ann.get("acts"))["acts"]:
+        pass
+    assert page["acts"][0]["says"] == ["unknown"]
+
+
 def test_only_who_spoke_takes_words_back(ann: Person) -> None:
     """A curation is everybody's to undo, as with `claw pool curate --undo`."""
     ann.post("judgements", group_id="g", trajectory_id="t0", scores={"overall": 0.0})
     curated = ann.post("curations", ids=["t0-0"], quality=0.1)
     words = ann.get("acts")["acts"][1]
-    bob = Person(ann.url, "bob")  # type: ignore[attr-defined]
+    bob = Person(ann.url, "bob")
     assert refusal(bob, "acts/undo", act_id=words["act_id"])[0] == 403
     assert bob.post("acts/undo", act_id=curated["act_id"])["undone"]["stands"] is False
     assert bob.post("acts/undo")["undone"] is None, "an undo is no act that `u` takes back"
@@ -165,8 +174,8 @@ def test_a_command_is_quoted() -> None:
     assert command(body) == "claw pool curate '$(rm -rf /)' --train '--why=it'\"'\"'s fine'"
 
 
-ROLES = ("annotator", "reader", "operator")
-MAY = {
+ROLES: tuple[Role, ...] = ("annotator", "reader", "operator")
+MAY: dict[str, tuple[Role, ...]] = {
     "acts": ROLES,
     "curations": ("annotator", "operator"),
     "acts/undo": ("annotator", "operator"),

@@ -21,7 +21,7 @@ from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing, readable
 from eventlog.settings import LogSettings
 from schemas.codec import encode
-from schemas.events import CallCaptured, Edge, Event, FactPosition
+from schemas.events import CallCaptured, Edge, Event, FactPosition, OutputEdited, PreferenceGiven
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS
 from tests import facts
@@ -65,6 +65,8 @@ class Stage:
         for event in events:
             topic = REWARDS if isinstance(event, facts.ON_REWARDS) else CALLS
             (at,) = self.log.append([Outgoing.of(topic, group_key(event.group_id), event)])
+            if isinstance(event, PreferenceGiven | OutputEdited):
+                continue  # the pool passes them by
             place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
             state = self._states[event.group_id] = fold(self._states.get(event.group_id), event, place)
             rows = project(state).items()

@@ -4,6 +4,7 @@ import { Text, Word, html } from "/web/shell.js";
 import { Link, change, go, link } from "../parts/address.js";
 import { Awaited, read, useAnswer } from "../parts/answers.js";
 import { Chunks } from "../parts/chunks.js";
+import { Judge } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
@@ -187,6 +188,7 @@ function Conversation({ ids, head, params, path }) {
     else read(`trajectory?${path}&c=${encodeURIComponent(c)}`).then(({ at }) => { if (at !== null) goTo(at); }, () => {});
   }, [c]);
   const plain = Boolean(params.get("raw"));
+  const [ofCall, setOfCall] = useState(false);
   const at = cursor || { at: -1, n: 0, last: 0 };
   useKeys("In the conversation", {
     j: { does: "next message", act: () => (at.n < at.last ? goTo(at.at, at.n + 1) : goTo(at.at + 1, 0)) },
@@ -205,7 +207,9 @@ function Conversation({ ids, head, params, path }) {
   return html`<aside class="panel side"><h2>Calls <small class="quiet">${count(head.total)}</small></h2>
       <${Tree} head=${head} outline=${outline} cursor=${cursor} go=${goTo} />
       <p class="legend">${Object.entries(SPANS).map(([name, title]) => html`<span key=${name}><i class=${name}></i>${title} ${seconds(head.time_us[name])}</span>`)}</p>
-      <h2>Judged</h2><${Judged} head=${head} goTo=${goTo} /><${Why} head=${head} t=${ids.t} /></aside>
+      <h2>Judged</h2><${Judged} head=${head} goTo=${goTo} /><${Why} head=${head} t=${ids.t} />
+      ${c && html`<p><label><input type="checkbox" checked=${ofCall} onChange=${({ target }) => setOfCall(target.checked)} /> judge this call, not the trajectory</label></p>`}
+      <${Judge} subject=${{ g: ids.g, t: ids.t, c: ofCall && c ? c : undefined }} /></aside>
     <div class="conversation"><div class="tools"><${Find} params=${params} path=${path} goTo=${goTo} />
       <button aria-pressed=${plain} onClick=${() => change({ raw: plain ? "" : "1" })} title="texts as they are, without Markdown">plain text</button></div>
       <${Chunks} count=${Math.ceil(head.total / CALLS)} part=${part} to=${aim} seen=${(first, last) => pages.need(first * CALLS, Math.min(last * CALLS, head.total))} />
@@ -228,7 +232,7 @@ function Trajectory({ params }) {
   const [g, t, f] = ["g", "t", "f"].map((name) => params.get(name) || "");
   const ids = { g, t, f };
   const path = new URLSearchParams({ g, t }).toString();
-  const answer = useAnswer(g && t ? `trajectory?${path}` : null, (update) => concerns(update, "trajectory", g, t) || concerns(update, "group", g) || concerns(update, "run"));
+  const answer = useAnswer(g && t ? `trajectory?${path}` : null, (update) => concerns(update, "trajectory", g, t) || concerns(update, "group", g) || concerns(update, "run") || concerns(update, "act"));
   const neighbours = useNeighbours("trajectories", { g, t }, f);
   if (!g || !t) return html`<p class="problem">Which trajectory? An address of this view names one: /trajectory?g=GROUP&t=TRAJECTORY. <${Link} to="explorer">Choose one<//></p>`;
   return html`<${Awaited} answer=${answer}>${(head) => html`<${Head} ids=${ids} row=${head.trajectory} head=${head} neighbours=${neighbours} />

@@ -1,0 +1,128 @@
+"""Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from consumers.dashboard.batch_rows import drawn
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import RunsState
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.knobs import knobs
+from consumers.pool.perspective import perspective_of
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Looking
+from datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
+from datapool.errors import BatchSpecInvalid
+from datapool.view.preview import previewed
+from datapool.view.rows import PoolRows
+from datapool.view.why import Perspective
+
+TRAJECTORIES_MAX = 1000
+"""Looked at for one preview, in the spec's order: with more the page would wait, and all others with it."""
+SPEC_CHARACTERS_MAX = 20_000
+Json = dict[str, Any]  # what JSON can hold
+
+routes = APIRouter(prefix="/api/v1/lab", tags=["batch lab"])
+SpecText = Annotated[
+    str | None, Query(max_length=SPEC_CHARACTERS_MAX, description="YAML or JSON of a batch spec; none: the run's own")
+]
+RunId = Annotated[str | None, Query(max_length=512, description="run that would train; none: the one heard of last")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+@routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
+def fields(_: Looking) -> Response:
+    """As `claw pool batch --explain --json`."""
+    return SafeJson({"knobs": knobs(), "presets": PRESETS, "schema": BatchSpec.model_json_schema()})
+
+
+@routes.get("/read", summary="What a spec's text sets, field by field, and what is wrong with it.")
+def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Looking) -> Response:
+    """`fields`: null where the text is no mapping of plain values. `problem`: null where it is a spec."""
+    try:
+        of_text(spec)
+        problem = None
+    except BatchSpecInvalid as error:
+        problem = str(error)
+    try:
+        raw = fields_of(spec)
+        return SafeJson({"fields": raw if isinstance(raw, dict) else None, "problem": problem})
+    except (BatchSpecInvalid, TypeError, ValueError):  # the last two: a date, or no number
+        return SafeJson({"fields": None, "problem": problem})
+
+
+@routes.get(
+    "/preview",
+    summary="What a spec would train now, why each other group is left out, and what differs from the run's own.",
+)
+def preview(
+    source: Source,
+    _: Looking,
+    spec: SpecText = None,
+    run: RunId = None,
+    version: Annotated[int | None, Query(ge=0)] = None,
+    limit: Limit = 200,
+) -> Response:
+    """`preview` is the answer of `claw pool batch --json`, with `left_out` and `chosen` cut after `limit` groups each."""
+    chosen = of_text(spec) if spec is not None else None
+
+    def question(rows: PoolRows, state: RunsState) -> Json:
+        perspective = perspective_of(rows, state.index, chosen, run_id=run, version=version)
+        if perspective is None:
+            raise PageProblem(404, "no run has a spec yet: write one, or begin with a preset (?spec=preset: grpo)")
+        own = _own(rows, state, perspective)
+        whole = previewed(rows, state.index, perspective, TRAJECTORIES_MAX)
+        others = None
+        if own is not None:
+            others = whole if own == perspective else previewed(rows, state.index, own, TRAJECTORIES_MAX)
+        return {
+            "spec": _set(perspective.spec),
+            "preview": _cut(whole, limit),
+            "trajectories_max": TRAJECTORIES_MAX,
+            "rows": drawn(rows, perspective, whole["chosen"]),
+            "own": None if own is None or others is None else {"spec": _set(own.spec), "preview": _cut(others, limit)},
+            "differences": _differences(others, whole, limit) if others else None,
+        }
+
+    return SafeJson(source.ask_both(question))
+
+
+def _own(rows: PoolRows, state: RunsState, perspective: Perspective) -> Perspective | None:
+    """The same run and version with the spec of the run's newest plan; None: it has planned nothing, or with another version's spec."""
+    try:
+        return perspective_of(rows, state.index, None, run_id=perspective.run_id, version=perspective.version)
+    except PoolRefusal:
+        return None
+
+
+def _set(spec: BatchSpec) -> Json:
+    """The fields in which it differs from a spec that says nothing."""
+    fields_set: Json = spec.model_dump(mode="json", exclude_defaults=True)
+    return fields_set
+
+
+def _cut(whole: Json, limit: int) -> Json:
+    """The preview with so many groups at most in each list, and how many there are."""
+    left_out = whole["left_out"]
+    return {
+        **whole,
+        "chosen": whole["chosen"][:limit],
+        "left_out": dict(list(left_out.items())[:limit]),
+        "left_out_groups": len(left_out),
+    }
+
+
+def _differences(own: Json, other: Json, limit: int) -> Json:
+    """Groups of which the two say different things. Per group: the own spec's word, the other's; null: it is in the batch."""
+    sides = [{**side["left_out"], **dict.fromkeys(side["chosen"])} for side in (own, other)]
+    differing = [
+        {"group_id": name, "own": sides[0].get(name, NOT_LOOKED_AT), "this": sides[1].get(name, NOT_LOOKED_AT)}
+        for name in sorted(sides[0].keys() | sides[1].keys())
+        if sides[0].get(name, NOT_LOOKED_AT) != sides[1].get(name, NOT_LOOKED_AT)
+    ]
+    moved = sorted(differing, key=lambda row: None not in (row["own"], row["this"]))  # into or out of the batch first
+    return {"groups": moved[:limit], "total": len(moved)}
+
+
+NOT_LOOKED_AT = "not_looked_at"

@@ -1,0 +1,118 @@
+"""Lineage both ways: call, batch, version, next calls. The words of `claw lineage`."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from consumers.dashboard.plans import finite_json, plans_at
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import DashboardSource, RunsState
+from consumers.lineage.answer import of_data, of_version
+from consumers.lineage.history import Runs, TracedRun
+from consumers.lineage.trace import data_trace, last_batch, version_trace
+from consumers.web.sessions import Looking
+from datapool.view.query import PoolFilter, find_trajectories
+from datapool.view.rows import PoolRows
+from datapool.view.store import as_bytes
+from eventlog.records import Position
+
+PLANS_MAX = 20
+"""Read for one answer; of an id that more batches name, the others are counted."""
+STEPS_MAX = 500
+NEXT_MAX = 500
+"""Trajectories of a version number that are looked at, of whatever run."""
+Json = dict[str, Any]  # what JSON can hold
+Version = tuple[str, int]
+"""run_id, version"""
+
+routes = APIRouter(prefix="/api/v1", tags=["lineage"])
+
+
+@routes.get(
+    "/lineage",
+    summary="From a version (RUN/NUMBER) to the calls behind it, and from a call to the versions trained on it.",
+)
+def lineage(
+    source: Source,
+    _: Looking,
+    name: Annotated[str, Query(alias="id", min_length=1, max_length=1024)],
+    limit: Annotated[int, Query(ge=1, le=100)] = 30,
+) -> Response:
+    """As `claw lineage --json`; also `next`, what the versions that were made sampled, and `plans_left_out`."""
+    version = _version_named(name)
+    answer = None if version is None else _of_version(source, name, version, limit)
+    return finite_json(answer or _of_data(source, name, limit))
+
+
+def _version_named(name: str) -> Version | None:
+    run_id, _slash, number = name.rpartition("/")
+    return (run_id, int(number)) if run_id and number.isascii() and number.isdecimal() and len(number) < 19 else None
+
+
+def _of_version(source: DashboardSource, name: str, version: Version, limit: int) -> Json | None:
+    def question(state: RunsState) -> tuple[Runs, Position | None]:
+        run_id, number = version
+        last = last_batch(state.traced, run_id, number)
+        return _copied(state, [run_id]), None if last is None else state.plans.get((run_id, last))
+
+    runs, place = source.ask_runs(question)
+    _add_plans(source, runs, [] if place is None else [place])
+    trace = version_trace(runs, *version)
+    if trace is None:
+        return None
+    answer = of_version(name, trace, source.facts, limit)
+    return {**answer, "next": _next(source, [version], limit), "plans_left_out": 0}
+
+
+def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
+    def question(state: RunsState) -> tuple[Runs, list[Position]]:
+        return _copied(state, state.traced), [
+            state.plans[each] for each in state.index.naming(name) if each in state.plans
+        ]
+
+    runs, places = source.ask_runs(question)
+    _add_plans(source, runs, places[:PLANS_MAX])
+    trace = data_trace(runs, name, lambda: source.pool.ask(lambda rows: _pooled(rows, name)))
+    answer = of_data(name, trace, source.facts, limit)
+    made = [(each.run_id, each.made_version) for each in trace.batches if each.made_version is not None]
+    return {**answer, "next": _next(source, made, limit), "plans_left_out": len(places[PLANS_MAX:])}
+
+
+def _copied(state: RunsState, names: Iterable[str]) -> Runs:
+    """What is known of these runs now, without plans."""
+    runs = [(name, state.traced[name]) for name in names if name in state.traced]
+    return {
+        name: TracedRun(trained={**run.trained}, published={**run.published}, skipped={**run.skipped})
+        for name, run in runs
+    }
+
+
+def _add_plans(source: DashboardSource, runs: Runs, places: Sequence[Position]) -> None:
+    for plan in plans_at(source, places):
+        runs[plan.run_id].plans[plan.sequence] = plan
+
+
+def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
+    own = as_bytes(name)
+    steps = rows.store.select("g = ? OR t = ? OR c = ?", [own, own, own], None, STEPS_MAX)
+    return [ids for ids, _ in steps]
+
+
+def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[Json]:
+    """Trajectories that these versions sampled a part of: what came of the training."""
+
+    def question(rows: PoolRows) -> list[Json]:
+        return [
+            {
+                "group_id": row.group_id,
+                "trajectory_id": row.trajectory_id,
+                "by": f"{run_id}/{version}",
+                "return": row.return_total,
+            }
+            for run_id, version in versions
+            for row in find_trajectories(rows, PoolFilter(version_min=version, version_max=version), (), NEXT_MAX)
+            if row.policy_run_id == run_id
+        ][:limit]
+
+    return source.pool.ask(question)

@@ -1,0 +1,159 @@
+"""How the system is run: consumer groups, topics, workers, dead letters and their way back, generations of the pool."""
+
+from collections import Counter
+from contextlib import closing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import DashboardSource
+from consumers.dashboard.workers import worker_rows
+from consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Operating, Watching
+from eventlog.kafka.admin import describe_topics, end_offsets
+from eventlog.kafka.groups import consumer_groups, generations
+from eventlog.kafka.log import KafkaLog
+from eventlog.settings import LogSettings
+from schemas.envelopes import now_us
+from schemas.topics import DEAD_LETTERS
+
+FRESH_S = 2.0
+WORKERS_MAX = 500
+LETTERS_READ_MAX = 20_000
+"""Dead letters that are read for a page: beyond that, `claw dlq` is quicker than waiting."""
+HEX_MAX = 8192
+Json = dict[str, Any]  # what JSON can hold
+LetterId = Annotated[str, Field(pattern=r"^\d{1,9}@\d{1,18}$")]
+routes = APIRouter(prefix="/api/v1/operations", tags=["operations"])
+
+
+class RedriveBody(BaseModel):
+    """POST /operations/redrive"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ids: Annotated[tuple[LetterId, ...], Field(min_length=1, max_length=500)]
+    dry_run: bool = True
+    """Say what would be appended, and append nothing."""
+
+
+@routes.get("/groups", summary="Consumer groups of the topics, and how far each partition is behind.")
+def groups(source: Source, _: Watching) -> Response:
+    """Trainers, gateways and pages follow topics without a group: they are not here."""
+    settings = _on_kafka(source)
+    return SafeJson(source.kept.answer("operations/groups", lambda: _groups(settings), FRESH_S))
+
+
+@routes.get("/topics", summary="Topics of the catalogue with partitions, policy and offsets.")
+def topics(source: Source, _: Watching) -> Response:
+    """`records`: offsets in use, an upper bound."""
+    settings = _on_kafka(source)
+    return SafeJson(source.kept.answer("operations/topics", lambda: _topics(settings), FRESH_S))
+
+
+@routes.get("/workers", summary="Rollout workers: versions, load, and why each is in the state that it is in.")
+def workers(source: Source, _: Watching) -> Response:
+    """As `claw workers list --json`."""
+    rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
+    return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
+
+
+@routes.get("/letters", summary="Dead letters, the newest first; by default those that were not redriven.")
+def dead_letters(
+    source: Source,
+    _: Watching,
+    all: Annotated[bool, Query(description="those that were redriven, too")] = False,  # noqa: A002  # a query's name
+    reason: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """As `claw dlq list --json`, with counts by reason."""
+    every = _letters(_on_kafka(source))
+    waiting = every if all else pending(source.log.settings, every)
+    chosen = [letter for letter in waiting if reason in (None, letter.header("reason"))]
+    chosen.sort(key=lambda letter: letter.record.timestamp_ms, reverse=True)
+    rows = [summary(letter) for letter in chosen[offset : offset + limit]]
+    reasons = Counter(letter.header("reason") for letter in waiting)
+    return SafeJson(
+        {"letters": rows, "total": len(chosen), "all": len(every), "reasons": dict(reasons.most_common(50))}
+    )
+
+
+@routes.get("/letter", summary="One dead letter whole: headers, value, bytes.")
+def letter(source: Source, _: Watching, id: Annotated[LetterId, Query()]) -> Response:  # noqa: A002  # a query's name
+    """The first bytes of a long one."""
+    (one,) = letters_named(_letters(_on_kafka(source)), [id])
+    content = whole(one)
+    return SafeJson({**content, "hex": (content["hex"] or "")[: 2 * HEX_MAX]})
+
+
+@routes.post("/redrive", summary="Append dead letters to their fact topic again, each once; first as a dry run.")
+def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
+    """What was redriven, what was before, and why the others cannot be."""
+    settings = _on_kafka(source)
+    chosen = letters_named(_letters(settings), body.ids)
+    if body.dry_run:
+        return SafeJson(redrive_letters(settings, chosen, None))
+    with closing(source.log.producer()) as producer:
+        return SafeJson(redrive_letters(settings, chosen, producer))
+
+
+@routes.get("/generations", summary="Which generation of the pool is shown, and which others there are.")
+def pool_generations(source: Source, _: Watching) -> Response:
+    """Each is another dashboard."""
+    settings = _on_kafka(source)
+    return SafeJson({"shown": settings.generation, "there": generations(settings), "prefix": settings.prefix})
+
+
+def _on_kafka(source: DashboardSource) -> LogSettings:
+    if not isinstance(source.log, KafkaLog):
+        raise PageProblem(501, "this dashboard reads a log in memory, which has no broker that could be asked")
+    return source.log.settings
+
+
+def _letters(settings: LogSettings) -> list[Letter]:
+    """All of them. Raises PageProblem where they are too many for a page."""
+    if sum(end_offsets(settings, [DEAD_LETTERS]).values()) > LETTERS_READ_MAX:
+        raise PageProblem(422, "there are too many dead letters for a page: `claw dlq list --reason R` narrows them")
+    return letters(settings)
+
+
+def _groups(settings: LogSettings) -> Json:
+    ends = end_offsets(settings, list(settings.catalogue()))
+    rows = [
+        {
+            "group": group.name,
+            "state": group.state,
+            "members": group.members,
+            "lag": sum(max(0, ends[place] - offset) for place, offset in group.offsets.items()),
+            "places": [
+                {"topic": topic, "partition": number, "offset": offset, "end": ends[topic, number]}
+                for (topic, number), offset in sorted(group.offsets.items())
+            ],
+        }
+        for group in consumer_groups(settings)
+    ]
+    return {"groups": rows, "streams": settings.catalogue().streams_group}
+
+
+def _topics(settings: LogSettings) -> Json:
+    about = {settings.catalogue().name(topic): topic for topic in settings.catalogue()}
+    states = describe_topics(settings)
+    return {
+        "topics": [
+            {
+                "topic": state.name,
+                "policy": about[state.name].policy,
+                "doc": about[state.name].doc,
+                "partitions": state.partitions,
+                "replication": state.replication,
+                "records": state.records,
+                "offsets": [[state.begin_offsets[at], end] for at, end in state.end_offsets.items()],
+            }
+            for state in states
+        ],
+        "missing": sorted(about.keys() - {state.name for state in states}),
+    }

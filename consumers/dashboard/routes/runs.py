@@ -1,0 +1,189 @@
+"""Runs: their curves, and their batches opened. The words of `claw runs`."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from consumers.dashboard.plans import finite_json, plans_at
+from consumers.dashboard.routes.source import Source
+from consumers.dashboard.source import RunsState
+from consumers.runs.fold import ObservedRun
+from consumers.runs.summary import compared, row, whole
+from consumers.web.problems import PageProblem
+from consumers.web.sessions import Looking
+from datapool.view.left_out import why_left_out
+from eventlog.records import Position
+from schemas.envelopes import now_us
+from schemas.events import BatchAssembled, PlannedTrajectory
+
+RUNS_MAX = 8
+Json = dict[str, Any]  # what JSON can hold
+
+routes = APIRouter(prefix="/api/v1", tags=["runs"])
+RunId = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
+RunIds = Annotated[list[str], Query(alias="run", min_length=1, max_length=RUNS_MAX, description="run_id; repeated")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+After = Annotated[int, Query(ge=0, description="rows to pass over")]
+
+
+@routes.get("/runs", summary="All runs, the one that wrote last first, and the names of all their metrics.")
+def list_runs(source: Source, _: Looking, limit: Limit = 200, after: After = 0) -> Response:
+    """As `claw runs list --json`."""
+    now = now_us()
+
+    def question(state: RunsState) -> Json:
+        runs = sorted(state.runs.values(), key=lambda run: (-run.seen_us, run.run_id))
+        metrics = sorted({name for run in runs for batch in run.trained.values() for name in batch.metrics})
+        return {
+            "runs": [row(run, now) for run in runs[after : after + limit]],
+            "total": len(runs),
+            "metrics": metrics,
+        }
+
+    return finite_json(source.ask_runs(question))
+
+
+@routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
+def whole_run(source: Source, _: Looking, run_id: RunId) -> Response:
+    """As `claw runs show --json`."""
+    return finite_json(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
+
+
+@routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
+def compare_runs(source: Source, _: Looking, run_ids: RunIds) -> Response:
+    """As `claw runs compare --json`."""
+    if len(run_ids) != 2:
+        raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
+    left, right = run_ids
+    return finite_json(source.ask_runs(lambda state: compared(_run(state, left), _run(state, right), now_us())))
+
+
+@routes.get("/runs/curves", summary="Metrics of runs, batch by batch; of many batches every k-th.")
+def curves(
+    source: Source,
+    _: Looking,
+    run_ids: RunIds,
+    metric: Annotated[list[str] | None, Query(max_length=60)] = None,
+    points: Annotated[int, Query(ge=2, le=2000)] = 500,
+) -> Response:
+    """metric: those that are meant; none: all."""
+    return finite_json(
+        source.ask_runs(lambda state: {"runs": [_curves(_run(state, each), metric, points) for each in run_ids]})
+    )
+
+
+@routes.get(
+    "/runs/batch", summary="A batch opened: its plan, members, advantages, and why parts of it are not trained."
+)
+def batch(
+    source: Source,
+    _: Looking,
+    run_id: RunId,
+    sequence: Annotated[int, Query(alias="batch", ge=0)],
+    limit: Limit = 100,
+    after: After = 0,
+) -> Response:
+    """Members in the order of the plan, `limit` of them behind the first `after`."""
+
+    def place(state: RunsState) -> tuple[Position, Json | None]:
+        run = _run(state, run_id)
+        at = state.plans.get((run_id, sequence))
+        if at is None:
+            raise PageProblem(404, f"run {run_id} has no batch {sequence}: it has planned {_planned(state, run_id)}")
+        trained = run.trained.get(sequence)
+        return at, None if trained is None else {
+            "version": trained.version,
+            "at_us": trained.at_us,
+            "metrics": dict(trained.metrics),
+        }
+
+    at, outcome = source.ask_runs(place)
+    (plan,) = plans_at(source, [at])
+    page = plan.trajectories[after : after + limit]
+    why_not = source.ask_runs(lambda state: [_why(state, plan, each) for each in page])
+    return finite_json(
+        {
+            "run_id": run_id,
+            "sequence": sequence,
+            "version": plan.version,
+            "oldest_version": plan.oldest_version,
+            "seed": plan.seed,
+            "spec": plan.spec,
+            "position": {"topic": at.topic, "partition": at.partition, "offset": at.offset},
+            "trained": outcome,
+            "given_up": source.ask_runs(lambda state: sequence in _run(state, run_id).given_up),
+            "groups": len({each.group_id for each in plan.trajectories}),
+            "total": len(plan.trajectories),
+            "members": [_member(each, why) for each, why in zip(page, why_not, strict=True)],
+        }
+    )
+
+
+@routes.get("/runs/skipped", summary="Groups that a run will never train, and why.")
+def skipped(source: Source, _: Looking, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
+    """In order of group_id."""
+
+    def question(state: RunsState) -> Json:
+        _run(state, run_id)
+        groups = sorted(state.traced[run_id].skipped.items())
+        page = groups[after : after + limit]
+        return {"total": len(groups), "groups": [{"group_id": name, "reason": reason} for name, reason in page]}
+
+    return finite_json(source.ask_runs(question))
+
+
+def _run(state: RunsState, run_id: str) -> ObservedRun:
+    run = state.runs.get(run_id)
+    if run is None:
+        raise PageProblem(404, f"the log has no run {run_id}: /api/v1/runs lists them")
+    return run
+
+
+def _planned(state: RunsState, run_id: str) -> str:
+    sequences = [sequence for name, sequence in state.plans if name == run_id]
+    return f"{min(sequences)} to {max(sequences)}" if sequences else "none yet"
+
+
+def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Json:
+    """Columns of equal length, one value per batch; null where a batch has none. `every`: of so many batches one is there."""
+    batches = run.batches
+    every = max(1, -(-len(batches) // points))
+    tokens = list(accumulate(batch.metrics.get("trained_tokens", 0.0) for batch in batches))
+    chosen = [*range(0, len(batches), every)]
+    if chosen and chosen[-1] != len(batches) - 1:
+        chosen.append(len(batches) - 1)
+    names = metrics or sorted({name for batch in batches for name in batch.metrics})
+    return {
+        "run": run.run_id,
+        "every": every,
+        "batches": len(batches),
+        "started_us": run.started_us,
+        "batch": [batches[n].sequence for n in chosen],
+        "version": [batches[n].version for n in chosen],
+        "at_us": [batches[n].at_us for n in chosen],
+        "tokens": [tokens[n] for n in chosen],
+        "metrics": {name: [batches[n].metrics.get(name) for n in chosen] for name in names},
+    }
+
+
+def _member(planned: PlannedTrajectory, why_not: str | None) -> Json:
+    """`calls`: of which `calls_trained` are trained. why_not: the sentence that says why it is not trained."""
+    return {
+        "group_id": planned.group_id,
+        "trajectory_id": planned.trajectory_id,
+        "reward": planned.reward,
+        "advantage": planned.advantage,
+        "min_version": planned.min_version,
+        "max_version": planned.max_version,
+        "calls": len(planned.steps),
+        "calls_trained": sum(step.trained for step in planned.steps),
+        "why_not": why_not,
+    }
+
+
+def _why(state: RunsState, plan: BatchAssembled, planned: PlannedTrajectory) -> str | None:
+    batches = state.index.planned(planned.group_id)
+    own = (each for each in batches if (each.run_id, each.sequence) == (plan.run_id, plan.sequence))
+    return next((why_left_out(each, planned.trajectory_id) for each in own), "the batch was given up")

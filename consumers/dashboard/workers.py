@@ -1,0 +1,18 @@
+"""The workers as the overview and the operations show them. Pure."""
+
+from typing import Any
+
+from consumers.dashboard.source import RunsState
+from consumers.runs.workers import KnownWorker, age_s, worker_row
+
+Json = dict[str, Any]  # what JSON can hold
+
+
+def worker_rows(state: RunsState, now_us: int) -> list[Json]:
+    """As `claw workers list --json`; those at work first, in order of their ids."""
+    newest = {(run.model_id, run.run_id): run.version for run in state.runs.values()}
+    latest = [
+        KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, now_us))
+        for _, report in sorted(state.workers.items())
+    ]
+    return sorted(map(worker_row, latest), key=lambda each: (each["state"] == "dead", each["silent"]))

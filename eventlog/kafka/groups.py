@@ -1,0 +1,67 @@
+"""Who reads the topics as a consumer group, and how far each has come; which generations of the pool there are. Changes nothing."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eventlog.kafka.librdkafka import admin_config, error_of, request_failure
+from eventlog.records import Place
+from eventlog.settings import LogSettings
+from schemas.topics import GROUPS
+
+GROUPS_MAX = 200
+"""Consumer groups of the broker whose offsets are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A group that committed an offset of the catalogue's topics."""
+
+    name: str
+    state: str
+    """As Kafka says it: stable, empty, …"""
+    members: int
+    offsets: Mapping[Place, int]
+    """Where it goes on."""
+
+
+def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
+    """In order of their names. Raises BrokerUnreachable, LogError."""
+    admin = AdminClient(admin_config(settings))
+    topics = {settings.catalogue().name(topic) for topic in settings.catalogue()}
+    timeout_s = settings.connect_timeout_s
+    try:
+        listed = admin.list_consumer_groups(request_timeout=timeout_s).result().valid
+        names = sorted(group.group_id for group in listed)[:GROUPS_MAX]
+        queries = [[ConsumerGroupTopicPartitions(name)] for name in names]
+        futures = [admin.list_consumer_group_offsets(query, request_timeout=timeout_s) for query in queries]
+        offsets = [next(iter(each.values())).result().topic_partitions for each in futures]
+        own = {
+            name: {(at.topic, at.partition): at.offset for at in places if at.topic in topics and at.offset >= 0}
+            for name, places in zip(names, offsets, strict=True)
+        }
+        own = {name: places for name, places in own.items() if places}
+        described = admin.describe_consumer_groups(list(own), request_timeout=timeout_s) if own else {}
+        states = {name: future.result() for name, future in described.items()}
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings) from raised
+    return [
+        ConsumerGroup(name, states[name].state.name.lower(), len(states[name].members), places)
+        for name, places in own.items()
+    ]
+
+
+def generations(settings: LogSettings) -> list[int]:
+    """Of the pool, those whose topics are on the broker. Raises BrokerUnreachable."""
+    admin = AdminClient(admin_config(settings))
+    try:
+        names = admin.list_topics(timeout=settings.connect_timeout_s).topics
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings) from raised
+    room, _, name = GROUPS.name.partition(".")
+    later = re.compile(rf"{re.escape(settings.prefix)}\.{room}\.g(\d+)\.{name}")
+    numbers = {int(match[1]) for each in names if (match := later.fullmatch(each))}
+    return sorted(numbers | ({1} if f"{settings.prefix}.{GROUPS.name}" in names else set()))

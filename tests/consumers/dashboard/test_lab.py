@@ -1,0 +1,256 @@
+"""The batch lab's answers: those of `claw pool batch`, bounded, with a sentence for every mistake."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+import claw.pool.preview
+from claw.pool.options import PerspectiveOptions
+from claw.pool.preview import preview
+from consumers.dashboard.batch_rows import common_prefix
+from consumers.dashboard.routes import lab
+from consumers.pool.perspective import perspective_of
+from datapool.batch.selection import ordered
+from datapool.batch.spec import BatchSpec
+from datapool.view.preview import ids_in_order
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.view import TOPICS, PoolView
+from eventlog.memory import MemoryLog
+from eventlog.records import readable
+from schemas.topics import BATCHES
+from tests.consumers.dashboard.training import TrainingStage, world
+from tests.consumers.feedback.test_routes import Person
+from tests.consumers.runs.observed import planned
+from tests.trainer.pooled import SETTINGS, group, rows_of
+
+
+class Reader(Person):
+    """Somebody who asks until everything was read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        while not self.get("state")["caught_up"]:
+            pass
+
+    def refusal(self, path: str, status: int, **query: Any) -> str:
+        answer: httpx.Response = self.http.get(path, params=query)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        return str(answer.json()["detail"])
+
+
+@contextmanager
+def reading(stage: TrainingStage) -> Iterator[Reader]:
+    with stage.served() as url:
+        yield Reader(url)
+
+
+def claw_says(
+    stage: TrainingStage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> Any:
+    """What `claw pool batch --json` prints of the same log."""
+    runs = RunIndex()
+    for event in readable(stage.log.reader([BATCHES]).read_to_end()):
+        runs.apply(event)
+
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        view = PoolView(stage.log.settings, open_reader=lambda: stage.log.reader(TOPICS))
+        view.start()
+        view.wait_caught_up(20)
+        yield SimpleNamespace(view=view, runs=lambda: runs)
+        view.stop()
+
+    monkeypatch.setattr(claw.pool.preview, "open_pool", opened)
+    preview(PerspectiveOptions(**options), prefix="claw", verbose=False, as_json=True)
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "preset: grpo\ngroup_size: 2\ngroups_per_batch: 2\nzero_variance: drop",
+        "{group_size: 2, groups_per_batch: 3, quality_min: 0.5}",
+        "group_size: 2\nstaleness_max: 0\nbest_of: 1\norder: newest",
+    ],
+)
+def test_the_page_says_what_claw_says(
+    text: str | None, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chosen groups, counts, reasons: equal, for the run's own spec and for others."""
+    stage = world()
+    options = {}
+    if text is not None:
+        (tmp_path / "spec.yaml").write_text(text)
+        options = {"spec": tmp_path / "spec.yaml"}
+    typed = claw_says(stage, capsys, monkeypatch, **options)
+    with reading(stage) as reader:
+        answer = reader.get("lab/preview", **({} if text is None else {"spec": text}))
+    assert {name: value for name, value in answer["preview"].items() if name != "left_out_groups"} == typed
+    assert answer["preview"]["left_out_groups"] == len(typed["left_out"])
+    assert sum(row["tokens"] for row in answer["rows"]) == typed["row_tokens"]
+    assert sum(row["tokens_trained"] for row in answer["rows"]) == typed["response_tokens"]
+
+
+def test_what_if_names_the_groups_that_differ() -> None:
+    """Beside the run's own spec: into the batch, out of it, and another reason."""
+    with reading(world()) as reader:
+        own = reader.get("lab/preview")
+        other = reader.get("lab/preview", spec="{group_size: 2, groups_per_batch: 2, zero_variance: drop}")
+        same = reader.get("lab/preview", spec="{group_size: 2, groups_per_batch: 2}")
+    assert own["preview"]["chosen"] == ["next", "equal"]
+    assert own["differences"] == same["differences"] == {"groups": [], "total": 0}
+    assert other["own"]["preview"]["chosen"] == ["next", "equal"]
+    assert other["own"]["spec"] == {"group_size": 2, "groups_per_batch": 2}
+    assert other["differences"] == {
+        "groups": [
+            {"group_id": "equal", "own": None, "this": "zero_variance"},
+            {"group_id": "late", "own": "next_batch", "this": None},
+        ],
+        "total": 2,
+    }
+
+
+def test_rows_show_what_is_trained_and_what_begins_alike() -> None:
+    """Calls that extend each other are one row; a rewritten one is a row of its own; members of a group share their prompt."""
+    history = group("g", [0.0, 1.0], ids=((5, 6, 7), (8, 9)))
+    with reading(TrainingStage(history)) as reader:
+        first, second = reader.get("lab/preview", spec="{group_size: 2, groups_per_batch: 1}")["rows"]
+    assert (first["tokens"], first["trained"], first["calls"]) == (8, [[2, 5], [6, 8]], ["c0", "c1"])
+    assert (first["shared"], second["shared"], second["shared_with_own"]) == (0, 1, 0)
+    assert [each["return"] for each in (first, second)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [([], []), ([1], []), ([1, 2], [1, 2, 3]), ([1, 2, 9], [1, 2, 3, 4]), ([9], [1])]
+)
+def test_a_common_prefix_is_counted(left: list[int], right: list[int]) -> None:
+    """As by comparing one by one."""
+    one_by_one = next(
+        (n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
+    arrays = [unpack(each) for each in (left, right)]
+    assert common_prefix(*arrays) == common_prefix(*arrays[::-1]) == one_by_one
+
+
+def unpack(ids: list[int]) -> Any:
+    import array
+
+    return array.array("i", ids)
+
+
+def test_a_pool_too_large_to_look_at_is_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first groups in the spec's order make up the same batch; of the others it says how many there are."""
+    stage = TrainingStage([fact for n in range(12) for fact in group(f"g{n:02}", [0.0, 1.0], at_us=n)])
+    with reading(stage) as reader:
+        spec = "{group_size: 2, groups_per_batch: 2}"
+        whole = reader.get("lab/preview", spec=spec)["preview"]
+        monkeypatch.setattr(lab, "TRAJECTORIES_MAX", 6)
+        begun = reader.get("lab/preview", spec=spec)["preview"]
+        assert (begun["chosen"], begun["rows"], begun["not_looked_at"]) == (whole["chosen"], whole["rows"], 9)
+        assert begun["reasons"] == {"waits": {"next_batch": 1}}
+        newest = reader.get("lab/preview", spec=spec[:-1] + ", order: newest}")["preview"]
+        assert newest["chosen"] == ["g11", "g10"]
+        cut = reader.get("lab/preview", spec=spec, limit=1)["preview"]
+        assert (len(cut["chosen"]), len(cut["left_out"]), cut["left_out_groups"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("order", ["fifo", "newest", "priority"])
+def test_a_listed_view_knows_the_order_of_groups_without_reading_them(order: str) -> None:
+    """As the rows themselves have it, ties by id, tags that are no number aside."""
+    tags = [(), ("priority:2",), ("priority:10", "x"), ("priority:x",), ("priority:-1",), ()]
+    history = [fact for n, each in enumerate(tags) for fact in group(f"g{n}", [0.0, 1.0], at_us=(n % 3), tags=each)]
+    plain, listed = PoolRows(), PoolRows(listed=True)
+    for _, name, key, value in list(rows_of(history, lambda item: MemoryLog(SETTINGS).append([item])[0])):
+        plain.apply(name, key, value)
+        listed.apply(name, key, value)
+    spec = BatchSpec(order=order)
+    assert ids_in_order(listed, spec) == ids_in_order(plain, spec)
+    assert ids_in_order(plain, spec) == [row.group_id for row in ordered(plain.group_rows(), spec)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("group_sizes: 2", "group_sizes: no such field; did you mean group_size?"),
+        ("preset: gropo", "preset: 'gropo'; there are: grpo"),
+        ("channel: val", "channel: val is for evaluation"),
+        ("groups_per_batch: 0", "greater than or equal to 1"),
+        ("{a: [", "cannot be read: "),
+        ("- grpo", "expected a mapping of fields"),
+        ("[" * 5000, "cannot be read: nested too deep"),
+        ("tags: &a [x]\ntags_exclude: *a", "aliases (*name) are not taken"),
+        ("tags: 2026-99-99", "cannot be read: month must be in 1..12"),
+        ("\x00", "cannot be read: "),
+    ],
+)
+def test_a_mistake_is_told_as_the_spec_tells_it(text: str, says: str) -> None:
+    """Problem details with the model's sentence; the form's route says the same and what it can show."""
+    with reading(TrainingStage()) as reader:
+        detail = reader.refusal("lab/preview", 422, spec=text)
+        assert says in detail
+        assert reader.get("lab/read", spec=text)["problem"] == detail
+
+
+def test_a_text_is_read_field_by_field() -> None:
+    """Also one that is no spec yet; what JSON cannot hold is left to the text."""
+    with reading(TrainingStage()) as reader:
+        assert reader.get("lab/read", spec="group_size: 0\ntags: [x]")["fields"] == {"group_size": 0, "tags": ["x"]}
+        for text in ("reward_mean_min: .nan", "tags: [2026-01-01]"):
+            answer = reader.get("lab/read", spec=text)
+            assert answer["fields"] is None
+            assert answer["problem"]
+        assert reader.get("lab/read", spec="") == {"fields": {}, "problem": None}
+
+
+def test_whose_samples_they_are_is_counted_once() -> None:
+    """Without a run, that of most trajectories, of equal ones the first; 30,000 of them take no minute."""
+    rows = [
+        SimpleNamespace(policy_run_id=name, max_version=n % 7)
+        for n in range(10_000)
+        for name in ("b", "a", "mixed", None)
+    ]
+    pool: Any = SimpleNamespace(trajectory_rows=lambda: iter(rows))
+    start = time.monotonic()
+    perspective = perspective_of(pool, RunIndex(), BatchSpec())
+    assert perspective is not None
+    assert (perspective.run_id, perspective.version) == ("a", 6)
+    assert time.monotonic() - start < 2
+
+
+def test_without_a_run_a_spec_is_needed() -> None:
+    """It says what to do; with one, an empty pool is no fault."""
+    with reading(TrainingStage()) as reader:
+        assert "begin with a preset" in reader.refusal("lab/preview", 404)
+        answer = reader.get("lab/preview", spec="preset: grpo")
+        assert (answer["own"], answer["differences"], answer["rows"]) == (None, None, [])
+
+
+def test_a_spec_of_another_version_is_told() -> None:
+    """What a newer trainer planned with is no spec here: a sentence, and another spec still works."""
+    stage = world()
+    stage.report(replace(planned(1), spec='{"from_the_future": 1}'))
+    with reading(stage) as reader:
+        assert "the run's own spec is of another version" in reader.refusal("lab/preview", 422)
+        assert reader.get("lab/preview", spec="preset: grpo")["own"] is None
+
+
+def test_every_field_has_words_and_a_type() -> None:
+    """The form is made of these."""
+    with reading(TrainingStage()) as reader:
+        answer = reader.get("lab/fields")
+    assert (
+        [knob["name"] for knob in answer["knobs"]]
+        == list(BatchSpec.model_fields)
+        == list(answer["schema"]["properties"])
+    )
+    assert all(knob["does"] for knob in answer["knobs"])

@@ -1,0 +1,150 @@
+"""Operations: what only a broker knows is asked of a real one; dead letters go back after a dry run, by an operator alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Browser, expect
+
+from consumers.dashboard.app import dashboard_app
+from consumers.dashboard.settings import DashboardSettings
+from consumers.dashboard.source import DashboardSource, pool_change
+from consumers.web.stream import LiveStream
+from datapool.view.view import PoolView
+from eventlog.dead_letters import dead_letter
+from eventlog.kafka.log import KafkaLog
+from eventlog.kafka.reader import LogReader, commit_offsets
+from eventlog.records import Outgoing, Record
+from eventlog.settings import LogSettings
+from schemas.api_keys import new_key
+from schemas.envelopes import envelope, now_us
+from schemas.events import KeyRecorded
+from schemas.topics import CALLS, KEYS, Topic
+from tests import facts
+from tests.browser import browser
+from tests.consumers import published
+from tests.consumers.dashboard.overview_scene import worker
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.sitting import PAYLOADS, Sitting
+
+__all__ = ["browser"]
+PATHS = ("groups", "topics", "letters", "generations")
+
+
+class BrokerStage(DashboardStage):
+    """The dashboard on a real log."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def page(self, **settings: Any) -> object:
+        self.live = LiveStream()
+        pool = PoolView(self.settings, listed=True, heard=pool_change(self.live))
+        self.source = DashboardSource(KafkaLog(self.settings), pool, self.live)
+        return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
+
+
+def read(settings: LogSettings, topic: Topic) -> list[Record]:
+    with LogReader(settings, [topic]) as reader:
+        return list(reader.read_to_end())
+
+
+@pytest.fixture
+def broken(log_settings: LogSettings) -> LogSettings:
+    """A fact, two that nobody can read with their dead letters, and streams that have read one record."""
+    headers = [("ce_type", b"claw.CallCaptured")]
+    hostile = [
+        Outgoing(topic=CALLS, key=b"g", value=b"\x07" + text.encode(), headers=headers) for text in PAYLOADS.values()
+    ]
+    published.publish(log_settings, [published.outgoing(facts.call()), *hostile[:2]])
+    bad = [record for record in read(log_settings, CALLS) if (record.value or b"").startswith(b"\x07")]
+    letters = [dead_letter(record, "bad_magic", PAYLOADS["script"], reader="streams") for record in bad]
+    published.publish(log_settings, letters)
+    place = f"{log_settings.prefix}.calls", bad[0].partition
+    commit_offsets(log_settings, log_settings.catalogue().streams_group, {place: 1})
+    return log_settings
+
+
+@pytest.mark.kafka
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings, browser: Browser) -> None:
+    """Lag, offsets and generations; a dry run appends nothing, the redrive appends each letter once."""
+    with BrokerStage(broken).served() as url, httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http:
+        token = http.get("session").json()["token"]
+        answers = {path: http.get(f"operations/{path}").json() for path in PATHS}
+        (group,) = [each for each in answers["groups"]["groups"] if each["group"] == f"{broken.prefix}.streams"]
+        assert (group["lag"], group["places"][0]["offset"], group["members"]) == (2, 1, 0)
+        (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
+        assert (calls["records"], answers["topics"]["missing"]) == (3, [])
+        assert answers["generations"] == {"shown": 1, "there": [1], "prefix": broken.prefix}
+        assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"bad_magic": 2})
+        ids = [letter["id"] for letter in answers["letters"]["letters"]]
+        whole = http.get("operations/letter", params={"id": ids[0]}).json()
+        assert (whole["value"]["undecodable"], whole["hex"][:2]) == ("bad_magic", "07")
+        unknown = http.post("operations/redrive", json={"ids": ["0@99"]}, headers={"x-page-token": token})
+        assert (unknown.status_code, "0@99" in unknown.json()["detail"]) == (422, True)
+
+        one = Sitting(browser, url)
+        page = one.open("/operations?tab=letters", waits_for=".letters li")
+        page.get_by_role("button", name="choose all 2 here").click()
+        page.get_by_role("button", name="Try to redrive 2 (dry run)").click()
+        expect(page.locator(".plan")).to_contain_text("Would be appended")
+        assert len(read(broken, CALLS)) == 3
+        page.get_by_role("button", name="Redrive 2", exact=True).click()
+        expect(page.get_by_text("All were redriven.")).to_be_visible()
+        assert len(read(broken, CALLS)) == 5
+        again = http.post("operations/redrive", json={"ids": ids, "dry_run": False}, headers={"x-page-token": token})
+        assert (again.json()["redriven"], sorted(again.json()["already"])) == ([], sorted(ids))
+        assert len(read(broken, CALLS)) == 5
+        page.get_by_role("link", name="Consumer groups").click()
+        expect(page.locator("main")).to_contain_text(f"{broken.prefix}.streams")
+        page.get_by_role("link", name="Topics").click()
+        expect(page.locator("main")).to_contain_text(f"{broken.prefix}.weights")
+        page.get_by_role("link", name="Generations").click()
+        expect(page.locator("main")).to_contain_text("claw dashboard --generation 2")
+        one.clean(page)
+
+
+def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
+    """A sentence and 501; workers are there."""
+    stage = DashboardStage()
+    stage.report(worker("w", now_us()), replace(worker("old", now_us()), state="dead"))
+    with stage.served() as url, httpx.Client(base_url=f"{url}/api/v1/") as http:
+        http.get("session")
+        statuses = {path: http.get(f"operations/{path}").status_code for path in PATHS}
+        assert statuses == dict.fromkeys(PATHS, 501)
+        while not http.get("state").json()["caught_up"]:
+            pass
+        assert [each["worker"] for each in http.get("operations/workers").json()["workers"]] == ["w", "old"]
+
+
+@pytest.fixture
+def by_role() -> Iterator[dict[str, httpx.Client]]:
+    """A client signed in for each role, on a log in memory."""
+    stage, secrets = DashboardStage(), {}
+    for role in ("annotator", "reader", "operator"):
+        secrets[role], entry = new_key(role)
+        record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name=role, role=role)
+        stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
+    with stage.served(keys=True) as url:
+        clients = {role: httpx.Client(base_url=f"{url}/api/v1/") for role in secrets}
+        for role, client in clients.items():
+            client.headers["x-page-token"] = client.post("session", json={"key": secrets[role]}).json()["token"]
+        yield clients
+        for client in clients.values():
+            client.close()
+
+
+def test_operations_are_for_readers_and_redriving_for_operators(by_role: dict[str, httpx.Client]) -> None:
+    """An annotator sees none of it; a reader writes nothing."""
+    for path in (*PATHS, "workers"):
+        statuses = {role: http.get(f"operations/{path}").status_code for role, http in by_role.items()}
+        assert statuses["annotator"] == 403
+        assert statuses["reader"] == statuses["operator"] == (200 if path == "workers" else 501)
+    body = {"ids": ["0@0"], "dry_run": True}
+    writes = {role: http.post("operations/redrive", json=body).status_code for role, http in by_role.items()}
+    assert writes == {"annotator": 403, "reader": 403, "operator": 501}

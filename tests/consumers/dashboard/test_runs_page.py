@@ -1,0 +1,117 @@
+"""Runs in a real Chromium: curves overlaid, a point that opens its batch, lineage as a graph, all of it live and by keys."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser import browser
+from tests.consumers.dashboard.training import SPEC, TrainingStage
+from tests.sitting import PAYLOADS, Sitting, until
+from tests.trainer.pooled import group
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+LAX = SPEC.model_copy(update={"staleness_max": 99})
+
+
+@pytest.fixture
+def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
+    stage = TrainingStage([fact for n in range(10) for fact in group(f"g{n}", [0.0, 1.0], at_us=n)])
+    stage.begin('{"learning_rate": 0.1}')
+    for sequence in range(4):
+        stage.train(sequence, LAX, reward=sequence / 4)
+    with stage.served() as url:
+        one = Sitting(browser, url)
+        yield stage, one
+        one.context.close()
+
+
+def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[TrainingStage, Sitting]) -> None:
+    """By keys alone; the address holds it, and a new batch comes without a reload."""
+    stage, one = sitting
+    page = one.open("/runs", waits_for=".curve-plot canvas")
+    reward = page.get_by_role("slider", name="reward", exact=True)
+    reward.focus()
+    for key in ("End", "ArrowLeft", "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
+    members = page.locator(".runs-members tbody tr")
+    expect(members).to_have_count(4)
+    expect(members.nth(0)).to_contain_text("g4")
+    assert "batch=2" in page.url
+    page.locator("h1").click()
+    page.keyboard.press("]")
+    expect(page.get_by_role("heading", name="Batch 3 of run")).to_be_visible()
+    page.get_by_role("link", name="version 4", exact=True).click()
+    expect(page.locator(".lineage-node.trajectory")).to_have_count(4)
+    expect(page.locator(".lineage-node.version")).to_have_count(2)
+    page.go_back()
+    expect(page.get_by_role("heading", name="Batch 3 of run")).to_be_visible()
+    stage.train(4, LAX)
+    expect(page.locator(".runs-list tbody tr")).to_contain_text("5")
+    page.keyboard.press("]")
+    expect(page.get_by_role("heading", name="Batch 4 of run")).to_be_visible()
+    expect(page.locator(".runs-batch")).to_contain_text("made version 5")
+    page.keyboard.press("Escape")
+    expect(page.locator(".runs-batch")).to_have_count(0)
+    one.clean(page)
+
+
+def test_two_runs_are_overlaid_and_compared(sitting: tuple[TrainingStage, Sitting]) -> None:
+    """Both in each curve, over tokens or time; the settings in which they differ."""
+    stage, one = sitting
+    stage.begin('{"learning_rate": 0.2}', "other")
+    stage.train(0, LAX, "other", reward=0.9)
+    page = one.open("/runs?run=run&run=other&x=tokens&m=reward", waits_for=".curve-plot canvas")
+    expect(page.locator(".curve")).to_have_count(1)
+    expect(page.locator(".curve-legend")).to_contain_text("other")
+    compared = page.get_by_label("Compared")
+    expect(compared).to_contain_text("learning_rate")
+    page.get_by_label("x axis").select_option("time")
+    until(page, "location.search.includes('x=time')")
+    page.get_by_label("draw other").uncheck()
+    expect(compared).to_have_count(0)
+    expect(page.get_by_role("heading", name="Settings")).to_be_visible()
+    one.clean(page)
+
+
+def test_what_trainers_and_agents_wrote_stays_text(browser: Browser) -> None:
+    """Hostile names of runs, groups, reasons, metrics, settings; a run without batches and an id that nobody knows say so."""
+    stage = TrainingStage(
+        [
+            fact
+            for n, each in enumerate(PAYLOADS.values())
+            for fact in group(each, [0.0, 1.0], at_us=n, run=PAYLOADS["script"])
+        ]
+    )
+    with stage.served() as url:
+        one = Sitting(browser, url)
+        page = one.open("/runs", waits_for=".panel")
+        expect(page.locator("main")).to_contain_text("No run has written")
+        run = PAYLOADS["script"]
+        stage.begin('{"note": "<img src=x onerror=window.pwned=1>"}', run)
+        expect(page.locator("main")).to_contain_text("curves begin with the first")
+        stage.skip([PAYLOADS["bidi"]], PAYLOADS["svg"], run)
+        stage.train(
+            0, LAX.model_copy(update={"groups_per_batch": 7}), run, **{"reward": 0.5, PAYLOADS["template"]: 1.0}
+        )
+        page.wait_for_selector(".curve-plot canvas")
+        page.get_by_text("metrics", exact=False).first.click()
+        page.get_by_role("button", name="all", exact=True).click()
+        page.get_by_role("slider", name=PAYLOADS["template"]).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".runs-members td")
+        page.get_by_text("which groups").click()
+        expect(page.locator(".runs-whole")).to_contain_text("U+202E")
+        page.get_by_label("Lineage of").fill(f"{run}/1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".lineage-node")
+        page.get_by_label("Lineage of").fill(PAYLOADS["link"])
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".lineage-node")
+        page.get_by_label("Lineage of").fill("nobody")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Nothing is known of")).to_be_visible()
+        one.clean(page)
+        one.context.close()
