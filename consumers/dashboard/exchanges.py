@@ -33,7 +33,7 @@ IMAGE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,[A-Za-z0-9+/]+={0
 """What is shown as an image; an address elsewhere is text, as is SVG, which is a document."""
 
 
-class Exchange(NamedTuple):
+class CallShare(NamedTuple):
     """One call's share of the conversation."""
 
     base: str | None
@@ -62,7 +62,7 @@ def bases(call: CallCaptured, before: str | None) -> list[str]:
     return [each for each in (call.request.base_call_id, call.prompt.base_call_id, before) if each is not None]
 
 
-def exchanges(calls: Sequence[tuple[str, str | None]], facts: Mapping[str, CallCaptured]) -> list[Exchange]:
+def exchanges(calls: Sequence[tuple[str, str | None]], facts: Mapping[str, CallCaptured]) -> list[CallShare]:
     """What these calls add, each with the one before it in the trajectory.
 
     facts: the calls, those of `bases`, and all that bodies of these are written against, by call_id.
@@ -88,7 +88,7 @@ def _conversation(call: _Spoken) -> list[Object]:
     return [*(call.request or ()), *([call.reply] if call.reply else ())]
 
 
-def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> Exchange:
+def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> CallShare:
     request, problem = own.request or [], None
     if own.request is None:
         problem = "its request says nothing in words" if own.bodies.request else "its request cannot be put together"
@@ -102,7 +102,7 @@ def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> Exchange
     tools = [_tool_name(tool) for tool in offered_tools(own.bodies)[:TOOLS_MAX]]
     of_tools = (each for message in (*earlier, *added) for each in objects(message.get("tool_calls")))
     tool_calls = {str(each.get("id")): each for each in of_tools}
-    return Exchange(base, repeated, len(earlier) - repeated, added, own.reply, tools, tool_calls, problem)
+    return CallShare(base, repeated, len(earlier) - repeated, added, own.reply, tools, tool_calls, problem)
 
 
 def _common(earlier: Sequence[Object], request: Sequence[Object]) -> int:
@@ -132,7 +132,7 @@ def _completed(earlier: Sequence[Object], request: Sequence[Object]) -> list[Obj
     return [{"role": "user", "content": prompt[len(text) :]}] if prompt != text else []
 
 
-def message_answers(exchange: Exchange, number: int | None = None) -> list[dict[str, Any]]:  # JSON
+def message_answers(exchange: CallShare, number: int | None = None) -> list[dict[str, Any]]:  # JSON
     """The messages that a call added, then its reply, cut; of one number only that, with nothing cut."""
     messages = [*exchange.added, *([exchange.reply] if exchange.reply else ())]
     numbers: Sequence[int] = range(len(messages))

@@ -15,10 +15,10 @@ from datapool.view.rows import PoolRows
 from schemas.events import RewardSlot, StepRecord, TrajectoryRecord
 
 KEPT = 4
-"""Outlines of trajectories that were looked at last."""
+"""CallTrees of trajectories that were looked at last."""
 
 
-class Outline(NamedTuple):
+class CallTree(NamedTuple):
     """Steps and calls, both in the tree's order."""
 
     steps: list[StepRecord]
@@ -26,19 +26,19 @@ class Outline(NamedTuple):
     place: dict[str, int]
 
 
-class Outlines:
+class CallTrees:
     """The latest ones; where rows of steps changed, these are read again and no others. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], tuple[dict[str, bytes], Outline]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[dict[str, bytes], CallTree]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, rows: PoolRows, row: TrajectoryRecord) -> Outline:
+    def get(self, rows: PoolRows, row: TrajectoryRecord) -> CallTree:
         """Of a trajectory as the rows have it now."""
         name = row.group_id, row.trajectory_id
         digests = {each.call_id: each.row for each in rows.store.digests(*name)}
         with self._lock:
-            before, kept = self._kept.get(name, ({}, Outline([], [], {})))
+            before, kept = self._kept.get(name, ({}, CallTree([], [], {})))
             if before != digests or name not in self._kept:
                 same = {step.call_id: step for step in kept.steps if before[step.call_id] == digests.get(step.call_id)}
                 self._kept[name] = digests, outline(steps_of(rows, row, same))
@@ -48,7 +48,7 @@ class Outlines:
             return self._kept[name][1]
 
 
-def outline(steps: Sequence[StepRecord]) -> Outline:
+def outline(steps: Sequence[StepRecord]) -> CallTree:
     """steps: in the trajectory's order."""
     captures = {step.call_id: step for step in steps}
     ordered, depths, continuing = _tree(captures)
@@ -71,7 +71,7 @@ def outline(steps: Sequence[StepRecord]) -> Outline:
         }
         for step in ordered
     ]
-    return Outline(ordered, calls, place)
+    return CallTree(ordered, calls, place)
 
 
 def _tree(captures: Mapping[str, StepRecord]) -> tuple[list[StepRecord], dict[str, int], set[str]]:
@@ -118,7 +118,7 @@ def _times(step: StepRecord, base: StepRecord | None) -> dict[str, int | None]:
     }
 
 
-def totals(tree: Outline) -> dict[str, Any]:  # JSON
+def totals(tree: CallTree) -> dict[str, Any]:  # JSON
     """Of all calls: when they began and ended, time by what it went to, tokens."""
     timed = [call for call in tree.calls if call["received_us"] is not None]
     spans = ("between_us", "queue_us", "first_us", "generation_us")
@@ -131,7 +131,7 @@ def totals(tree: Outline) -> dict[str, Any]:  # JSON
     }
 
 
-def rewards_of(row: TrajectoryRecord, tree: Outline) -> list[dict[str, Any]]:  # JSON
+def rewards_of(row: TrajectoryRecord, tree: CallTree) -> list[dict[str, Any]]:  # JSON
     """Every slot with the place of the call that it judges; null: the trajectory. An index means a call's first choice."""
     counted = counted_calls(row.calls)
     slots: list[tuple[str | None, RewardSlot]] = [

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from msgspec import to_builtins
 
-from consumers.dashboard.exchanges import Exchange, bases, excerpt_of, exchanges, message_answers, reply_text
-from consumers.dashboard.outline import Outline, rewards_of, totals
+from consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
+from consumers.dashboard.outline import CallTree, rewards_of, totals
 from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
 from consumers.dashboard.source import DashboardSource, RunsState
 from consumers.feedback.answers import word_answer
@@ -141,12 +141,12 @@ def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId)
     return SafeJson({"call_id": c, "attempts": answer, "missing": missing[:SLOTS_MAX]})
 
 
-def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord, Outline]:
+def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord, CallTree]:
     row = trajectory_of(source, g, t)
     return row, source.pool.ask(lambda rows: source.outlines.get(rows, row))
 
 
-def _why(source: DashboardSource, row: TrajectoryRecord, tree: Outline) -> tuple[dict[str, Any] | None, list[str]]:
+def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tuple[dict[str, Any] | None, list[str]]:
     """What `claw pool why` says of it, and its warnings."""
 
     steps = {
@@ -195,7 +195,7 @@ def _words(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # 
     ]
 
 
-def _step_of(tree: Outline, call_id: str) -> StepRecord:
+def _step_of(tree: CallTree, call_id: str) -> StepRecord:
     if call_id not in tree.place:
         raise PageProblem(404, f"the trajectory has no call {call_id}")
     return tree.steps[tree.place[call_id]]
@@ -211,7 +211,7 @@ def _step(step: StepRecord) -> dict[str, Any]:  # JSON
     return plain
 
 
-def _share(spoken: Exchange | None, tree: Outline) -> dict[str, Any]:  # JSON
+def _share(spoken: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
     """What a call adds to the conversation."""
     if spoken is None:
         return {"messages": [], "left_out": 0, "base": None, "tools": [], "problem": "no call of it was captured yet"}
@@ -226,8 +226,8 @@ def _share(spoken: Exchange | None, tree: Outline) -> dict[str, Any]:  # JSON
 
 
 def _exchanges(
-    source: DashboardSource, tree: Outline, window: Sequence[StepRecord]
-) -> tuple[dict[str, CallCaptured], dict[str, Exchange]]:
+    source: DashboardSource, tree: CallTree, window: Sequence[StepRecord]
+) -> tuple[dict[str, CallCaptured], dict[str, CallShare]]:
     """The captured calls of a window, with all that their bodies are written against, and what each of the window adds."""
     before = {step.call_id: earlier.call_id for earlier, step in pairwise(tree.steps)}
     names = [step.call_id for step in window]
@@ -245,7 +245,7 @@ def _exchanges(
     return facts, dict(zip((name for name, _ in captured), exchanges(captured, facts), strict=True))
 
 
-def _likely(tree: Outline, names: Sequence[str]) -> set[str]:
+def _likely(tree: CallTree, names: Sequence[str]) -> set[str]:
     """Calls with those that their prompts are written against, which are mostly what bodies are written against, too."""
     likely: set[str] = set()
     for name in names:
