@@ -75,9 +75,14 @@ class Targets:
         self._served, self._failed = event, ("", 0)
 
     def failed(self, event: WeightsPublished, reason: str) -> None:
-        """An engine ended while it loaded this version: so may anybody's, but not two in a row."""
+        """An engine ended while it loaded this version: so may anybody's, but not two in a row.
+
+        One that was served before is not given up: then it is the engines that fail.
+        """
         count = 1 + (self._failed[1] if self._failed[0] == event.digest else 0)
         self._failed = (event.digest, count)
+        if is_same_weights(self._served, event):
+            return
         if count >= LOADS_MAX and self.latest is not None and event.digest == self.latest.digest:
             label = version_label(event.run_id, event.version)
             self.refusal = f"{label} is given up, {count} engines ended while they loaded it: {reason}"

@@ -69,7 +69,6 @@ CALLS = Topic(
         "feedback (by position)",
         "dashboard (by position)",
         "export",
-        "lineage (by position)",
         "verify",
         "claw",
     ),
@@ -201,7 +200,7 @@ DEAD_LETTERS = Topic(
     policy="delete",
     records=(),
     writers=("any reader",),
-    readers=("claw",),
+    readers=("dashboard", "claw"),
     doc="Records that could not be read or folded, byte for byte, with the reason in headers.",
 )
 TOPICS = (

@@ -15,7 +15,7 @@ from datapool.view.runs import Planned
 def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None) -> str | None:
     """Why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
     if trajectory_id not in batch.reward:
-        spec = _spec(batch)
+        spec = spec_of(batch)
         dropped = ", or its last reply was cut off (truncated: drop)" if spec and spec.truncated == "drop" else ""
         lacked = f", or it lacked a reward ({_required(spec)})" if spec and spec.rewards_required else ""
         return f"it was no ready member of its group then{dropped}{lacked}"
@@ -31,7 +31,7 @@ def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None)
 
 def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     """A member that counts in its group's baseline alone."""
-    total, spec = batch.reward[trajectory_id], _spec(batch)
+    total, spec = batch.reward[trajectory_id], spec_of(batch)
     if spec is not None and spec.return_min is not None and total < spec.return_min:
         return f"its return {total:g} was below return_min {spec.return_min:g}"
     reasons = []
@@ -48,7 +48,7 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
 
 def _why_masked(batch: Planned) -> str:
     """A plan keeps no scores and tags; where the spec filters no calls, only what the plan keeps is left."""
-    spec, words = _spec(batch), ["not trainable then"]
+    spec, words = spec_of(batch), ["not trainable then"]
     if batch.oldest_version is not None:
         words.append(f"older than version {batch.oldest_version}")
     if spec is None:
@@ -66,8 +66,8 @@ def _filters(spec: BatchSpec) -> str:
     return ", ".join(f"{field}: {json.dumps(value)}" for field, value in step_filters(spec).items())
 
 
-def _spec(batch: Planned) -> BatchSpec | None:
-    """None where another version of the code wrote it."""
+def spec_of(batch: Planned) -> BatchSpec | None:
+    """Of the plan; None where another version of the code wrote it."""
     try:
         return BatchSpec.model_validate_json(batch.spec)
     except ValidationError:

@@ -58,15 +58,16 @@ def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
     """Ids of all groups as `selection.ordered` has them; of a listed view, without reading its rows."""
     if rows.tables is None:
         return [record.group_id for record in ordered(rows.group_rows(), spec)]
+    rows.tables.take_in()
     table = rows.tables.groups
     alive = np.flatnonzero(table.alive)
     numbers = alive[np.lexsort((table.ranks()[alive], np.nan_to_num(table.values("changed")[alive])))]
     if spec.order == "newest":
         numbers = numbers[::-1]
     elif spec.order == "priority":
-        by_rank = np.array([*map(tag_priority, table.words("tags")), 0.0])  # the last of groups without tags
-        places = np.nan_to_num(table.sortable("tags")[numbers], nan=len(by_rank) - 1).astype(int)
-        numbers = numbers[np.argsort(-by_rank[places], kind="stable")]
+        by_code = np.array([*map(tag_priority, table.words["tags"]), 0.0])  # the last of groups without tags
+        codes = np.nan_to_num(table.values("tags")[numbers], nan=len(by_code) - 1).astype(int)
+        numbers = numbers[np.argsort(-by_code[codes], kind="stable")]
     return [table.ids(number)[0] for number in numbers.tolist()]
 
 

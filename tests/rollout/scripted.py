@@ -23,6 +23,7 @@ from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import TransferServer
 
 PROBE = (5, 6, 7)
+RIGHT_SCORE = -1.0
 INFO = {"capabilities": ["spans_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
 
 
@@ -34,7 +35,7 @@ class ScriptedEngine:
         self.labels: list[str] = []
         self.unloadable: set[str] = set()
         """Digests of versions with which the engine ends."""
-        self.score = -1.0
+        self.score = RIGHT_SCORE
         """The log-probability that it gives each token of a prompt."""
         self.in_flight = 0
         self.looks = 0
@@ -95,7 +96,7 @@ class PlayedServer:
 
     async def start(self) -> None:
         self.starts += 1
-        self._engine.hangs = False
+        self._engine.hangs, self._engine.score = False, RIGHT_SCORE
 
     async def wait_exit(self) -> int:
         return await asyncio.Event().wait()
@@ -127,7 +128,7 @@ class Trainer:
             offer_url=offer_url or self.transfer.url,
             staleness_max=staleness_max,
             probe_ids=struct.pack("<3i", *PROBE),
-            probe_logprobs=struct.pack("<2f", -1.0, -1.0),
+            probe_logprobs=struct.pack("<2f", RIGHT_SCORE, RIGHT_SCORE),
         )
         self._queue.put_nowait(event)
         return event

@@ -52,3 +52,20 @@ async def test_a_waiter_sees_the_newest_target_only() -> None:
     again = replace(targets.latest, offer_url="http://new")
     targets.consider(again)
     assert targets.latest is again
+
+
+def test_a_version_that_was_served_is_not_given_up() -> None:
+    """Two engines in a row end with a new version: it is given up for the one before; with that one it is the engines that fail."""
+    targets = Targets("m", None)
+    old, new = published("a", 0, "old"), published("a", 1, "new")
+    targets.consider(old)
+    targets.served(old)
+    for _ in range(3):
+        targets.failed(old, "why")
+        assert (targets.goal, targets.refusal) == (old, None)
+    targets.consider(new)
+    targets.failed(new, "why")
+    assert targets.goal is new
+    targets.failed(new, "why")
+    assert targets.goal is old
+    assert "a/1 is given up, 2 engines" in (targets.refusal or "")

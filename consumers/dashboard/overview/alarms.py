@@ -32,7 +32,7 @@ def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: 
     """Those of the pool, of the run that wrote last and of the workers, the worst first."""
     if run is not None:
         yield from _of_run(run, now_us)
-    yield from _of_workers(workers)
+    yield from _of_workers(workers, needed=run is not None and run["state"] != "ended")
     nothing = not pool["trajectories"]["total"] + pool["trajectories"]["evaluation"] + pool["calls"]["total"]
     if caught_up and nothing:
         todo = "Give an agent the gateway's address: base_url http://HOST:8000/TRAJECTORY/GROUP. Or see a whole run:"
@@ -112,7 +112,8 @@ def plain(reasons: Sequence[Json]) -> dict[str, int]:
     return dict(words.most_common())
 
 
-def _of_workers(workers: Sequence[Json]) -> Iterator[Json]:
+def _of_workers(workers: Sequence[Json], *, needed: bool) -> Iterator[Json]:
+    """needed: a run is under way."""
     to = ("operations", {"tab": "workers"})
     silent = [worker for worker in workers if worker["silent"] and worker["age_s"] < OLD_S]
     if silent:
@@ -128,7 +129,11 @@ def _of_workers(workers: Sequence[Json]) -> Iterator[Json]:
         if worker["state"] == "behind" and not worker["silent"]:
             what = f"Worker {worker['worker']} serves version {worker['version']}, {worker['versions_behind']} behind"
             yield alarm("problem", f"{what}: {worker['why'] or 'it does not get the newer ones'}.", to=to)
-    if workers and all(worker["silent"] or worker["state"] not in ("ready", "updating") for worker in workers):
+    if (
+        needed
+        and workers
+        and all(worker["silent"] or worker["state"] not in ("ready", "updating") for worker in workers)
+    ):
         yield alarm("problem", "No worker takes calls to train on.", "Start one:", "claw rollout --model DIR", to)
 
 

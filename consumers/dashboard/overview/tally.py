@@ -19,10 +19,10 @@ Json = dict[str, Any]  # what JSON can hold
 
 def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
     """Everything but evaluation (channel val), which is counted once. span_s: of the curves; None: all, at most a day."""
+    tables.take_in()
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
     played = _played(trajectories)
-    status = trajectories.values("status")
-    is_open = np.isin(status, [trajectories.codes["status"].get("open", -1)])
+    is_open = trajectories.holding("status", ["open"])
     rewarded = ~np.isnan(trajectories.values("return"))
     ready = trajectories.values("ready") == 1
     ended = np.where(played & ~is_open, trajectories.values("ended"), np.nan)
@@ -80,7 +80,7 @@ def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
     codes = table.values("reasons")[mask]
     counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))
     words: Counter[str] = Counter()
-    for several, code in table.codes["reasons"].items():
+    for code, several in enumerate(table.words["reasons"]):
         if code < len(counts) and counts[code]:
             words.update(dict.fromkeys(several, int(counts[code])))
     return dict(words.most_common(50))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from consumers.dashboard.plans import finite_json
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource
 from consumers.dashboard.workers import worker_rows
@@ -58,7 +59,7 @@ def topics(source: Source, _: Watching) -> Response:
 def workers(source: Source, _: Watching) -> Response:
     """As `claw workers list --json`."""
     rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
-    return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
+    return finite_json({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
 
 @routes.get("/letters", summary="Dead letters, the newest first; by default those that were not redriven.")

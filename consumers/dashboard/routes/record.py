@@ -1,5 +1,6 @@
 """One record as it stands on the log, with the ways to get it elsewhere."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import orjson
@@ -21,6 +22,16 @@ from schemas.topics import KEYS
 
 HEX_BYTES_MAX = 16_384
 JSON_BYTES_MAX = 2_000_000
+PROBLEMS = (
+    (EmptyValue, "A tombstone: it removes the row of this key."),
+    (
+        UnknownSchemaId,
+        "Its {} is none that this version knows: a newer version of claw wrote it, so update this one to read it.",
+    ),
+    (MalformedDatum, "Its bytes are not what its schema says ({}); `claw dlq` lists what readers put aside."),
+    (UndecodableRecord, "It is no event in the wire format ({}): whatever wrote it, it was not claw."),
+)
+"""Why a value is no event: the first kind that fits."""
 routes = APIRouter(prefix="/api/v1", tags=["record"])
 Json = dict[str, Any]
 TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
@@ -92,39 +103,24 @@ def _event(stored: Record) -> tuple[Event | None, str | None]:
     """The event, or a sentence that says why there is none."""
     try:
         return stored.event(), None
-    except EmptyValue:
-        return None, "A tombstone: it removes the row of this key."
-    except UnknownSchemaId as unknown:
-        newer = "a newer version of claw wrote it, so update this one to read it"
-        return None, f"Its {unknown} is none that this version knows: {newer}. The bytes are below."
-    except MalformedDatum as broken:
-        return None, f"Its bytes are not what its schema says ({broken}); `claw dlq` lists what readers put aside."
     except UndecodableRecord as broken:
-        return None, f"It is no event in the wire format ({broken}): whatever wrote it, it was not claw."
+        return None, next(sentence for kind, sentence in PROBLEMS if isinstance(broken, kind)).format(broken)
 
 
 def _schema(stored: Record) -> Json:
-    try:
-        schema_id = schema_id_of(stored.value)
-    except UndecodableRecord:
-        return {"schema_id": None, "schema": None}
-    try:
-        return {"schema_id": schema_id, "schema": event_name(stored.value)}
-    except UndecodableRecord:
-        return {"schema_id": schema_id, "schema": None}
+    schema: Json = {"schema_id": None, "schema": None}
+    with suppress(UndecodableRecord):
+        schema["schema_id"] = schema_id_of(stored.value)
+        schema["schema"] = event_name(stored.value)
+    return schema
 
 
 def _value(event: Event | None, problem: str | None) -> Json:
     """As `claw replay` prints it."""
-    if event is None:
-        return {"value": None, "problem": problem}
-    value = orjson.dumps(as_plain(event))
+    value = b"null" if event is None else orjson.dumps(as_plain(event))
     if len(value) > JSON_BYTES_MAX:
-        return {
-            "value": None,
-            "problem": f"{len(value):,} bytes of JSON are too many for a page: `claw replay` prints them.",
-        }
-    return {"value": orjson.loads(value), "problem": None}
+        value, problem = b"null", f"{len(value):,} bytes of JSON are too many for a page: `claw replay` prints them."
+    return {"value": orjson.loads(value), "problem": problem}
 
 
 def _copies(source: DashboardSource, stored: Record, event: Event | None) -> Json:

@@ -34,7 +34,7 @@ LINE = 64
 def console_consumer(record: Record) -> str:
     """The command that prints the record by Kafka's own tool."""
     place = f"--topic {shlex.quote(record.topic)} --partition {record.partition} --offset {record.offset}"
-    return f"claw broker tool console-consumer {place} --max-messages 1 --property print.key=true --property print.headers=true"
+    return f"claw broker tool console-consumer {place} --max-messages 1 --formatter-property print.key=true --formatter-property print.headers=true"
 
 
 def curl_replay(call: CallCaptured, body: bytes | None) -> tuple[str | None, str | None]:

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from datapool.batch.advantages import ESTIMATORS
 from datapool.batch.rewards import slot_text
-from datapool.view.left_out import why_left_out
+from datapool.view.left_out import spec_of, why_left_out
 from datapool.view.runs import Planned, RunIndex
 from datapool.view.token_lines import SampledStretch
 
@@ -98,9 +95,9 @@ def _advantage(stretch: SampledStretch, batch: Planned | None) -> tuple[float | 
         return None, "no batch has planned its group yet"
     if step.call_id not in batch.trained.get(step.trajectory_id, ()):
         return None, "it is not trained in this batch"
-    algorithm = str(orjson.loads(batch.spec).get("algorithm", ""))
-    if algorithm in ESTIMATORS and ESTIMATORS[algorithm].critic:
-        return None, f"{algorithm}: the critic makes it while the batch is trained, and no event keeps it"
+    spec = spec_of(batch)
+    if spec is not None and spec.estimator.critic:
+        return None, f"{spec.algorithm}: the critic makes it while the batch is trained, and no event keeps it"
     own = batch.call_advantages.get(step.trajectory_id, {})
     return own.get(step.call_id, batch.advantage[step.trajectory_id]), None
 

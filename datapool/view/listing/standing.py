@@ -40,15 +40,12 @@ class StandingOrder:
         """Rows [offset, offset + limit), as they are now. Raises ValueError for an unknown column."""
         tables = tables_of(rows)
         table = tables.table(self._kind)
-        columns = {name: tables.values(self._kind, name) for name in names}
+        numbers = self._numbers[offset : offset + limit].astype(np.int64)
+        columns = zip(*(tables.cells(self._kind, name, numbers) for name in names), strict=True)
+        cells = list(columns) if names else [()] * len(numbers)
         return [
-            StandingRow(
-                table.ids(number),
-                {name: tables.value(self._kind, name, values, number) for name, values in columns.items()}
-                if table.alive[number]
-                else None,
-            )
-            for number in self._numbers[offset : offset + limit].tolist()
+            StandingRow(table.ids(number), dict(zip(names, each, strict=True)) if table.has(number) else None)
+            for number, each in zip(numbers.tolist(), cells, strict=True)
         ]
 
     def new(self, rows: PoolRows) -> int:

@@ -74,7 +74,7 @@ class PoolTables:
 
     def drop(self, kind: Kind, number: int) -> None:
         """A tombstone, or a group that is forgotten."""
-        self._take_in()
+        self.take_in()
         if kind == "groups":
             self._set_members(number, [])
             self._left_out.discard(number)
@@ -94,14 +94,14 @@ class PoolTables:
 
     def values(self, kind: Kind, name: str) -> Floats:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
-        self._take_in()
+        self.take_in()
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
     def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
         """Which rows a filter finds, by number."""
-        self._take_in()
+        self.take_in()
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
@@ -109,7 +109,7 @@ class PoolTables:
 
     def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
         """Groups and trajectories that have a tag of their own, by their ids."""
-        self._take_in()
+        self.take_in()
         groups, trajectories = (
             map(each.ids, np.flatnonzero(_tagged(each, tag)).tolist()) for each in (self.groups, self.trajectories)
         )
@@ -169,9 +169,9 @@ class PoolTables:
     def _put(self, kind: Kind, number: int, record: Row, value: bytes) -> None:
         self._coming[kind][number] = record, value
         if len(self._coming[kind]) == COMING_ROWS:
-            self._take_in()
+            self.take_in()
 
-    def _take_in(self) -> None:
+    def take_in(self) -> None:
         """What has come since."""
         for kind, rows in self._coming.items():
             if not rows:

@@ -136,6 +136,18 @@ def test_by_filter_counts_first(seat: Seat) -> None:
     one.clean(page)
 
 
+def test_what_the_explorer_lists_is_judged(seat: Seat) -> None:
+    """Its filter is carried on, of trajectories too: all their calls."""
+    _, one = seat
+    page = one.open("/explorer?kind=trajectories&reward_min=0.5", waits_for=".acts summary")
+    page.locator(".acts summary").click()
+    page.get_by_role("link", name="here, counted first").click()
+    page.get_by_label("Quality").fill("1")
+    page.get_by_role("button", name="Count", exact=True).first.click()
+    expect(page.locator(".said").first).to_contain_text("would judge 2 steps")
+    one.clean(page)
+
+
 def test_an_operator_evicts(seat: Seat) -> None:
     """Counted first, then for good; another page hears of it."""
     _, one = seat

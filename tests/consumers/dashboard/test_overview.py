@@ -13,10 +13,10 @@ from schemas.envelopes import now_us
 from schemas.topics import CALLS, DEAD_LETTERS
 from tests import facts
 from tests.browser import browser
-from tests.consumers.dashboard.overview_scene import MINUTE_US, WholeStage, plan, played, scene
+from tests.consumers.dashboard.overview_scene import MINUTE_US, WholeStage, plan, played, scene, worker
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.runs import observed
-from tests.sitting import Sitting, until
+from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 
@@ -74,6 +74,15 @@ def test_a_run_that_trains_is_no_alarm() -> None:
     assert not [alarm for alarm in overview(stage)["alarms"] if "trains" in alarm["what"]]
 
 
+def test_workers_that_said_farewell_are_missed_while_a_run_goes_on() -> None:
+    """After its end they are not."""
+    stage = scene()
+    stage.report(*[worker(name, now_us(), state="dead") for name in ("w-1", PAYLOADS["script"])])
+    assert "No worker takes calls to train on." in [alarm["what"] for alarm in overview(stage)["alarms"]]
+    stage.report(observed.ended(2))
+    assert overview(stage)["alarms"] == []
+
+
 def test_an_empty_log_says_what_to_type() -> None:
     """Nothing captured is a note with a command, no blank page."""
     (alarm,) = overview(DashboardStage())["alarms"]
@@ -97,6 +106,14 @@ def test_facts_without_streams_and_dead_letters() -> None:
     assert state.answer()["alarms"] == []
     stage.log.producer().publish_now(DEAD_LETTERS, b"g", facts.opened())
     assert state.answer()["dead_letters"] == 1
+
+
+def test_a_metric_that_is_no_number_is_none() -> None:
+    """JSON has no NaN and no infinity; the page draws a gap."""
+    stage = scene()
+    stage.report(observed.at(observed.trained(2, float("nan"), staleness_mean=float("inf")), now_us() / 1e6))
+    run = overview(stage)["run"]
+    assert [run["curves"][name][-1][1] for name in ("reward", "staleness_mean")] == [None, None]
 
 
 def test_an_unknown_run_is_a_sentence() -> None:

@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from consumers.dashboard.tokens.copies import curl_replay
 from consumers.dashboard.tokens.pieces import Vocabulary, pieces_of
 from eventlog.records import Outgoing
+from schemas.api_keys import new_key
 from schemas.codec import HEADER
+from schemas.envelopes import envelope
+from schemas.events import KeyRecorded
 from schemas.keys import group_key
-from schemas.topics import CALLS
+from schemas.topics import CALLS, KEYS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.dashboard.token_scenes import planned, run_started, sampled, write_tokenizer
@@ -213,3 +218,38 @@ def test_records_that_cannot_be_read_are_sentences(scene: Scene) -> None:
         (422, {"topic": "claw.calls"}),
     ):
         assert scene.ask("record", **query)["status"] == status
+
+
+def test_a_critics_advantage_is_not_made_up(scene: Scene) -> None:
+    """A plan for a critic says 0, and so does one of another version's spec; neither is an advantage nobody had."""
+    for algorithm, advantage in (("gae", None), ("grpo", 0.5)):
+        plan = planned(["c1", "c2"])
+        scene.stage.report(
+            replace(plan, spec=orjson.dumps({"algorithm": algorithm}).decode(), run_id=f"run {algorithm}")
+        )
+        name = f"run {algorithm}"
+        own = scene.ask_until(f'"batch": ["{name}", 0]', "tokens", g="g", t="t", run=name)["sampled"][-1]
+        assert own["advantage"] == advantage
+        assert own["trained"] == [[own["start"], own["end"]]]
+        assert (own["advantage_why"] is None) == (advantage is not None)
+
+
+def test_raw_records_are_not_for_annotators() -> None:
+    """They look at tokens, as whoever judges must, and at no record."""
+    stage = DashboardStage([facts.call("g", "t", "c")])
+    statuses = {}
+    secrets = {}
+    for role in ("annotator", "reader", "operator"):
+        secrets[role], entry = new_key(role)
+        known = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name=role, role=role)
+        stage.log.producer().publish_now(KEYS, known.digest.encode(), known)
+    with stage.served(keys=True) as url:
+        for role, key in secrets.items():
+            with httpx.Client(base_url=f"{url}/api/v1/") as http:
+                assert http.post("session", json={"key": key}).status_code == 200
+                while http.get("tokens", params={"g": "g", "t": "t"}).status_code == 404:
+                    time.sleep(0.05)  # still being read
+                paths = ("tokens", "tokens/messages", "record")
+                answers = [http.get(path, params={"g": "g", "t": "t", "c": "c"}) for path in paths]
+                statuses[role] = [answer.status_code for answer in answers]
+    assert statuses == {"annotator": [200, 200, 403], "reader": [200, 200, 200], "operator": [200, 200, 200]}

@@ -38,7 +38,7 @@ function Stored({ data }) {
       ${copies.curl && html`<${Copy} text=${copies.curl} label="copy curl" />`} ${copies.pytest && html`<${Copy} text=${copies.pytest} label="copy pytest fixture" />`}
       ${data.value && html`<${Copy} text=${JSON.stringify(data.value, null, 1)} label="copy JSON" />`} ${data.hex && html`<${Copy} text=${data.hex} label="copy hex" />`}</p>
     ${copies.no_curl && html`<p class="quiet">No curl: ${visible(copies.no_curl)}</p>`}
-    <details><summary>console-consumer, curl, pytest</summary>${[copies.consumer, copies.curl, copies.pytest].filter(Boolean).map((text) => html`<pre class="text">${text.slice(0, 4000)}${text.length > 4000 && "…"}</pre>`)}</details>
-    ${data.value && html`<details open><summary>value</summary><div class="mono"><${Text} text=${JSON.stringify(data.value, null, 1)} /></div></details>`}
+    <details><summary>console-consumer, curl, pytest</summary>${[copies.consumer, copies.curl, copies.pytest].filter(Boolean).map((text) => html`<pre class="text" tabindex="0">${text.slice(0, 4000)}${text.length > 4000 && "…"}</pre>`)}</details>
+    ${data.value && html`<details open><summary>value</summary><div class="mono" tabindex="0"><${Text} text=${JSON.stringify(data.value, null, 1)} /></div></details>`}
     ${data.hex && html`<details><summary>hex${data.size * 2 > data.hex.length && `, the first ${count(data.hex.length / 2)} bytes`}</summary><pre class="hex" tabindex="0">${dump(data.hex)}</pre></details>`}`;
 }

@@ -13,7 +13,7 @@ export function modelOf(answer) {
   const count = answer.ids.length;
   const model = {
     answer, count, first: answer.from, stretch: new Int32Array(count).fill(-1), trained: new Uint8Array(count), version: new Int32Array(count).fill(-1),
-    heat: new Int8Array(count).fill(-1), versions: [], part: new Map(), made: new Map(), width: new Float32Array(count), special: new Set(answer.special),
+    heat: new Int8Array(count).fill(-1), versions: [], part: new Map(), made: new Map(), width: new Float32Array(count), widths: new Map(), special: new Set(answer.special),
   };
   const within = (start, end) => [Math.max(0, start - model.first), Math.min(count, end - model.first)];
   answer.sampled.forEach((stretch, number) => {
@@ -81,10 +81,18 @@ function wide(text) {
 // Of what stands in a mark: its font's part of the line's, and the px that its edges add, as tokens.css and shell.css have them.
 const MARKS = { "bytes": [0.86, 0], "made": [1, 7], "version-begins": [0.78, 3], "hidden-character": [0.76, 6] };
 const widthOf = (nodes) => [nodes].flat(3).reduce((sum, node) => {
-  if (typeof node === "string") return sum + wide(node);
+  if (typeof node !== "object") return sum + wide(String(node));
   const [scale, edges] = MARKS[node.props.class];
   return sum + scale * widthOf(node.props.children) + edges;
 }, 0);
+
+/** Of a token as it is drawn; of most, the same wherever they stand. */
+function widthAt(model, at) {
+  const piece = model.answer.pieces ? model.answer.pieces[at] : null;
+  if (typeof piece !== "string" || model.made.has(at) || versionBegins(model, at)) return widthOf(nodesOf(model, at, false));
+  if (!model.widths.has(piece)) model.widths.set(piece, widthOf(nodesOf(model, at, false)));
+  return model.widths.get(piece);
+}
 
 /** Runs of tokens that nobody sampled, but for the last few before a reply: [first, behind]. Of a line without replies, none.
  * @returns {[number, number][]} */
@@ -118,7 +126,7 @@ export function linesOf(model, room, open, withIds) {
       at = from - 1;
       continue;
     }
-    const own = widthOf(nodesOf(model, at, false)) + GAP;
+    const own = widthAt(model, at) + GAP;
     model.width[at] = Math.min(room, withIds && pieces ? Math.max(own, 0.78 * wide(String(ids[at])) + GAP) : own);
     if (used + model.width[at] > room) end(at);
     used += model.width[at];

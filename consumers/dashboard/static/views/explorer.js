@@ -178,7 +178,7 @@ function Acts({ kind, filter, marks, query, columns, total }) {
   return html`<details class="panel acts" open=${marks.length > 0}><summary>${marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`}: judge, evict, compare, export</summary>
     ${marks.length > 0 && html`<p>${pair ? html`<${Link} to="group" values=${pair}>Compare the two<//> <kbd>c</kbd>` : html`<span class="quiet">Two marked trajectories of one group can be compared.</span>`}
       <button onClick=${() => change({ m: "" })}>unmark all</button></p>`}
-    <p>${marks.length ? "Judge the calls of these:" : "Judge all calls that meet it:"}</p>
+    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{ tab: "filter", kind, ...filter, id: ids.map(({ g, t, c }) => c ?? t ?? g) }}>here, counted first<//>, or by a command:</p>
     ${marks.length ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
       : !Object.keys(filter).length ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
       : judging ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`

@@ -37,11 +37,11 @@ function Groups() {
 function Topics() {
   return html`<${Awaited} answer=${useBeating("operations/topics")}>${({ topics, missing }) => html`
     ${missing.length > 0 && html`<p class="problem">The broker lacks ${missing.join(", ")}.</p><${Command} text="claw topics create" />`}
-    <div class="wide" tabindex="0"><table><thead><tr><th>topic</th><th>policy</th><th class="number">records, at most</th><th>what</th></tr></thead>
+    <div class="wide" tabindex="0"><table><thead><tr><th>topic</th><th>policy</th><th class="number">records, at most</th><th class="doc">what</th></tr></thead>
     <tbody>${topics.map(({ topic, policy, partitions, replication, records, doc, offsets }) => html`<tr>
       <td><details><summary>${topic}</summary><p class="quiet">${partitions} partitions, ${replication} replica${replication === 1 ? "" : "s"}; offsets by partition, from the first that retention left to the end:</p>
         <ol start="0" class="offsets">${offsets.map(([begin, end]) => html`<li class="number">${count(begin)}–${count(end)}</li>`)}</ol></details></td>
-      <td>${policy}</td><td class="number">${count(records)}</td><td class="quiet">${doc}</td></tr>`)}</tbody></table></div>`}<//>`;
+      <td>${policy}</td><td class="number">${count(records)}</td><td class="quiet doc">${doc}</td></tr>`)}</tbody></table></div>`}<//>`;
 }
 
 /** The share of its time in which an engine had a call, and what the last change of weights took. */

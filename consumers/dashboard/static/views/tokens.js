@@ -58,7 +58,7 @@ const kept = (params) => Object.fromEntries(KEPT.map((name) => [name, params.get
 
 function Messages({ g, t, c }) {
   const answer = useAnswer(`tokens/messages?${new URLSearchParams({ g, t, c })}`);
-  return html`<section class="panel messages" aria-label="Messages"><${Awaited} answer=${answer}>${(data) => html`
+  return html`<section class="panel messages" aria-label="Messages" tabindex="0"><${Awaited} answer=${answer}>${(data) => html`
     ${data.cut && html`<p class="quiet">The last 200,000 characters of its messages.</p>`}
     ${data.messages.length === 0 && html`<p class="quiet">Its bodies say nothing in words.</p>`}
     ${data.messages.map(({ role, content }) => html`<article><b><${Word}>${role}<//></b><${Text} text=${content} /></article>`)}`}<//></section>`;
