@@ -52,7 +52,7 @@ def test_a_conversation_is_read_by_keys(sitting: tuple[DashboardStage, Sitting])
     assert page.locator(".call").count() <= 25
     page.keyboard.press("p")
     until(page, "document.activeElement.id === 'm-54-0'")
-    page.locator(".side button.plain", has_text="call 4").click()
+    page.locator(".call-side button.plain", has_text="call 4").click()
     expect(page.locator("#call-3")).to_contain_text("judge/style")
     until(page, "document.activeElement.id === 'm-3-0'")
     page.keyboard.press("/")

@@ -72,7 +72,7 @@ function blocks(lines, count, depth = 0) {
       nodes.push(html`<pre class="code" dir="auto" tabindex="0" data-language=${fence[2] || null}>${visible(code.join("\n"))}</pre>`);
     } else if (heading) {
       at += 1;
-      nodes.push(html`<p class=${`heading h${heading[1].length}`} role="heading" aria-level=${Math.min(6, heading[1].length + 2)} dir="auto">${inline(heading[2], count)}</p>`);
+      nodes.push(html`<p class=${`heading level${heading[1].length}`} role="heading" aria-level=${Math.min(6, heading[1].length + 2)} dir="auto">${inline(heading[2], count)}</p>`);
     } else if (RULE.test(line)) {
       at += 1;
       nodes.push(html`<hr />`);

@@ -204,13 +204,13 @@ function Conversation({ ids, head, params, path }) {
     return page.data.calls.map((call) => html`<${Call} key=${call.call_id} ids=${ids} call=${call} cursor=${cursor} plain=${plain} goTo=${goTo}
       words=${head.words.filter(({ call_id }) => call_id === call.call_id).slice(-5)} />`);
   };
-  return html`<aside class="panel side"><h2>Calls <small class="quiet">${count(head.total)}</small></h2>
+  return html`<aside class="panel call-side"><h2>Calls <small class="quiet">${count(head.total)}</small></h2>
       <${Tree} head=${head} outline=${outline} cursor=${cursor} go=${goTo} />
-      <p class="legend">${Object.entries(SPANS).map(([name, title]) => html`<span key=${name}><i class=${name}></i>${title} ${seconds(head.time_us[name])}</span>`)}</p>
+      <p class="time-legend">${Object.entries(SPANS).map(([name, title]) => html`<span key=${name}><i class=${name}></i>${title} ${seconds(head.time_us[name])}</span>`)}</p>
       <h2>Judged</h2><${Judged} head=${head} goTo=${goTo} /><${Why} head=${head} t=${ids.t} />
       ${c && html`<p><label><input type="checkbox" checked=${ofCall} onChange=${({ target }) => setOfCall(target.checked)} /> judge this call, not the trajectory</label></p>`}
       <${Judge} subject=${{ g: ids.g, t: ids.t, c: ofCall && c ? c : undefined }} /></aside>
-    <div class="conversation"><div class="tools"><${Find} params=${params} path=${path} goTo=${goTo} />
+    <div class="conversation"><div class="find-bar"><${Find} params=${params} path=${path} goTo=${goTo} />
       <button aria-pressed=${plain} onClick=${() => change({ raw: plain ? "" : "1" })} title="texts as they are, without Markdown">plain text</button></div>
       <${Chunks} count=${Math.ceil(head.total / CALLS)} part=${part} to=${aim} seen=${(first, last) => pages.need(first * CALLS, Math.min(last * CALLS, head.total))} />
       ${!head.total && html`<p class="quiet">No call of it was captured yet.</p>`}</div>`;
