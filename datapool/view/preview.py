@@ -58,7 +58,6 @@ def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
     """Ids of all groups as `selection.ordered` has them; of a listed view, without reading its rows."""
     if rows.tables is None:
         return [record.group_id for record in ordered(rows.group_rows(), spec)]
-    rows.tables.take_in()
     table = rows.tables.groups
     alive = np.flatnonzero(table.alive)
     numbers = alive[np.lexsort((table.ranks()[alive], np.nan_to_num(table.values("changed")[alive])))]

@@ -89,14 +89,14 @@ class PoolRows:
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
             group = self._groups[group_id] = GroupRows()
-            group.number = self.tables.groups.reserve((group_id,)) if self.tables is not None else 0
+            group.number = self.tables.reserve("groups", (group_id,)) if self.tables is not None else 0
         return group
 
     def _make_rows(self, group: GroupRows, ids: tuple[str, ...]) -> TrajectoryRows:
         rows = group.trajectories.get(ids[1])
         if rows is None:
             rows = group.trajectories[ids[1]] = TrajectoryRows()
-            rows.number = self.tables.trajectories.reserve(ids[:2], group.number) if self.tables is not None else 0
+            rows.number = self.tables.reserve("trajectories", ids[:2], group.number) if self.tables is not None else 0
         return rows
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:

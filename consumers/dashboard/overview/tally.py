@@ -19,7 +19,6 @@ Json = dict[str, Any]  # what JSON can hold
 
 def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
     """Everything but evaluation (channel val), which is counted once. span_s: of the curves; None: all, at most a day."""
-    tables.take_in()
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
     played = _played(trajectories)
     is_open = trajectories.holding("status", ["open"])

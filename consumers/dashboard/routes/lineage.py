@@ -75,8 +75,8 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
     _add_plans(source, runs, places[:PLANS_MAX])
     trace = data_trace(runs, name, lambda: source.pool.ask(lambda rows: _pooled(rows, name)))
     answer = of_data(name, trace, source.facts, limit)
-    made = [(each.run_id, each.made_version) for each in trace.batches if each.made_version is not None]
-    return {**answer, "next": _next(source, made, limit), "plans_left_out": len(places[PLANS_MAX:])}
+    versions = [(each.run_id, each.made_version) for each in trace.batches if each.made_version is not None]
+    return {**answer, "next": _next(source, versions, limit), "plans_left_out": len(places[PLANS_MAX:])}
 
 
 def _copied(state: RunsState, names: Iterable[str]) -> Runs:

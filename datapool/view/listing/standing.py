@@ -41,11 +41,10 @@ class StandingOrder:
         tables = tables_of(rows)
         table = tables.table(self._kind)
         numbers = self._numbers[offset : offset + limit].astype(np.int64)
-        columns = zip(*(tables.cells(self._kind, name, numbers) for name in names), strict=True)
-        cells = list(columns) if names else [()] * len(numbers)
+        columns = [tables.cells(self._kind, name, numbers) for name in names]
         return [
-            StandingRow(table.ids(number), dict(zip(names, each, strict=True)) if table.has(number) else None)
-            for number, each in zip(numbers.tolist(), cells, strict=True)
+            StandingRow(table.ids(number), dict(zip(names, cells, strict=True)) if table.has(number) else None)
+            for number, *cells in zip(numbers.tolist(), *columns, strict=True)
         ]
 
     def new(self, rows: PoolRows) -> int:

@@ -37,15 +37,15 @@ def ids_of(key: bytes) -> tuple[str, ...]:
     return tuple(as_text(part.replace(b"\0\xff", b"\0")) for part in BETWEEN.split(key))
 
 
-class _Codes(dict[Any, float]):
-    """The code of each word, given when it first comes; None has none."""
+class _Codes(dict[Any, Any]):  # codes are whole numbers
+    """The code of each word, given when it first comes; that of None is NaN."""
 
     def __init__(self, words: list[Any]) -> None:
         self[None] = math.nan
         self._words = words
 
-    def __missing__(self, word: Any) -> float:
-        code = self[word] = float(len(self._words))
+    def __missing__(self, word: Any) -> int:
+        code = self[word] = len(self._words)
         self._words.append(word)
         return code
 
@@ -60,7 +60,8 @@ class ColumnTable:
         self._times = {name for name in readers if columns[name].type == "time_us"}
         self.words: dict[str, list[Any]] = {name: [] for name in readers if columns[name].type in ("word", "words")}
         """Of each column of words, words or tuples of words by code."""
-        self._codes = {name: _Codes(words) for name, words in self.words.items()}
+        self.codes = {name: _Codes(words) for name, words in self.words.items()}
+        """By word or tuple of words."""
         self._values: Floats = np.full((FIRST_ROWS, len(self._at)), np.nan, order="F")
         self._alive: Mask = np.zeros(FIRST_ROWS, bool)
         self._owners: Numbers = np.zeros(FIRST_ROWS, np.int64)
@@ -94,8 +95,8 @@ class ColumnTable:
         """Take the columns of rows in; of many at once each costs a fifth."""
         for (name, at), read in zip(self._at.items(), self._readers, strict=True):
             column = list(map(read, records))
-            if name in self._codes:
-                column = list(map(self._codes[name].__getitem__, column))
+            if name in self.codes:
+                column = list(map(self.codes[name].__getitem__, column))
             values = np.array(column, np.float64)  # None is NaN there
             if name in self._times:
                 values[values == 0] = np.nan
@@ -143,7 +144,7 @@ class ColumnTable:
 
     def holding(self, name: str, words: Sequence[Any]) -> Mask:
         """Rows whose column has one of these words or tuples of words."""
-        codes = [self._codes[name][word] for word in words if word in self._codes[name]]
+        codes = [self.codes[name][word] for word in words if word in self.codes[name]]
         values = self.values(name)
         return values == codes[0] if len(codes) == 1 else np.isin(values, codes)
 

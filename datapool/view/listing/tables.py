@@ -33,11 +33,7 @@ class PoolTables:
 
     def __init__(self, store: StepStore) -> None:
         self._store = store
-        self.groups, self.trajectories, self.steps = (
-            ColumnTable(COLUMNS["groups"]),
-            ColumnTable(COLUMNS["trajectories"]),
-            ColumnTable(COLUMNS["steps"]),
-        )
+        self._tables: dict[Kind, ColumnTable] = {kind: ColumnTable(columns) for kind, columns in COLUMNS.items()}
         self._coming: dict[Kind, dict[int, tuple[Row, bytes]]] = {"groups": {}, "trajectories": {}, "steps": {}}
         """Rows that no column has yet, by number: many at once cost less, and each question takes them in."""
         self._members: dict[int, list[int]] = {}
@@ -50,12 +46,25 @@ class PoolTables:
         self._made: dict[tuple[Kind, str], tuple[tuple[int, ...], Floats]] = {}
 
     def table(self, kind: Kind) -> ColumnTable:
-        tables: dict[Kind, ColumnTable] = {
-            "groups": self.groups,
-            "trajectories": self.trajectories,
-            "steps": self.steps,
-        }
-        return tables[kind]
+        """With all rows that have come."""
+        self._take_in()
+        return self._tables[kind]
+
+    @property
+    def groups(self) -> ColumnTable:
+        return self.table("groups")
+
+    @property
+    def trajectories(self) -> ColumnTable:
+        return self.table("trajectories")
+
+    @property
+    def steps(self) -> ColumnTable:
+        return self.table("steps")
+
+    def reserve(self, kind: Kind, ids: tuple[str, ...], owner: int = 0) -> int:
+        """The number of a row that may come later. owner: that of what it is in."""
+        return self._tables[kind].reserve(ids, owner)
 
     def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
         """members: numbers of the trajectories that the row names."""
@@ -68,19 +77,19 @@ class PoolTables:
 
     def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
         """number: that of the store, which has its bytes."""
-        if number == len(self.steps):
-            self.steps.reserve((record.group_id, record.trajectory_id, record.call_id), trajectory)
+        if number == len(self._tables["steps"]):
+            self.reserve("steps", (record.group_id, record.trajectory_id, record.call_id), trajectory)
         self._put("steps", number, record, b"")
 
     def drop(self, kind: Kind, number: int) -> None:
         """A tombstone, or a group that is forgotten."""
-        self.take_in()
+        table = self.table(kind)
         if kind == "groups":
             self._set_members(number, [])
             self._left_out.discard(number)
         elif kind == "trajectories":
             self._score(number, None)
-        self.table(kind).drop(number)
+        table.drop(number)
         self._store.unlist(kind, number)
 
     def record(self, kind: Kind, number: int) -> Row | None:
@@ -94,14 +103,12 @@ class PoolTables:
 
     def values(self, kind: Kind, name: str) -> Floats:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
-        self.take_in()
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
     def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
         """Which rows a filter finds, by number."""
-        self.take_in()
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
@@ -109,7 +116,6 @@ class PoolTables:
 
     def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
         """Groups and trajectories that have a tag of their own, by their ids."""
-        self.take_in()
         groups, trajectories = (
             map(each.ids, np.flatnonzero(_tagged(each, tag)).tolist()) for each in (self.groups, self.trajectories)
         )
@@ -169,14 +175,14 @@ class PoolTables:
     def _put(self, kind: Kind, number: int, record: Row, value: bytes) -> None:
         self._coming[kind][number] = record, value
         if len(self._coming[kind]) == COMING_ROWS:
-            self.take_in()
+            self._take_in()
 
-    def take_in(self) -> None:
+    def _take_in(self) -> None:
         """What has come since."""
         for kind, rows in self._coming.items():
             if not rows:
                 continue
-            numbers, table, records = list(rows), self.table(kind), [record for record, _ in rows.values()]
+            numbers, table, records = list(rows), self._tables[kind], [record for record, _ in rows.values()]
             texts = ("\0".join(filter(None, _words(record))).lower() for record in records)
             said = zip(numbers, texts, strict=True)
             self._store.say(kind, [(at, as_bytes(text)) for at, text in said if text or table.has(at)])
@@ -188,14 +194,14 @@ class PoolTables:
             rows.clear()
 
     def _set_members(self, number: int, members: list[int]) -> None:
-        if len(self._is_member) < len(self.trajectories):
-            self._is_member = np.concatenate([self._is_member, np.zeros(len(self.trajectories), bool)])
+        if len(self._is_member) < len(self._tables["trajectories"]):
+            self._is_member = np.concatenate([self._is_member, np.zeros(len(self._tables["trajectories"]), bool)])
         self._is_member[self._members.get(number, [])] = False
         self._is_member[members] = True
         self._members[number] = members
 
     def _score(self, number: int, record: Row | None) -> None:
-        for values in self._scored.values() if self.trajectories.has(number) else ():
+        for values in self._scored.values() if self._tables["trajectories"].has(number) else ():
             values.pop(number, None)
         for slot in record.rewards if isinstance(record, TrajectoryRecord) else ():
             of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)

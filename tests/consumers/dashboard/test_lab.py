@@ -26,6 +26,7 @@ from datapool.view.view import TOPICS, PoolView
 from eventlog.memory import MemoryLog
 from eventlog.records import readable
 from schemas.topics import BATCHES
+from tests import facts
 from tests.consumers.dashboard.training import TrainingStage, world
 from tests.consumers.feedback.test_routes import Person
 from tests.consumers.runs.observed import planned
@@ -128,6 +129,22 @@ def test_rows_show_what_is_trained_and_what_begins_alike() -> None:
     assert (first["tokens"], first["trained"], first["calls"]) == (8, [[2, 5], [6, 8]], ["c0", "c1"])
     assert (first["shared"], second["shared"], second["shared_with_own"]) == (0, 1, 0)
     assert [each["return"] for each in (first, second)] == [0.0, 1.0]
+
+
+def test_a_call_that_was_rewritten_is_a_branch() -> None:
+    """It begins like the row before and goes on otherwise: a row of its own, whose shared part is context."""
+    history = [
+        replace(each, prompt=facts.edge([1, 2, 3, 9])) if getattr(each, "call_id", "") == "c1" else each
+        for each in group("g", [1.0], ids=((5, 6), (7,)))
+    ]
+    with reading(TrainingStage(history)) as reader:
+        spec = "{algorithm: reinforce_pp, group_size: 1, groups_per_batch: 1}"
+        rows = reader.get("lab/preview", spec=spec)["rows"]
+    assert [(row["calls"], row["tokens"], row["trained"]) for row in rows] == [
+        (["c0"], 4, [[2, 4]]),
+        (["c1"], 5, [[4, 5]]),
+    ]
+    assert [(row["shared_with_own"], row["shared"]) for row in rows] == [(0, 0), (2, 2)]
 
 
 @pytest.mark.parametrize(

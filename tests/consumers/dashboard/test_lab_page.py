@@ -48,6 +48,8 @@ def test_a_what_if_by_form_and_by_text(sitting: tuple[TrainingStage, Sitting], t
     expect(page.get_by_label("Batch spec, YAML")).to_have_value(text)
     page.reload()
     expect(page.get_by_role("heading", name="2 of 3 groups, 1 more to wait for")).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 700})
+    until(page, "document.documentElement.scrollWidth <= 360")
     page.keyboard.press("0")
     expect(page.get_by_role("heading", name="2 of 2 groups")).to_be_visible()
     one.clean(page)

@@ -242,7 +242,7 @@ function List({ params, types, kind }) {
     <${Conversations} kind=${kind} query=${f} filter=${filter} f=${f} />
     <div class="found"><${Facets} query=${queryOf(filter, { kind })} order=${list.order} filter=${filter} />
     <section class="list" aria-label=${kind}>
-      <p class="count" role="status">${list.total === null ? "Reading…" : `${count(list.total)} ${kind}`}${list.growing && " so far"}
+      <p class="count" role="status">${list.total === null ? "Reading…" : `${count(list.total)} ${list.total === 1 ? kind.slice(0, -1) : kind}`}${list.growing && " so far"}
         ${list.fresh > 0 && html` <button class="fresh primary" onClick=${list.take}>${count(list.fresh)} new: take ${list.fresh === 1 ? "it" : "them"} in</button>`}</p>
       ${list.problem && html`<p class="problem" role="alert">${list.problem.message} <button onClick=${list.again}>Ask again</button></p>`}
       ${list.total === 0 && !list.problem && html`<p class="quiet empty">${Object.keys(filter).length ? `No ${kind} meet the filter. ` : `The pool has no ${kind} yet: agents that call the gateway fill it, and claw streams has to run.`}

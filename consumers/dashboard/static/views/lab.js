@@ -4,11 +4,12 @@ import { Word, html } from "/web/shell.js";
 import { change } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
-import { concerns } from "../parts/live.js";
+import { concerns, onChange } from "../parts/live.js";
 import { flow, lineText, linesOf } from "../parts/spec.js";
 import { Command, Copy, GroupLink, TrajectoryLink, count, number, percent, quoted } from "../parts/words.js";
 
 const TYPING_MS = 300;
+const LIVE_MS = 2000;
 const LISTED = 40;
 const KINDS = { waits: "may still come", never: "never, for this run", foreign: "of another run or for another spec", settled: "settled by this run" };
 const SIZES = [
@@ -31,7 +32,8 @@ function View({ params }) {
   if (text !== null) query.set("spec", text);
   if (run) query.set("run", run);
   if (version) query.set("version", version);
-  const answer = useAnswer(`lab/preview${query.size ? `?${query}` : ""}`, (update) => concerns(update, "group") || concerns(update, "run"));
+  const answer = useAnswer(`lab/preview${query.size ? `?${query}` : ""}`, (update) => update === null);
+  useLater(answer.again);
   const last = useRef(null);
   if (answer.data) last.current = answer.data;
   const [latest, own] = [answer.data || last.current, last.current?.own?.spec];
@@ -53,6 +55,20 @@ function View({ params }) {
     </div>`;
 }
 
+/** Reads again some time after the pool or a run changed: a preview is work for the server, and groups come by the hundred. */
+function useLater(again) {
+  const latest = useRef(again);
+  latest.current = again;
+  useEffect(() => {
+    let timer = 0;
+    const end = onChange((update) => {
+      if (timer || update === null || !(concerns(update, "group") || concerns(update, "run"))) return;
+      timer = setTimeout(() => { timer = 0; latest.current(); }, LIVE_MS);
+    });
+    return () => { clearTimeout(timer); end(); };
+  }, []);
+}
+
 function Whose({ run, version, data }) {
   const runs = useAnswer("runs?limit=100", (update) => concerns(update, "run"));
   const names = runs.data ? runs.data.runs.map((each) => each.run) : [];
@@ -70,7 +86,7 @@ function Spec({ text, isOwn, own, params, write, problem }) {
   const lines = linesOf(text) || (read.data?.fields ? linesOf(lineText(read.data.fields)) : null);
   const tab = (name, label) => html`<button role="tab" aria-selected=${asText === (name === "text")} onClick=${() => change({ as: name })}>${label}</button>`;
   return html`
-    <div class="lab-tools" role="tablist" aria-label="How the spec is written">${tab(null, "Form")}${tab("text", "YAML")}
+    <div class="lab-tools"><span role="tablist" aria-label="How the spec is written">${tab(null, "Form")}${tab("text", "YAML")}</span>
       <${Save} text=${text} /><${Copy} text=${text} label="copy YAML" />
       <button onClick=${() => write(null)} disabled=${isOwn || !own} title="0">the run's own</button></div>
     ${fields.data && html`<p class="lab-presets"><span class="quiet">begin with</span> ${Object.keys(fields.data.presets).map((name) => html`
@@ -189,7 +205,7 @@ function Sizes({ now, before }) {
 function Differences({ differences: { groups, total } }) {
   const word = (reason) => (reason === null ? html`<b class="good">in the batch</b>` : html`<${Word}>${reason}<//>`);
   return html`<div class="panel"><h2>What differs from the run's own spec</h2>
-    ${total === 0 ? html`<p class="quiet">No group: both say the same of each.</p>` : html`<div class="lab-scroll" tabindex="0"><table><thead><tr><th>group</th><th>the run's own</th><th>this spec</th></tr></thead>
+    ${total === 0 ? html`<p class="quiet">No group: both say the same of each.</p>` : html`<div class="lab-scroll" tabindex="0" role="group" aria-label="groups that differ"><table><thead><tr><th>group</th><th>the run's own</th><th>this spec</th></tr></thead>
       <tbody>${groups.map((row) => html`<tr><td><${GroupLink} g=${row.group_id} /></td><td>${word(row.own)}</td><td>${word(row.this)}</td></tr>`)}</tbody></table></div>
       ${total > groups.length && html`<p class="quiet">${count(total - groups.length)} more groups differ.</p>`}`}</div>`;
 }

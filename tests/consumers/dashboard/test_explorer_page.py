@@ -1,0 +1,244 @@
+"""The explorer and the group board in a real Chromium: by keys, live without moving what is read, hostile text in every field."""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import facts
+from tests.browser import browser
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.feedback.stage import episode
+from tests.sitting import PAYLOADS, Sitting, until
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+ROW = ".cells:not(.heads)"
+Open = Callable[[DashboardStage], Sitting]
+
+
+@pytest.fixture
+def opening(browser: Browser) -> Iterator[Open]:
+    ends: list[Callable[[], object]] = []
+
+    def begin(stage: DashboardStage) -> Sitting:
+        served = stage.served()
+        one = Sitting(browser, served.__enter__())
+        ends.extend((lambda: served.__exit__(None, None, None), one.context.close))
+        return one
+
+    yield begin
+    while ends:
+        ends.pop()()
+
+
+def animals(*names: str, group: str = "g") -> DashboardStage:
+    return DashboardStage(*(episode(group, name, "Which animal?", f"a {name}", at / 10, envelope=facts.envelope(at_us=at + 1)) for at, name in enumerate(names)))  # fmt: skip
+
+
+def shown(page: Page) -> list[str]:
+    return page.locator(f"{ROW} a").all_text_contents()
+
+
+def asked(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_rows_come_without_moving_what_is_read(opening: Open) -> None:
+    """A new row is counted above the list, a changed one changes in place; `n` takes in what is new."""
+    stage = animals("cat", "dog", "fox")
+    one = opening(stage)
+    page = one.open("/explorer?sort=return&desc=true", waits_for=f"{ROW} a")
+    page.keyboard.press("j")
+    expect(page.locator(f"{ROW}.current")).to_contain_text("fox")
+    stage.tell(*episode("g", "owl", "Which animal?", "an owl", 9.0))
+    expect(page.locator(".fresh")).to_have_text("1 new: take it in")
+    assert shown(page) == ["fox", "dog", "cat"]
+    stage.tell(facts.reward("g", "cat", 5.0))
+    expect(page.locator(f"{ROW} >> nth=2")).to_contain_text("5")
+    assert shown(page) == ["fox", "dog", "cat"]
+    page.keyboard.press("n")
+    expect(page.locator(f"{ROW} a")).to_have_text(["owl", "cat", "fox", "dog"])
+    expect(page.locator(f"{ROW}.current")).to_contain_text("fox")  # what a person was at, wherever it stands now
+    one.clean(page)
+
+
+def test_an_empty_list_fills_and_a_followed_one_goes_on(opening: Open) -> None:
+    stage = DashboardStage()
+    one = opening(stage)
+    page = one.open("/explorer", waits_for=".empty")
+    stage.tell(*episode("g", "cat", "Which animal?", "a cat", 1.0))
+    expect(page.locator(f"{ROW} a")).to_have_text(["cat"])
+    page.get_by_label("follow").check()
+    stage.tell(*episode("g", "dog", "Which animal?", "a dog", 0.0))
+    expect(page.locator(f"{ROW} a")).to_have_count(2)
+    one.clean(page)
+
+
+def test_search_mark_compare_and_step_by_keys(opening: Open) -> None:
+    """`/`, `j`, `x`, `c`; and `]` on a group's board goes through the list that one came from."""
+    stage = animals("cat", "cow", "dog")
+    for group in ("h", "i", "k"):
+        stage.tell(*episode(group, "cat", "Which?", "x", 1.0, channel="val" if group == "i" else "train"))
+    one = opening(stage)
+    page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
+    page.keyboard.press("/")
+    page.keyboard.type("c", delay=20)
+    until(page, "new URLSearchParams(location.search).get('text') === 'c'")
+    page.keyboard.press("Escape")
+    for key in "jxjx":
+        page.keyboard.press(key)
+    until(page, "new URLSearchParams(location.search).getAll('m').length === 2")
+    page.keyboard.press("c")
+    page.wait_for_selector(".pair .ids")
+    assert asked(page) == {"g": ["g"], "a": ["cat"], "b": ["cow"]}
+    page.goto(f"{one.url}/explorer?kind=groups&channel=train&sort=id")
+    page.wait_for_selector(f"{ROW} a")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Group h")
+    expect(page.locator(".neighbours")).to_contain_text("2 of 3")
+    page.keyboard.press("]")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Group k")  # i is of another channel
+    one.clean(page)
+
+
+def test_the_address_holds_what_is_seen(opening: Open) -> None:
+    """Sort, columns, filter, marks and the row one is at come back with a reload; the way back goes back."""
+    one = opening(animals(*(f"n{number:03}" for number in range(300))))
+    page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
+    page.locator(".columns summary").click()
+    page.locator(".columns").get_by_label("tokens").uncheck()
+    page.get_by_role("button", name="return", exact=False).first.click()
+    expect(page.locator(f"{ROW} a").first).to_have_text("n299")
+    page.locator(f"{ROW} input").nth(1).check()
+    for _ in range(3):
+        page.keyboard.press("j")
+    until(page, "new URLSearchParams(location.search).get('at') === 'g/n297'")
+    address = page.url
+    page.reload()
+    expect(page.locator(f"{ROW}.current")).to_contain_text("n297")
+    assert page.url == address
+    assert page.locator(f"{ROW} input").nth(1).is_checked()
+    assert "tokens" not in page.locator(".heads").inner_text()
+    one.clean(page)
+
+
+def test_a_long_list_is_windowed_and_sparse(opening: Open) -> None:
+    """Of 900 rows only some are in the page, from the first to the last."""
+    one = opening(animals(*(f"n{number:03}" for number in range(900))))
+    page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
+    before = len([url for url in one.requests if "/api/v1/rows" in url])
+    page.evaluate("document.querySelector('.across .windowed').scrollTop = 1e9")
+    expect(page.locator(f"{ROW} a").last).to_have_text("n899")
+    assert page.locator(ROW).count() < 100
+    assert len([url for url in one.requests if "/api/v1/rows" in url]) - before <= 3  # not the seven pages between
+    one.clean(page)
+
+
+def test_counts_filter_by_a_press(opening: Open) -> None:
+    stage = animals("cat", "dog")
+    stage.tell(*episode("v", "eel", "Which animal?", "an eel", 1.0, channel="val"))
+    one = opening(stage)
+    page = one.open("/explorer?sort=id", waits_for=".facets button")
+    page.locator(".facets button", has_text="val").click()
+    expect(page.locator(f"{ROW} a")).to_have_text(["eel"])
+    expect(page.locator(".facets button", has_text="train")).to_contain_text("2")
+    page.locator(".tools .chip").click()
+    expect(page.locator(f"{ROW} a")).to_have_count(3)
+    one.clean(page)
+
+
+def test_conversations_are_looked_into_on_demand(opening: Open) -> None:
+    one = opening(animals("cat", "dog"))
+    page = one.open("/explorer?text=a%20dog", waits_for=".empty")
+    page.get_by_role("button", name="look into conversations").click()
+    expect(page.locator(".conversations")).to_contain_text("1 with it among the first 2 looked through. That is all.")
+    expect(page.locator(".conversations li a")).to_have_text("dog")
+    one.clean(page)
+
+
+def test_what_is_copied_is_no_formula_and_no_second_command(opening: Open) -> None:
+    """Cells that begin as a formula does are text; ids in commands are quoted."""
+    stage = DashboardStage(
+        episode("=1+1", "@x", "?", "!", 0.5, tags=("+tag", 'a"b')),
+        episode("g; rm -rf /", "t\x1b]0;x\x07'", "?", "!", -0.5),
+    )
+    one = opening(stage)
+    one.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = one.open("/explorer?sort=id&cols=return,tags&m=g%253B%2520rm%2520-rf%2520%252F%2Ft%251B%255D0%253Bx%2507%2527", waits_for=".acts code")  # fmt: skip
+    command = page.locator(".acts code").first.inner_text()
+    assert command.startswith(r"claw pool curate $'t\u001b]0;x\u0007\u0027' --group='g; rm -rf /'")
+    page.get_by_role("button", name="unmark all").click()
+    page.locator(".acts summary").click()
+    page.get_by_role("button", name="as CSV").click()
+    expect(page.locator(".acts [role=status]")).to_contain_text("2 rows copied")
+    lines = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert lines[:2] == ["g,t,return,tags", '\'=1+1,\'@x,0.5,"\'+tag a""b"']
+    assert lines[2].split(",")[2] == "-0.5"  # a number stays one
+    one.clean(page)
+
+
+def test_hostile_text_in_every_field_is_text(opening: Open) -> None:
+    """Ids, tags, agent, task, what was said; in lists, counts, chips, the board, titles and the address."""
+    stage = DashboardStage()
+    for text in PAYLOADS.values():
+        stage.tell(facts.opened(text, task=text, agent=text, tags=(text,)))
+        for name, reward in ((text, 1.0), (f"{text}2", 0.0)):
+            stage.tell(*episode(text, name, text, text + name, reward, agent=text, tags=(text,)))
+    one = opening(stage)
+    for kind in ("groups", "trajectories", "steps"):
+        page = one.open(f"/explorer?kind={kind}&cols=agent,task,tags,channel,reasons", waits_for=f"{ROW} a")
+        expect(page.locator(f"{ROW} a")).to_have_count(len(PAYLOADS) * (1 if kind == "groups" else 2))
+        for button in page.locator(".facets button").all()[:3]:
+            button.click()
+        one.clean(page)
+        page.close()
+    page = one.open("/explorer?kind=groups&sort=id", waits_for=f"{ROW} a")
+    for number in range(len(PAYLOADS)):
+        page.locator(f"{ROW} a").nth(number).click()
+        page.wait_for_selector(".pair .ids")
+        one.clean(page)
+        page.go_back()
+        page.wait_for_selector(f"{ROW} a")
+    one.clean(page)
+
+
+def test_a_group_fills_up_before_ones_eyes(opening: Open) -> None:
+    """Members come, their returns are told, best and worst stand side by side; A and B choose others."""
+    stage = DashboardStage([facts.opened("g", expected_size=3)])
+    one = opening(stage)
+    page = one.open("/group?g=g", waits_for=".waiting")
+    expect(page.locator(".waiting")).to_contain_text("3 of 3 have not begun")
+    stage.tell(*episode("g", "cat", "Which animal?", "It is a cat.", 1.0))
+    expect(page.locator(".member .name")).to_have_text(["cat"])
+    stage.tell(*episode("g", "dog", "Which animal?", "It is a dog.", 1.0))
+    stage.tell(*episode("g", "eel", "Which animal?", "It is an eel.", 1.0))
+    expect(page.locator(".chips")).to_contain_text("zero variance")
+    stage.tell(facts.reward("g", "dog", -1.0))
+    expect(page.locator(".member .name")).to_have_text(["cat", "eel", "dog"])
+    expect(page.locator(".chips")).not_to_contain_text("zero variance")
+    expect(page.locator(".pair mark")).to_have_text(["cat", "dog"])
+    for key in "jjb":
+        page.keyboard.press(key)
+    expect(page.locator(".pair .side.b")).to_contain_text("eel")
+    assert asked(page)["b"] == ["eel"]
+    page.keyboard.press("Escape")
+    expect(page.locator(".pair .side.b")).to_contain_text("dog")
+    one.clean(page)
+
+
+def test_addresses_of_nothing_say_so(opening: Open) -> None:
+    one = opening(animals("cat"))
+    page = one.open("/explorer?sort=height", waits_for=".problem")
+    expect(page.locator(".list .problem")).to_contain_text("no column 'height'")
+    page.goto(f"{one.url}/explorer?kind=rows")
+    expect(page.locator(".problem")).to_contain_text("groups, trajectories and steps")
+    page.goto(f"{one.url}/group?g=nobody")
+    expect(page.locator("main .problem").first).to_contain_text("the pool has no group nobody")
+    page.goto(f"{one.url}/group?g=g&a=nobody")
+    expect(page.locator("main > .problem")).to_contain_text("mark two of the list")
+    page.goto(f"{one.url}/group")
+    expect(page.locator("main")).to_contain_text("No group is named")
