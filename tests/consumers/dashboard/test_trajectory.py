@@ -169,7 +169,7 @@ def test_messages_nested_deeper_than_can_be_compared_are_told() -> None:
     deep: Any = []
     for _ in range(200):
         deep = [deep]
-    body = orjson.dumps({"messages": [{"role": "user", "content": deep}]}).replace(b"[]", b"[" * 700 + b"]" * 700)
+    body = orjson.dumps({"messages": [{"role": "user", "content": deep}]}).replace(b"[]", b"[" * 815 + b"]" * 815)
     one = facts.call(call_id="a", request=body_edge(body))
     two = facts.call(call_id="b", request=body_edge(body), received_us=1, prompt=facts.edge([1], base="a", keep=1))
     with asking(DashboardStage([one, two])) as ask:
