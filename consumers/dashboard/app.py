@@ -24,6 +24,7 @@ from consumers.dashboard.routes import (
     runs,
     state,
     tokens,
+    trajectory,
 )
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
@@ -51,6 +52,7 @@ ROUTES = (
     overview.routes,
     explorer.routes,
     groups.routes,
+    trajectory.routes,
     tokens.routes,
     record.routes,
     acts.routes,

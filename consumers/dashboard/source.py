@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from consumers.dashboard.acts import PersonalActs
 from consumers.dashboard.kept import KeptAnswers
+from consumers.dashboard.outline import CallTrees
 from consumers.feedback.view import FeedbackView, PageLog
 from consumers.lineage.history import Runs, take
 from consumers.pool.acts import append
@@ -77,6 +78,7 @@ class DashboardSource:
         self.feedback = FeedbackView(log, pool, self._did)
         """What people said; it starts and stops the pool's view, too."""
         self.kept = KeptAnswers()
+        self.outlines = CallTrees()
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())

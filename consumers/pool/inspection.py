@@ -1,5 +1,6 @@
 """One trajectory as the pool sees it, and its conversation as the facts have it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,7 @@ from consumers.pool.errors import PoolRefusal
 from consumers.pool.plain import as_plain
 from datapool.batch.deltas import bodies
 from datapool.view.conversations import CallBodies, ConversationTurn, conversation
-from datapool.view.query import PoolFilter, find_steps
-from datapool.view.rows import PoolRows
+from datapool.view.rows import PoolRows, as_step
 from eventlog.protocols import Lookup
 from eventlog.records import Position
 from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
@@ -32,11 +32,15 @@ def trajectory_of(rows: PoolRows, trajectory_id: str, group_id: str | None) -> T
     return matches[0] if matches else None
 
 
-def steps_of(rows: PoolRows, trajectory: TrajectoryRecord) -> list[StepRecord]:
-    """Its steps in its order; those that were never called come last."""
+def steps_of(
+    rows: PoolRows, trajectory: TrajectoryRecord, decoded: Mapping[str, StepRecord] | None = None
+) -> list[StepRecord]:
+    """Its steps in its order; those that were never called come last. decoded: by call_id, those that need no second look."""
+    latest = decoded or {}
     order = {call_id: number for number, call_id in enumerate(trajectory.calls)}
-    steps = find_steps(rows, PoolFilter(group=trajectory.group_id, trajectory=trajectory.trajectory_id))
-    return sorted(steps, key=lambda step: order.get(step.call_id, len(order)))
+    values = rows.store.steps(trajectory.group_id, trajectory.trajectory_id)
+    steps = [latest[call_id] if call_id in latest else as_step(value) for call_id, value in values.items()]
+    return sorted(steps, key=lambda step: (order.get(step.call_id, len(order)), step.call_id))
 
 
 def inspected(trajectory: TrajectoryRecord, steps: list[StepRecord], facts: Lookup) -> Inspected:

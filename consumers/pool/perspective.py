@@ -1,6 +1,7 @@
 """Whose question it is: the run, the version and the spec from which a group is looked at."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -10,6 +11,7 @@ from datapool.batch.spec import BatchSpec, first_problem
 from datapool.view.rows import PoolRows
 from datapool.view.runs import RunIndex
 from datapool.view.why import Explanation, Perspective, why
+from schemas.events import StepRecord
 
 
 def perspective_of(
@@ -40,11 +42,15 @@ def perspective_of(
 
 
 def explained(
-    rows: PoolRows, runs: RunIndex, perspective: Perspective | None, name: str
+    rows: PoolRows,
+    runs: RunIndex,
+    perspective: Perspective | None,
+    name: str,
+    decoded: Mapping[tuple[str, str], Sequence[StepRecord]] | None = None,
 ) -> tuple[list[Explanation], list[str]]:
-    """Why each thing of that id is as it is, and what the spec asks for that nobody ever said."""
+    """Why each thing of that id is as it is, and what the spec asks for that nobody ever said. decoded: as `why` takes it."""
     warnings = [] if perspective is None else list(unheard_of(perspective.spec, rows.reward_slots))
-    return why(rows, runs, perspective, name), warnings
+    return why(rows, runs, perspective, name, decoded), warnings
 
 
 def _spec_of(run: str) -> BatchSpec:

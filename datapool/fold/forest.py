@@ -51,11 +51,11 @@ def _length(capture: StepRecord) -> int:
 
 def branches(captures: Captures) -> int:
     """Lines of calls: the first call that keeps all ids of its base goes on with it, every other call begins a line."""
-    continued = {capture.base_call_id for capture in captures.values() if _continues(captures, capture)}
+    continued = {capture.base_call_id for capture in captures.values() if continues(captures, capture)}
     return len(captures) - len(continued)
 
 
-def _continues(captures: Captures, capture: StepRecord) -> bool:
+def continues(captures: Captures, capture: StepRecord) -> bool:
     """Whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
     base = captures.get(capture.base_call_id or "")
     return base is not None and capture.base_keep == _length(base) and _holds(base, capture)

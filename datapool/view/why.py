@@ -3,7 +3,7 @@
 Invariant: an answer is made of the pool's rows, the runs' events and a spec, all as they are now; it guesses nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,12 +49,19 @@ class Explanation:
     trained: Trained = ()
 
 
-def why(rows: PoolRows, runs: RunIndex, perspective: Perspective | None, name: str) -> list[Explanation]:
+def why(
+    rows: PoolRows,
+    runs: RunIndex,
+    perspective: Perspective | None,
+    name: str,
+    decoded: Mapping[tuple[str, str], Sequence[StepRecord]] | None = None,
+) -> list[Explanation]:
     """Answers about every group, trajectory and call of that id; none when the pool knows no such id.
 
     perspective None: nobody trains; only readiness is explained. A trajectory that is its own group is one answer, as a trajectory.
+    decoded: captured steps of these rows by (group_id, trajectory_id), where they were read already: of a long trajectory they take a second.
     """
-    return list(_Answers(rows, runs, perspective).about(name))
+    return list(_Answers(rows, runs, perspective, decoded or {}).about(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class _Answers:
     rows: PoolRows
     runs: RunIndex
     perspective: Perspective | None
+    decoded: Mapping[tuple[str, str], Sequence[StepRecord]]
 
     def about(self, name: str) -> Iterator[Explanation]:
         group, trajectories = self.rows.group_row(name), self.rows.trajectories_named(name)
@@ -135,7 +143,8 @@ class _Answers:
 
     def _rewards(self, row: TrajectoryRecord, group: GroupRecord | None) -> Iterator[str]:
         """What its rewards lack: slots without a value, its own and its calls', and those that the spec requires."""
-        steps = self.rows.steps(row.group_id, row.trajectory_id)
+        ids = row.group_id, row.trajectory_id
+        steps = self.decoded[ids] if ids in self.decoded else self.rows.steps(*ids)
         own = [slot for slot in row.rewards if slot.step_index is None]
         yield from _empty(own)
         yield from (f"{line} (call {step.call_id})" for step in steps for line in _empty(step.rewards))

@@ -1,0 +1,285 @@
+"""One trajectory: its calls as a tree and in time, what was said, what was judged, why it is trained or not."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from itertools import pairwise, takewhile
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from msgspec import to_builtins
+
+from consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
+from consumers.dashboard.outline import CallTree, rewards_of, totals
+from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from consumers.dashboard.source import DashboardSource, RunsState
+from consumers.feedback.answers import word_answer
+from consumers.feedback.differences import words_apart
+from consumers.pool.errors import PoolRefusal
+from consumers.pool.perspective import explained, perspective_of
+from consumers.pool.plain import as_plain
+from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.sessions import Looking
+from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
+from datapool.view.why import Explanation
+from eventlog.errors import HistoryCut
+from eventlog.protocols import Start
+from eventlog.records import Position, readable
+from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+from schemas.topics import CALLS
+
+routes = APIRouter(prefix="/api/v1/trajectory", tags=["trajectory"])
+PAGE_MAX = 500
+"""Calls of one answer, rewards, words of people, hits."""
+SLOTS_MAX = 100
+"""Rewards, judgements and attempts of one call that stand beside it."""
+ATTEMPTS_WITHIN = 5_000
+"""Records before and behind the capture that counts, among which other attempts are looked for."""
+From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
+Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+Window = Annotated[int, Query(ge=1, le=50)]
+Number = Annotated[int, Query(ge=0)]
+Needle = Annotated[str, Query(min_length=1, max_length=200)]
+ABOUT = (
+    "protocol", "client", "call_kind", "parent_trajectory", "identity_source", "adapted", "http_status", "idempotency_key",
+    "upstream", "choice",
+)  # fmt: skip
+"""What of a captured call its step does not have."""
+
+
+@routes.get("", summary="A trajectory: its record, rewards, why it is trained or not, and the first calls of its tree.")
+def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str | None = None) -> Response:
+    """c: a call whose place in the tree is told as `at`. Of `calls` the first 500; `/calls` has the others."""
+    row, tree = _outline(source, g, t)
+    rewards = rewards_of(row, tree)
+    answer, warnings = _why(source, row, tree)
+    plain = as_plain(row)
+    for name in ("calls", "offsets", "rewards"):
+        del plain[name]
+    return SafeJson(
+        {
+            "trajectory": plain,
+            "at": tree.place.get(c) if c else None,
+            "total": len(tree.calls),
+            "calls": tree.calls[:PAGE_MAX],
+            **totals(tree),
+            "rewards": rewards[:PAGE_MAX],
+            "rewards_left_out": max(0, len(rewards) - PAGE_MAX),
+            "why": answer,
+            "warnings": warnings,
+            "batches": _batches(source, g, t),
+            "words": _words(source, g, t),
+        }
+    )
+
+
+@routes.get("/calls", summary="Calls of the tree from one place on, in few numbers.")
+def calls(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Page = PAGE_MAX) -> Response:
+    """In the tree's order."""
+    tree = _outline(source, g, t)[1]
+    return SafeJson({"from": start, "total": len(tree.calls), "calls": tree.calls[start : start + limit]})
+
+
+@routes.get("/messages", summary="State, action, reward and metadata of calls from one place on: what each adds.")
+def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Window = 10) -> Response:
+    """Long texts are cut; `/message` has the whole."""
+    tree = _outline(source, g, t)[1]
+    window = tree.steps[start : start + limit]
+    facts, spoken = _exchanges(source, tree, window)
+    batches = source.ask_runs(lambda state: state.index.planned(g))
+    answer = []
+    for at, step in enumerate(window, start):
+        fact = facts.get(step.call_id)
+        trained = [[batch.run_id, batch.sequence] for batch in batches if step.call_id in batch.trained.get(t, ())]
+        about = None if fact is None else {name: to_builtins(getattr(fact, name)) for name in ABOUT}
+        call = {"at": at, "call_id": step.call_id, "step": _step(step), "trained": trained[:PAGE_MAX], "about": about}
+        answer.append(call | _share(spoken.get(step.call_id), tree))
+    return SafeJson({"from": start, "total": len(tree.calls), "calls": answer})
+
+
+@routes.get("/message", summary="One message of a call, whole, with the data of its images.")
+def message(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId, n: Number) -> Response:
+    """n: its number among those that `/messages` has of the call."""
+    tree = _outline(source, g, t)[1]
+    spoken = _exchanges(source, tree, [_step_of(tree, c)])[1].get(c)
+    whole = [] if spoken is None else message_answers(spoken, n)
+    if not whole:
+        raise PageProblem(404, f"call {c} has no message {n}: read the trajectory again")
+    return SafeJson(whole[0])
+
+
+@routes.get("/find", summary="Calls that add a text to the conversation, in the tree's order.")
+def find(source: Source, _: Looking, g: GroupId, t: TrajectoryId, q: Needle) -> Response:
+    """In any case, as the bodies have it, with the text around it. The first 500 calls."""
+    steps = _outline(source, g, t)[1].steps
+    facts = _facts(source, steps)
+    excerpts = (
+        (at, step.call_id, excerpt_of(q, facts[step.call_id])) for at, step in enumerate(steps) if step.call_id in facts
+    )
+    hits = [
+        {"at": at, "call_id": call_id, "excerpt": excerpt} for at, call_id, excerpt in excerpts if excerpt is not None
+    ]
+    return SafeJson({"hits": hits[:PAGE_MAX], "total": len(hits)})
+
+
+@routes.get("/attempts", summary="The attempts of a call: how each reply differs from the one that counts.")
+def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId) -> Response:
+    """Looked for near the one that counts; `missing` names those that are not there."""
+    step = _step_of(_outline(source, g, t)[1], c)
+    captures = {capture.attempt: capture for capture in _captures_near(source, step)}
+    counted = reply_text(captures[step.attempt]) if step.attempt in captures else ""
+    answer = []
+    for number, capture in sorted(captures.items())[:SLOTS_MAX]:
+        parts, counted_parts = words_apart(reply_text(capture), counted)
+        fields = {
+            name: to_builtins(getattr(capture, name))
+            for name in ("attempt", "status", "finish_reason", "usage", "timings")
+        }
+        answer.append(fields | {"counts": number == step.attempt, "parts": parts, "counted_parts": counted_parts})
+    missing = [number for number in step.attempts if number not in captures]
+    return SafeJson({"call_id": c, "attempts": answer, "missing": missing[:SLOTS_MAX]})
+
+
+def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord, CallTree]:
+    row = trajectory_of(source, g, t)
+    return row, source.pool.ask(lambda rows: source.outlines.get(rows, row))
+
+
+def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tuple[dict[str, Any] | None, list[str]]:
+    """What `claw pool why` says of it, and its warnings."""
+
+    steps = {
+        (row.group_id, row.trajectory_id): [tree.steps[tree.place[call]] for call in row.calls if call in tree.place]
+    }
+
+    def question(rows: PoolRows, runs: RunIndex) -> tuple[list[Explanation], list[str]]:
+        return explained(rows, runs, perspective_of(rows, runs, None), row.trajectory_id, steps)
+
+    try:
+        answers, warnings = source.pool.ask(lambda rows: source.ask_runs(lambda state: question(rows, state.index)))
+    except PoolRefusal as refusal:
+        return None, [str(refusal)]
+    own = (each for each in answers if (each.kind, *each.ids) == ("trajectory", row.group_id, row.trajectory_id))
+    answer = next(own, None)
+    return None if answer is None else asdict(answer), warnings
+
+
+def _batches(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
+    """Where it was planned, and the version that this made."""
+
+    def question(state: RunsState) -> list[dict[str, Any]]:
+        return [
+            {
+                "run_id": batch.run_id,
+                "sequence": batch.sequence,
+                "version": state.index.version_made(batch),
+                "reward": batch.reward[t],
+                "trained": len(batch.trained.get(t, ())),
+                "masked": len(batch.masked.get(t, ())),
+            }
+            for batch in state.index.planned(g)[-PAGE_MAX:]
+            if t in batch.reward
+        ]
+
+    return source.ask_runs(question)
+
+
+def _words(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
+    """What people said of it and stands, the latest last."""
+    words = source.feedback.ask(lambda feedback: feedback.standing(g))
+    own = [word for word in words if t in (word.subject.trajectory_id, word.other and word.other.trajectory_id)]
+    return [
+        word_answer(word) | {"call_id": word.subject.call_id, "at_us": word.fact.envelope.occurred_at_us}
+        for word in own[-PAGE_MAX:]
+    ]
+
+
+def _step_of(tree: CallTree, call_id: str) -> StepRecord:
+    if call_id not in tree.place:
+        raise PageProblem(404, f"the trajectory has no call {call_id}")
+    return tree.steps[tree.place[call_id]]
+
+
+def _step(step: StepRecord) -> dict[str, Any]:  # JSON
+    """The step's record; of many rewards and judgements the first, and how many there are."""
+    plain = as_plain(step) | {"rewards_total": len(step.rewards)}
+    plain["rewards"] = plain["rewards"][:SLOTS_MAX]
+    if step.curation is not None:
+        judgements = plain["curation"]["judgements"]
+        plain["curation"] |= {"judgements": judgements[:SLOTS_MAX], "judgements_total": len(judgements)}
+    return plain
+
+
+def _share(spoken: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
+    """What a call adds to the conversation."""
+    if spoken is None:
+        return {"messages": [], "left_out": 0, "base": None, "tools": [], "problem": "no call of it was captured yet"}
+    own, at = message_answers(spoken), tree.place.get(spoken.base or "")
+    return {
+        "messages": own,
+        "left_out": len(spoken.added) + (spoken.reply is not None) - len(own),
+        "base": spoken.base and {"call_id": spoken.base, "at": at, "repeated": spoken.repeated, "left": spoken.left},
+        "tools": spoken.tools,
+        "problem": spoken.problem,
+    }
+
+
+def _exchanges(
+    source: DashboardSource, tree: CallTree, window: Sequence[StepRecord]
+) -> tuple[dict[str, CallCaptured], dict[str, CallShare]]:
+    """The captured calls of a window, with all that their bodies are written against, and what each of the window adds."""
+    before = {step.call_id: earlier.call_id for earlier, step in pairwise(tree.steps)}
+    names = [step.call_id for step in window]
+    facts: dict[str, CallCaptured] = {}
+    needed = _likely(tree, [*names, *(before[name] for name in names if name in before)])
+    looked_up: set[str] = set()
+    while needed := needed - looked_up:
+        looked_up |= needed
+        facts |= _facts(source, [tree.steps[tree.place[call_id]] for call_id in needed])
+        links = {fact.request.base_call_id or "" for fact in facts.values()}
+        for name in names:
+            links.update(bases(facts[name], before.get(name))[:1] if name in facts else ())
+        needed = links & tree.place.keys()
+    captured = [(name, before.get(name)) for name in names if name in facts]
+    return facts, dict(zip((name for name, _ in captured), exchanges(captured, facts), strict=True))
+
+
+def _likely(tree: CallTree, names: Sequence[str]) -> set[str]:
+    """Calls with those that their prompts are written against, which are mostly what bodies are written against, too."""
+    likely: set[str] = set()
+    for name in names:
+        while name in tree.place and name not in likely:
+            likely.add(name)
+            name = tree.steps[tree.place[name]].base_call_id or ""
+    return likely
+
+
+def _facts(source: DashboardSource, steps: Sequence[StepRecord]) -> dict[str, CallCaptured]:
+    """Raises PageProblem where the log does not hold them any more."""
+    places = [Position.of(step.position) for step in steps if step.position is not None]
+    try:
+        records = source.records(places)
+    except HistoryCut as error:
+        raise PageProblem(410, f"its calls are not in the log any more: {error}") from error
+    return {fact.call_id: fact for fact in readable(records.values()) if isinstance(fact, CallCaptured)}
+
+
+def _captures_near(source: DashboardSource, step: StepRecord) -> list[CallCaptured]:
+    """Captures of the call; of one attempt the later."""
+    if step.position is None:
+        return []
+    at = Position.of(step.position)
+    try:
+        return list(_read_near(source, step, at, {(at.topic, at.partition): max(0, at.offset - ATTEMPTS_WITHIN)}))
+    except HistoryCut:  # retention took what is before it
+        return list(_read_near(source, step, at, "beginning"))
+
+
+def _read_near(source: DashboardSource, step: StepRecord, at: Position, start: Start) -> Iterator[CallCaptured]:
+    own = step.group_id, step.trajectory_id, step.call_id
+    with closing(source.log.reader([CALLS], partitions=[at.partition], start=start)) as reader:
+        near = takewhile(lambda record: record.offset <= at.offset + ATTEMPTS_WITHIN, reader.read_to_end())
+        for fact in readable(near):
+            if isinstance(fact, CallCaptured) and (fact.group_id, fact.trajectory_id, fact.call_id) == own:
+                yield fact

@@ -1,0 +1,113 @@
+"""The trajectory view in a real Chromium: read by keys, and what agents' text cannot do to it."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import facts
+from tests.browser import browser
+from tests.consumers.dashboard.conversations import Speaker, told
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.sitting import PAYLOADS, Sitting, until
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+ADDRESS = "/trajectory?g=g&t=t"
+
+
+@pytest.fixture
+def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
+    stage = DashboardStage()
+    with stage.served() as url:
+        one = Sitting(browser, url)
+        yield stage, one
+        one.context.close()
+
+
+def place(page: Page) -> str:
+    """Id of the element that has the focus."""
+    return str(page.evaluate("document.activeElement.id"))
+
+
+def test_a_conversation_is_read_by_keys(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """j, k, n, p and the address name the same call; a deep link leads to it; what comes meanwhile is there."""
+    stage, one = sitting
+    calls = told(60)
+    stage.tell(*calls, facts.reward("g", "t", 0.5, call_id="c00003", source="judge", name="style"))
+    page = one.open(ADDRESS, waits_for="#call-0 .message")
+    page.keyboard.press("n")
+    until(page, "document.activeElement.id === 'm-0-0'")
+    page.keyboard.press("j")
+    until(page, "document.activeElement.id === 'm-0-1'")
+    page.keyboard.press("n")
+    until(page, "document.activeElement.id === 'm-1-0'")
+    assert "c=c00001" in page.url
+    page.keyboard.press("k")
+    until(page, "document.activeElement.id === 'm-0-2'")
+    page.goto(f"{one.url}{ADDRESS}&c=c00055")
+    expect(page.locator("#call-55")).to_be_in_viewport()
+    until(page, "document.activeElement.id === 'm-55-0'")
+    assert page.locator(".call").count() <= 25
+    page.keyboard.press("p")
+    until(page, "document.activeElement.id === 'm-54-0'")
+    page.locator(".call-side button.plain", has_text="call 4").click()
+    expect(page.locator("#call-3")).to_contain_text("judge/style")
+    until(page, "document.activeElement.id === 'm-3-0'")
+    page.keyboard.press("/")
+    page.keyboard.type("STEP 41")
+    page.keyboard.press("Enter")
+    expect(page.locator("#call-41")).to_be_in_viewport()
+    one.clean(page)
+
+
+def test_what_is_new_appears(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """Another call, without a reload."""
+    stage, one = sitting
+    first, second = told(2)
+    stage.tell(first)
+    page = one.open(ADDRESS, waits_for="#call-0 .message")
+    stage.tell(second, facts.completed("g", "t", calls=2, reward=1.0))
+    expect(page.locator("#call-1")).to_contain_text("result of search")
+    expect(page.locator(".head")).to_contain_text("completed, ready")
+    one.clean(page)
+
+
+def test_hostile_texts_are_shown_and_do_nothing(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """In every field: roles, names, tools, arguments, reasoning, parts, ids, tags, tasks."""
+    stage, one = sitting
+    everything = "\n\n".join(PAYLOADS.values())
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    document = {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+"}}
+    remote = {"type": "image_url", "image_url": {"url": "http://evil.example/x.png"}}
+    speaker = Speaker()
+    asks = {"id": PAYLOADS["svg"], "function": {"name": PAYLOADS["script"], "arguments": PAYLOADS["template"]}}
+    speaker.call(
+        [
+            {"role": PAYLOADS["script"], "name": PAYLOADS["bidi"], "content": everything},
+            {"role": "user", "content": [{"type": "text", "text": everything}, image, document, remote]},
+            {"role": "tool", "tool_call_id": PAYLOADS["link"], "content": "[" * 1_000_000},
+            {"role": "assistant", "content": "`*_[" * 100_000, "reasoning": everything},
+            {"role": "user", "content": "x" * 6_000_000},
+        ],
+        {"content": everything, "tool_calls": [asks], "reasoning": everything},
+        PAYLOADS["remote"],
+        agent=PAYLOADS["script"],
+        tags=tuple(PAYLOADS.values()),
+    )
+    stage.tell(*speaker.calls.values(), facts.started("g", "t", task=everything, metadata=everything))
+    page = one.open(ADDRESS, waits_for="#call-0 .message")
+    for summary in page.locator("summary").all():
+        summary.click()
+    page.get_by_role("button", name="step").click()
+    page.get_by_role("button", name="show the image").click()
+    expect(page.locator(".message img")).to_have_count(1)
+    cut = page.locator("button", has_text="show all of it")
+    for left in range(cut.count() - 1, -1, -1):
+        cut.first.click()
+        expect(cut).to_have_count(left)
+    expect(page.locator("button", has_text="more characters").first).to_be_visible()
+    expect(page.locator("main")).to_contain_text("http://evil.example/x.png")
+    until(page, "document.querySelectorAll('*').length < 5000")
+    one.clean(page)
