@@ -184,8 +184,8 @@ class PoolTables:
                 continue
             numbers, table, records = list(rows), self._tables[kind], [record for record, _ in rows.values()]
             texts = ("\0".join(filter(None, _words(record))).lower() for record in records)
-            said = zip(numbers, texts, strict=True)
-            self._store.say(kind, [(at, as_bytes(text)) for at, text in said if text or table.has(at)])
+            spoken = zip(numbers, texts, strict=True)
+            self._store.say(kind, [(at, as_bytes(text)) for at, text in spoken if text or table.has(at)])
             if kind != "steps":
                 self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
             for at, record in zip(numbers, records, strict=True) if kind == "trajectories" else ():
