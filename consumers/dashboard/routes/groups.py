@@ -63,8 +63,8 @@ def _group(record: GroupRecord) -> Json:
         "max_version", "declared_us", "last_progress_us",
     )  # fmt: skip
     count = len(record.members) + record.members_left_out
-    shown = min(len(record.members), MEMBERS_MAX)
-    return {name: getattr(record, name) for name in names} | {"count": count, "left_out": count - shown}
+    listed = min(len(record.members), MEMBERS_MAX)
+    return {name: getattr(record, name) for name in names} | {"count": count, "left_out": count - listed}
 
 
 def _member(rows: PoolRows, group_id: str, member: GroupMember) -> Json:
@@ -201,8 +201,8 @@ def _apart(sides: Sequence[TokenLine | None]) -> Json:
     for kind, i, j, k, m in matcher.get_opcodes():
         if kind != "equal":
             differs[0][i:j], differs[1][k:m] = [True] * (j - i), [True] * (m - k)
-    shown = zip(sides, both, windows, differs, strict=True)
-    return {"parts_at": parts_at, "from": first, "sides": [_window(*each, first) for each in shown]}
+    each_side = zip(sides, both, windows, differs, strict=True)
+    return {"parts_at": parts_at, "from": first, "sides": [_window(*each, first) for each in each_side]}
 
 
 def _window(side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int) -> Json | None:

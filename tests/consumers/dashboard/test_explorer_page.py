@@ -33,8 +33,18 @@ def opening(browser: Browser) -> Iterator[Open]:
         ends.pop()()
 
 
-def animals(*names: str, group: str = "g") -> DashboardStage:
-    return DashboardStage(*(episode(group, name, "Which animal?", f"a {name}", at / 10, envelope=facts.envelope(at_us=at + 1)) for at, name in enumerate(names)))  # fmt: skip
+def animals(*names: str) -> DashboardStage:
+    """Trajectories of one group, each with a higher return than the one before."""
+    scenes = (
+        episode("g", name, "Which animal?", f"a {name}", at / 10, envelope=facts.envelope(at_us=at + 1))
+        for at, name in enumerate(names)
+    )
+    return DashboardStage(*scenes)
+
+
+def herd(size: int) -> DashboardStage:
+    """As many groups of one trajectory."""
+    return DashboardStage(*(episode(f"n{number:03}", "t", "?", "!", number / 10) for number in range(size)))
 
 
 def shown(page: Page) -> list[str]:
@@ -107,16 +117,16 @@ def test_search_mark_compare_and_step_by_keys(opening: Open) -> None:
 
 def test_the_address_holds_what_is_seen(opening: Open) -> None:
     """Sort, columns, filter, marks and the row one is at come back with a reload; the way back goes back."""
-    one = opening(animals(*(f"n{number:03}" for number in range(300))))
+    one = opening(herd(300))
     page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
     page.locator(".columns summary").click()
     page.locator(".columns").get_by_label("tokens").uncheck()
     page.get_by_role("button", name="return", exact=False).first.click()
-    expect(page.locator(f"{ROW} a").first).to_have_text("n299")
+    expect(page.locator(ROW).first).to_contain_text("n299")
     page.locator(f"{ROW} input").nth(1).check()
     for _ in range(3):
         page.keyboard.press("j")
-    until(page, "new URLSearchParams(location.search).get('at') === 'g/n297'")
+    until(page, "new URLSearchParams(location.search).get('at') === 'n297/t'")
     address = page.url
     page.reload()
     expect(page.locator(f"{ROW}.current")).to_contain_text("n297")
@@ -127,14 +137,14 @@ def test_the_address_holds_what_is_seen(opening: Open) -> None:
 
 
 def test_a_long_list_is_windowed_and_sparse(opening: Open) -> None:
-    """Of 900 rows only some are in the page, from the first to the last."""
-    one = opening(animals(*(f"n{number:03}" for number in range(900))))
+    """Of 600 rows only some are in the page, from the first to the last."""
+    one = opening(herd(600))
     page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
     before = len([url for url in one.requests if "/api/v1/rows" in url])
     page.evaluate("document.querySelector('.across .windowed').scrollTop = 1e9")
-    expect(page.locator(f"{ROW} a").last).to_have_text("n899")
+    expect(page.locator(ROW).last).to_contain_text("n599")
     assert page.locator(ROW).count() < 100
-    assert len([url for url in one.requests if "/api/v1/rows" in url]) - before <= 3  # not the seven pages between
+    assert len([url for url in one.requests if "/api/v1/rows" in url]) - before <= 3  # not the four pages between
     one.clean(page)
 
 
@@ -163,7 +173,8 @@ def test_conversations_are_looked_into_on_demand(opening: Open) -> None:
 def test_what_is_copied_is_no_formula_and_no_second_command(opening: Open) -> None:
     """Cells that begin as a formula does are text; ids in commands are quoted."""
     stage = DashboardStage(
-        episode("=1+1", "@x", "?", "!", 0.5, tags=("+tag", 'a"b')),
+        [facts.started("=1+1", "@x", tags=("+tag", 'a"b'))],
+        episode("=1+1", "@x", "?", "!", 0.5),
         episode("g; rm -rf /", "t\x1b]0;x\x07'", "?", "!", -0.5),
     )
     one = opening(stage)
@@ -213,12 +224,12 @@ def test_a_group_fills_up_before_ones_eyes(opening: Open) -> None:
     page = one.open("/group?g=g", waits_for=".waiting")
     expect(page.locator(".waiting")).to_contain_text("3 of 3 have not begun")
     stage.tell(*episode("g", "cat", "Which animal?", "It is a cat.", 1.0))
-    expect(page.locator(".member .name")).to_have_text(["cat"])
+    expect(page.locator(".member-list .name")).to_have_text(["cat"])
     stage.tell(*episode("g", "dog", "Which animal?", "It is a dog.", 1.0))
     stage.tell(*episode("g", "eel", "Which animal?", "It is an eel.", 1.0))
     expect(page.locator(".chips")).to_contain_text("zero variance")
     stage.tell(facts.reward("g", "dog", -1.0))
-    expect(page.locator(".member .name")).to_have_text(["cat", "eel", "dog"])
+    expect(page.locator(".member-list .name")).to_have_text(["cat", "eel", "dog"])
     expect(page.locator(".chips")).not_to_contain_text("zero variance")
     expect(page.locator(".pair mark")).to_have_text(["cat", "dog"])
     for key in "jjb":

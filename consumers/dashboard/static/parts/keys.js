@@ -10,7 +10,7 @@ let prefix = "";
 let prefixTimer = 0;
 
 /** @param {any} target */
-const inField = (target) => target.closest?.("input, textarea, select, [contenteditable]");
+const inField = (target) => target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
 
 /** Keys while a component is there: {"j": {does: "next row", act: fn}, "g r": …}. The newest component that has a key gets it; an `act` that
  * returns false passes it on. */
