@@ -139,7 +139,7 @@ def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit
     mask = tables.mask(kind, pool_filter)
     if form.type == "ids":
         raise ValueError(f"every one of {kind} has an id of its own; count them by another column")
-    counts = sorted(tables.counted(kind, name, mask).items(), key=lambda each: (-each[1], str(each[0])))
+    counts = sorted(tables.counted(kind, name, mask, limit + 1).items(), key=lambda each: (-each[1], str(each[0])))
     return dict(counts[:limit])
 
 
@@ -209,7 +209,7 @@ class Order:
         value = cursor.value
         if self._by_ids:
             return 0.0
-        if value is not None and self.sort in self.table.words_by_code:
+        if value is not None and self.sort in self.table.words:
             value = self.table.place_of_word(self.sort, tuple(value) if isinstance(value, list) else value)
         return float(self._key(np.array([np.nan if value is None else float(value)]))[0])
 

@@ -58,11 +58,9 @@ class ColumnTable:
         self._at = {name: at for at, name in enumerate(readers)}
         self._readers = [attrgetter(read) if isinstance(read, str) else read for read in readers.values()]
         self._times = {name for name in readers if columns[name].type == "time_us"}
-        self.words_by_code: dict[str, list[Any]] = {
-            name: [] for name in readers if columns[name].type in ("word", "words")
-        }
+        self.words: dict[str, list[Any]] = {name: [] for name in readers if columns[name].type in ("word", "words")}
         """Of each column of words, words or tuples of words by code."""
-        self.codes = {name: _Codes(words) for name, words in self.words_by_code.items()}
+        self.codes = {name: _Codes(words) for name, words in self.words.items()}
         """By word or tuple of words."""
         self._values: Floats = np.full((FIRST_ROWS, len(self._at)), np.nan, order="F")
         self._alive: Mask = np.zeros(FIRST_ROWS, bool)
@@ -130,14 +128,10 @@ class ColumnTable:
         """A column by number: of words, their codes."""
         return self._values[: len(self), self._at[name]]
 
-    def words(self, name: str) -> list[Any]:
-        """The words, or tuples of words, of a column by rank."""
-        return self._ranks_of(name)[0]
-
     def sortable(self, name: str) -> Floats:
         """A column by number, in which words are their ranks."""
         values = self.values(name)
-        if name not in self.words_by_code:
+        if name not in self.words:
             return values
         ranked: Floats = self._ranks_of(name)[1][np.nan_to_num(values, nan=-1).astype(np.int64)]
         return ranked
@@ -198,9 +192,9 @@ class ColumnTable:
     def _ranks_of(self, name: str) -> tuple[list[Any], Floats]:
         """The words of a column in order, and the rank of each by its code; behind the last, that of no word."""
         words, ranks = self._word_ranks.get(name, ([], np.full(1, np.nan)))
-        if len(words) != len(self.words_by_code[name]):
-            order = sorted(range(len(self.words_by_code[name])), key=self.words_by_code[name].__getitem__)
-            words = [self.words_by_code[name][code] for code in order]
+        if len(words) != len(self.words[name]):
+            order = sorted(range(len(self.words[name])), key=self.words[name].__getitem__)
+            words = [self.words[name][code] for code in order]
             ranks = np.full(len(words) + 1, np.nan)
             ranks[order] = np.arange(len(words))
             self._word_ranks[name] = words, ranks

@@ -135,13 +135,14 @@ class PoolTables:
         form, table = column(kind, name), self.table(kind)
         cells = (table.values(name) if form.read else self._derived(kind, name))[numbers].tolist()
         if form.type in ("word", "words"):
-            words = table.words_by_code[name]
+            words = table.words[name]
             return [None if cell != cell else words[int(cell)] for cell in cells]  # NaN
         plain = {"flag": bool, "number": float}.get(form.type, int)
         return [None if cell != cell else plain(cell) for cell in cells]
 
-    def counted(self, kind: Kind, name: str, mask: Mask) -> Counter[Value]:
-        """How many of these rows have each value of a column, or each word; no value is none."""
+    def counted(self, kind: Kind, name: str, mask: Mask, most: int | None = None) -> Counter[Value]:
+        """How many of these rows have each value of a column, or each word; no value is none. most: of so many values alone, the
+        most frequent ones, for columns where nearly every row has its own."""
         counts: Counter[Value] = Counter()
         if column(kind, name).type == "words":
             for words, many in self._several(kind, name, mask):
@@ -150,7 +151,8 @@ class PoolTables:
         numbers = np.flatnonzero(mask)
         values = (self.table(kind).values(name) if column(kind, name).read else self._derived(kind, name))[numbers]
         _, first, times = np.unique(values, return_index=True, return_counts=True)
-        cells = zip(self.cells(kind, name, numbers[first]), times.tolist(), strict=True)
+        often = np.argsort(-times, kind="stable")[:most]
+        cells = zip(self.cells(kind, name, numbers[first[often]]), times[often].tolist(), strict=True)
         return Counter({cell: many for cell, many in cells if cell is not None})
 
     def groups_of(self, kind: Kind) -> Numbers:
@@ -167,8 +169,12 @@ class PoolTables:
         if name == "tags" and kind != "groups":
             sources.append((self.groups, self.groups_of(kind)))
         codes = np.stack([table.values(name)[owners[mask]] for table, owners in sources])
-        combinations, times = np.unique(np.nan_to_num(codes, nan=-1), axis=1, return_counts=True)
-        words = [[*table.words_by_code[name], ()] for table, _ in sources]  # the last for none
+        together = np.zeros(codes.shape[1])
+        for (table, _), of_table in zip(sources, codes, strict=True):
+            together = together * (len(table.words[name]) + 1) + np.nan_to_num(of_table, nan=-1) + 1
+        _, first, times = np.unique(together, return_index=True, return_counts=True)
+        combinations = np.nan_to_num(codes[:, first], nan=-1)
+        words = [[*table.words[name], ()] for table, _ in sources]  # the last for none
         for combination, many in zip(combinations.T.astype(int).tolist(), times.tolist(), strict=True):
             yield frozenset(chain(*(each[rank] for each, rank in zip(words, combination, strict=True)))), many
 
@@ -367,4 +373,4 @@ def _words(record: Row) -> Sequence[str | None]:
 
 def _tagged(table: ColumnTable, tag: str) -> Mask:
     """Rows that have it themselves."""
-    return table.holding("tags", [tags for tags in table.words_by_code["tags"] if tag in tags])
+    return table.holding("tags", [tags for tags in table.words["tags"] if tag in tags])
