@@ -40,3 +40,8 @@ class KeptAnswers:
             kept.answer = make()
             kept.made_s = self._clock_s()
             return {**kept.answer, "again_s": None}
+
+    def forget(self) -> None:
+        """Whoever asks from now on is answered anew: something was done that answers tell of."""
+        with self._lock:
+            self._answers.clear()

@@ -8,6 +8,8 @@ from consumers.feedback.queue import Order
 from datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
 from datapool.view.query import PoolFilter, score_bounds
 
+Version = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
+"""Of a policy; what compares it has 64 bits."""
 Id = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -30,8 +32,8 @@ class FilterQuery(_Strict):
     score: list[str] = []
     reward_min: float | None = None
     reward_max: float | None = None
-    version_min: int | None = None
-    version_max: int | None = None
+    version_min: Version | None = None
+    version_max: Version | None = None
     text: str | None = None
 
     def filter(self) -> PoolFilter:

@@ -45,6 +45,8 @@ SEARCH_S = 3.0
 """For so long one answer looks through conversations."""
 SEARCH_ROWS = 50
 """Rows that a search takes from the pool at once, and rows that one answer names."""
+SEARCH_CALLS = 1_000
+"""Of a trajectory: all its requests are put together before the first is looked through, however long that takes."""
 NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
 Json = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -148,10 +150,8 @@ def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery,
 
     A row without `values` is gone."""
     question = which.order()
-    names = [name for name in which.columns.split(",") if name] or [
-        name for name in COLUMNS[question[0]] if name != "id"
-    ]
-
+    columns = which.columns.split(",") if which.columns else COLUMNS[question[0]]
+    names = [name for name in columns if name not in ("", "id")]  # each row has its ids beside its columns
     ids = _place(question[0], which.at)
 
     def answer(pool: PoolRows) -> Json:
@@ -206,12 +206,20 @@ def neighbours(source: Source, _: Looking, which: Annotated[PlaceQuery, Query()]
 def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Query()]) -> Response:
     """In order of ids. `after` goes on where this answer stopped; null: all that the other filters leave was looked through.
 
-    `lost`: rows whose calls are not in the log any more."""
+    `lost`: rows whose calls are not in the log any more. `too_long`: trajectories of so many calls that only their ids, tags
+    and notes were looked through, the first 50 of them."""
     kind, pool_filter, *_order = which.order()
     if not pool_filter.text:
         raise PageProblem(422, "which text? name it as text=")
     rest = replace(pool_filter, text=None)
-    spoken = Conversations(lambda g, t: source.pool.ask(lambda pool: trajectory_steps(pool, g, t)), source.facts)
+    too_long: list[Json] = []
+
+    def answer(after: str | None) -> Response:
+        return SafeJson(
+            {"matches": matches, "looked": looked, "lost": lost, "after": after, "too_long": too_long[:SEARCH_ROWS]}
+        )
+
+    spoken = Conversations(partial(_short_steps, source, too_long), source.facts)
     matches: list[Json] = []
     looked, lost, place, ends = 0, 0, _place(kind, which.after), time.monotonic() + SEARCH_S
     while True:
@@ -226,9 +234,18 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
             if holds:
                 matches.append(ids)
             if time.monotonic() > ends or len(matches) >= SEARCH_ROWS:
-                return SafeJson({"matches": matches, "looked": looked, "lost": lost, "after": key_text(place)})
+                return answer(key_text(place))
         if len(chunk) < SEARCH_ROWS:
-            return SafeJson({"matches": matches, "looked": looked, "lost": lost, "after": None})
+            return answer(None)
+
+
+def _short_steps(source: DashboardSource, too_long: list[Json], g: str, t: str) -> list[StepRecord]:
+    """The steps of a trajectory; none, and one more name in `too_long`, where they are too many."""
+    steps = source.pool.ask(lambda pool: trajectory_steps(pool, g, t))
+    if len(steps) <= SEARCH_CALLS:
+        return steps
+    too_long.append({"g": g, "t": t})
+    return []
 
 
 def _behind(kind: Kind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from consumers.dashboard.routes.source import GroupId, Source, trajectory_of
+from consumers.dashboard.routes.tokens import finite_logprob
 from consumers.dashboard.source import RunsState
 from consumers.feedback.differences import ShownTurn, beside, plain
 from consumers.pool.perspective import explained, perspective_of
@@ -211,7 +212,7 @@ def _window(side: TokenLine | None, ids: list[int], window: list[int], differs: 
     prompt, own = side.prompt_length, side.stretches[-1]
     chances = unpack_floats(own.tokens.response_logprobs)
     at = [place - prompt for place in range(first, first + len(window))]
-    values = [round(chances[each], 4) if 0 <= each < len(chances) else None for each in at]
+    values = [finite_logprob(chances[each]) if 0 <= each < len(chances) else None for each in at]
     return {
         "call_id": own.step.call_id,
         "prompt": prompt,

@@ -90,7 +90,7 @@ def _copied(state: RunsState, names: Iterable[str]) -> Runs:
 
 def _add_plans(source: DashboardSource, runs: Runs, places: Sequence[Position]) -> None:
     for plan in plans_at(source, places):
-        runs[plan.run_id].plans[plan.sequence] = plan
+        runs.setdefault(plan.run_id, TracedRun()).plans[plan.sequence] = plan  # a run may have planned and no more
 
 
 def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:

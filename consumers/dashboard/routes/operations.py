@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from consumers.dashboard.plans import finite_json
+from consumers.dashboard.routes.record import checked_place, json_value, stored_record
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource
 from consumers.dashboard.workers import worker_rows
@@ -17,11 +18,14 @@ from consumers.web.sessions import Operating, Watching
 from eventlog.kafka.admin import describe_topics, end_offsets
 from eventlog.kafka.groups import consumer_groups, generations
 from eventlog.kafka.log import KafkaLog
+from eventlog.records import Position
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import DEAD_LETTERS
 
 FRESH_S = 2.0
+LETTERS_FRESH_S = 5.0
+"""All letters are read for one answer, and where their copies would stand."""
 WORKERS_MAX = 500
 LETTERS_READ_MAX = 20_000
 """Dead letters that are read for a page: beyond that, `claw dlq` is quicker than waiting."""
@@ -72,23 +76,29 @@ def dead_letters(
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
     """As `claw dlq list --json`, with counts by reason."""
-    every = _letters(_on_kafka(source))
-    waiting = every if all else pending(source.log.settings, every)
-    chosen = [letter for letter in waiting if reason in (None, letter.header("reason"))]
-    chosen.sort(key=lambda letter: letter.record.timestamp_ms, reverse=True)
-    rows = [summary(letter) for letter in chosen[offset : offset + limit]]
-    reasons = Counter(letter.header("reason") for letter in waiting)
-    return SafeJson(
-        {"letters": rows, "total": len(chosen), "all": len(every), "reasons": dict(reasons.most_common(50))}
-    )
+    settings = _on_kafka(source)
+
+    def answer() -> Json:
+        every = _letters(settings)
+        waiting = every if all else pending(settings, every)
+        chosen = [letter for letter in waiting if reason in (None, letter.header("reason"))]
+        chosen.sort(key=lambda letter: letter.record.timestamp_ms, reverse=True)
+        rows = [summary(letter) for letter in chosen[offset : offset + limit]]
+        reasons = Counter(letter.header("reason") for letter in waiting)
+        return {"letters": rows, "total": len(chosen), "all": len(every), "reasons": dict(reasons.most_common(50))}
+
+    question = ("operations/letters", all, reason, limit, offset)
+    return SafeJson(source.kept.answer(question, answer, LETTERS_FRESH_S))
 
 
 @routes.get("/letter", summary="One dead letter whole: headers, value, bytes.")
 def letter(source: Source, _: Watching, id: Annotated[LetterId, Query()]) -> Response:  # noqa: A002  # a query's name
-    """The first bytes of a long one."""
-    (one,) = letters_named(_letters(_on_kafka(source)), [id])
-    content = whole(one)
-    return SafeJson({**content, "hex": (content["hex"] or "")[: 2 * HEX_MAX]})
+    """The first bytes of a long one. `problem`: why there is no `value`."""
+    partition, offset = map(int, id.split("@"))
+    topic = source.log.settings.catalogue().name(DEAD_LETTERS)
+    content = whole(Letter(stored_record(source, checked_place(source, Position(topic, partition, offset)))))
+    value = json_value(content["value"], None)
+    return SafeJson({**content, **value, "hex": (content["hex"] or "")[: 2 * HEX_MAX]})
 
 
 @routes.post("/redrive", summary="Append dead letters to their fact topic again, each once; first as a dry run.")
@@ -99,7 +109,9 @@ def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
     if body.dry_run:
         return SafeJson(redrive_letters(settings, chosen, None))
     with closing(source.log.producer()) as producer:
-        return SafeJson(redrive_letters(settings, chosen, producer))
+        answer = redrive_letters(settings, chosen, producer)
+    source.kept.forget()  # the letters that were waiting
+    return SafeJson(answer)
 
 
 @routes.get("/generations", summary="Which generation of the pool is shown, and which others there are.")

@@ -52,10 +52,10 @@ def record(
     if g and t and c:
         place = position_of(source, trajectory_of(source, g, t), c)
     elif topic and partition is not None and offset is not None:
-        place = _checked(source, Position(topic, partition, offset))
+        place = checked_place(source, Position(topic, partition, offset))
     else:
         raise PageProblem(422, "name a record: topic, partition and offset, or a captured call by g, t and c")
-    stored = _stored(source, place)
+    stored = stored_record(source, place)
     event, problem = _event(stored)
     return SafeJson(
         {
@@ -67,7 +67,7 @@ def record(
             "key_hex": None if stored.key is None else stored.key.hex(),
             "headers": [(name, _text(value)) for name, value in stored.headers],
             **_schema(stored),
-            **_value(event, problem),
+            **json_value(None if event is None else as_plain(event), problem),
             "size": len(stored.value or b""),
             "hex": (stored.value or b"")[:HEX_BYTES_MAX].hex(),
             "copies": _copies(source, stored, event),
@@ -75,7 +75,7 @@ def record(
     )
 
 
-def _checked(source: DashboardSource, place: Position) -> Position:
+def checked_place(source: DashboardSource, place: Position) -> Position:
     """Raises PageProblem for a place that no record can have, before the log is asked."""
     settings = source.log.settings
     catalogue = settings.catalogue()
@@ -89,7 +89,8 @@ def _checked(source: DashboardSource, place: Position) -> Position:
     return place
 
 
-def _stored(source: DashboardSource, place: Position) -> Record:
+def stored_record(source: DashboardSource, place: Position) -> Record:
+    """Raises PageProblem where there is none."""
     try:
         return source.records([place])[place]
     except Retryable:
@@ -115,9 +116,12 @@ def _schema(stored: Record) -> Json:
     return schema
 
 
-def _value(event: Event | None, problem: str | None) -> Json:
-    """As `claw replay` prints it."""
-    value = b"null" if event is None else orjson.dumps(as_plain(event))
+def json_value(plain: Json | None, problem: str | None) -> Json:
+    """`value` as `claw replay` prints it, with null for what is no finite number, or null and a `problem`."""
+    try:
+        value = orjson.dumps(plain)
+    except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+        value, problem = b"null", f"Its value cannot be shown as JSON ({error}): here are its bytes."
     if len(value) > JSON_BYTES_MAX:
         value, problem = b"null", f"{len(value):,} bytes of JSON are too many for a page: `claw replay` prints them."
     return {"value": orjson.loads(value), "problem": problem}

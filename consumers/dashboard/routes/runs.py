@@ -127,7 +127,8 @@ def skipped(source: Source, _: Looking, run_id: RunId, limit: Limit = 100, after
 
     def question(state: RunsState) -> Json:
         _run(state, run_id)
-        groups = sorted(state.traced[run_id].skipped.items())
+        traced = state.traced.get(run_id)  # a run that only began has none
+        groups = sorted(traced.skipped.items()) if traced else []
         page = groups[after : after + limit]
         return {"total": len(groups), "groups": [{"group_id": name, "reason": reason} for name, reason in page]}
 

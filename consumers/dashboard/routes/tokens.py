@@ -79,9 +79,16 @@ def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId)
     for turn in reversed(turns):
         if room <= 0:
             break
-        kept.append({**turn, "content": turn["content"][-room:]})
-        room -= len(turn["content"]) + len(turn["reasoning"] or "")
+        content, reasoning = turn["content"], turn["reasoning"] or ""
+        kept.append(
+            {**turn, "content": _tail(content, room), "reasoning": _tail(reasoning, room - len(content)) or None}
+        )
+        room -= len(content) + len(reasoning)
     return SafeJson({"messages": kept[::-1], "cut": room < 0 or len(kept) < len(turns)})
+
+
+def _tail(text: str, room: int) -> str:
+    return text[max(0, len(text) - max(0, room)) :]
 
 
 def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> Json:
@@ -111,7 +118,7 @@ def _columns(line: TokenLine, first: int, behind: int) -> Json:
         low, high = max(first, stretch.start), min(behind, stretch.end)
         if low < high and len(stretch.tokens.response_logprobs) == len(stretch.tokens.response_ids):
             packed = stretch.tokens.response_logprobs[(low - stretch.start) * 4 : (high - stretch.start) * 4]
-            logprobs[low - first : high - first] = map(_number, unpack_floats(packed))
+            logprobs[low - first : high - first] = map(finite_logprob, unpack_floats(packed))
     return {
         "length": count(line.ids),
         "prompt_length": line.prompt_length,
@@ -122,7 +129,8 @@ def _columns(line: TokenLine, first: int, behind: int) -> Json:
     }
 
 
-def _number(logprob: float) -> float | None:
+def finite_logprob(logprob: float) -> float | None:
+    """As JSON can hold it: null for NaN, infinity as a number beyond float32."""
     return None if math.isnan(logprob) else round(max(-FLOAT_MAX, min(FLOAT_MAX, logprob)), 5)
 
 

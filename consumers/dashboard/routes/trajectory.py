@@ -34,8 +34,10 @@ PAGE_MAX = 500
 """Calls of one answer, rewards, words of people, hits."""
 SLOTS_MAX = 100
 """Rewards, judgements and attempts of one call that stand beside it."""
-ATTEMPTS_WITHIN = 5_000
+ATTEMPTS_WITHIN = 1_000
 """Records before and behind the capture that counts, among which other attempts are looked for."""
+ATTEMPT_BYTES_MAX = 64_000_000
+"""Of their values; what is behind so many is not read."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
@@ -157,7 +159,7 @@ def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tupl
         return explained(rows, runs, perspective_of(rows, runs, None), row.trajectory_id, steps)
 
     try:
-        answers, warnings = source.pool.ask(lambda rows: source.ask_runs(lambda state: question(rows, state.index)))
+        answers, warnings = source.ask_both(lambda rows, state: question(rows, state.index))
     except PoolRefusal as refusal:
         return None, [str(refusal)]
     own = (each for each in answers if (each.kind, *each.ids) == ("trajectory", row.group_id, row.trajectory_id))
@@ -266,20 +268,27 @@ def _facts(source: DashboardSource, steps: Sequence[StepRecord]) -> dict[str, Ca
 
 
 def _captures_near(source: DashboardSource, step: StepRecord) -> list[CallCaptured]:
-    """Captures of the call; of one attempt the later."""
-    if step.position is None:
-        return []
+    """Captures of the call, the one that counts last; the log is read until all attempts are there."""
+    counted = list(_facts(source, [step]).values())
+    if step.position is None or {*step.attempts} <= {each.attempt for each in counted}:
+        return counted
     at = Position.of(step.position)
     try:
-        return list(_read_near(source, step, at, {(at.topic, at.partition): max(0, at.offset - ATTEMPTS_WITHIN)}))
+        near = list(_read_near(source, step, at, {(at.topic, at.partition): max(0, at.offset - ATTEMPTS_WITHIN)}))
     except HistoryCut:  # retention took what is before it
-        return list(_read_near(source, step, at, "beginning"))
+        near = list(_read_near(source, step, at, "beginning"))
+    return near + counted
 
 
 def _read_near(source: DashboardSource, step: StepRecord, at: Position, start: Start) -> Iterator[CallCaptured]:
     own = step.group_id, step.trajectory_id, step.call_id
+    missing, room = {*step.attempts} - {step.attempt}, ATTEMPT_BYTES_MAX
     with closing(source.log.reader([CALLS], partitions=[at.partition], start=start)) as reader:
-        near = takewhile(lambda record: record.offset <= at.offset + ATTEMPTS_WITHIN, reader.read_to_end())
-        for fact in readable(near):
-            if isinstance(fact, CallCaptured) and (fact.group_id, fact.trajectory_id, fact.call_id) == own:
-                yield fact
+        for record in takewhile(lambda record: record.offset <= at.offset + ATTEMPTS_WITHIN, reader.read_to_end()):
+            room -= len(record.value or b"")
+            for fact in readable([record]):
+                if isinstance(fact, CallCaptured) and (fact.group_id, fact.trajectory_id, fact.call_id) == own:
+                    missing.discard(fact.attempt)
+                    yield fact
+            if not missing or room < 0:
+                return

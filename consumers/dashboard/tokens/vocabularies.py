@@ -1,5 +1,6 @@
 """Which tokenizer the ids of a call are read by: the one of the settings, else that of the model of the run that sampled it."""
 
+import stat
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from consumers.runs.fold import ObservedRun
 
 KEPT = 4
 """Tokenizers in memory; a large one takes some 100 MB."""
+FILE_BYTES_MAX = 256_000_000
+"""Of a tokenizer: those of large vocabularies take some 35 MB, and whoever writes runs names any file."""
 CONTEXT = 16
 """Tokens beside a range that are read with it: a character at its edge may begin there."""
 
@@ -32,10 +35,17 @@ class Vocabularies:
                 "no run that is known sampled this, so no model is: start the dashboard with --tokenizer DIR"
             )
         file = folder / "tokenizer.json"
+        if not folder.is_absolute() and folder != self._folder:
+            raise NoTokenizer(
+                f"its run names the model directory {folder}, which is no absolute path: start the dashboard with --tokenizer DIR"
+            )
         try:
-            changed = file.stat().st_mtime_ns
+            about = file.stat()
         except (OSError, ValueError):  # ValueError: no name of a file
             raise NoTokenizer(f"there is no {file} on this machine: start the dashboard with --tokenizer DIR") from None
+        if not stat.S_ISREG(about.st_mode) or about.st_size > FILE_BYTES_MAX:
+            raise NoTokenizer(f"{file} is no file of at most {FILE_BYTES_MAX:,} bytes: --tokenizer DIR names another")
+        changed = about.st_mtime_ns
         with self._lock:
             if (folder, changed) not in self._read:
                 vocabulary = Vocabulary(folder)

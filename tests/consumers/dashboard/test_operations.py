@@ -97,6 +97,7 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         page.get_by_role("button", name="Redrive 2", exact=True).click()
         expect(page.get_by_text("All were redriven.")).to_be_visible()
         assert len(read(broken, CALLS)) == 5
+        assert http.get("operations/letters").json()["total"] == 0  # what was kept of before is forgotten
         again = http.post("operations/redrive", json={"ids": ids, "dry_run": False}, headers={"x-page-token": token})
         assert (again.json()["redriven"], sorted(again.json()["already"])) == ([], sorted(ids))
         assert len(read(broken, CALLS)) == 5

@@ -141,13 +141,13 @@ function Conversations({ kind, query, filter, f }) {
     setState({ ...before, busy: true });
     try {
       const answer = await read(`conversations?${query}${before?.after ? `&${new URLSearchParams({ after: before.after })}` : ""}`);
-      setState((now) => now && now.query === before.query && { query: before.query, matches: [...before.matches, ...answer.matches].slice(0, 500), looked: before.looked + answer.looked, lost: before.lost + answer.lost, after: answer.after });
+      setState((now) => now && now.query === before.query && { query: before.query, matches: [...before.matches, ...answer.matches].slice(0, 500), looked: before.looked + answer.looked, lost: before.lost + answer.lost, tooLong: before.tooLong + answer.too_long.length, after: answer.after });
     } catch (problem) { setState({ ...before, problem, busy: false }); }
   };
-  const begin = () => run({ query, matches: [], looked: 0, lost: 0, after: null });
+  const begin = () => run({ query, matches: [], looked: 0, lost: 0, tooLong: 0, after: null });
   useEffect(() => { setState(null); }, [query]);
   if (!filter.text) return null;
-  const said = state && `${count(state.matches.length)} with it among the first ${count(state.looked)} looked through${state.lost ? `; of ${count(state.lost)} the calls are not in the log any more` : ""}`;
+  const said = state && `${count(state.matches.length)} with it among the first ${count(state.looked)} looked through${state.lost ? `; of ${count(state.lost)} the calls are not in the log any more` : ""}${state.tooLong ? `; ${count(state.tooLong)} trajectories have too many calls for this: open one and search there` : ""}`;
   return html`<section class="conversations" aria-live="polite">
     ${!state ? html`<button onClick=${begin}>look into conversations, too</button> <span class="quiet">within what the other filters leave, 3 seconds at a time</span>`
       : html`<p>In conversations: ${said}. ${state.busy ? html`<span class="quiet">Looking…</span>` : state.after ? html`<button onClick=${() => run(state)}>go on</button>` : "That is all."}</p>`}

@@ -111,7 +111,7 @@ function Letter({ letter }) {
       ${source ? html`<code><${Word}>${source.topic}<//>[${source.partition}]@${source.offset}</code>` : "source unknown"} <span class="quiet">${visible(letter.failed_at.slice(0, 40))}</span>
       <span dir="auto" class="letter-error">${visible(letter.error.slice(0, 300))}</span></summary>
     ${open && html`<${Awaited} answer=${answer}>${(whole) => html`<p class="quiet">read by <${Word}>${whole.reader}<//>, key <${Word}>${String(whole.key)}<//>, ${count(whole.bytes)} bytes</p>
-      <pre dir="auto" tabindex="0">${visible(JSON.stringify(whole.value, null, 1).slice(0, 6000))}</pre><pre tabindex="0">${whole.hex.slice(0, 2048)}</pre>`}<//>`}</details>`;
+      <pre dir="auto" tabindex="0">${visible(whole.problem || JSON.stringify(whole.value, null, 1).slice(0, 6000))}</pre><pre tabindex="0">${whole.hex.slice(0, 2048)}</pre>`}<//>`}</details>`;
 }
 
 const Ids = ({ ids }) => html`<code>${ids.slice(0, 50).join(" ")}${ids.length > 50 && ` and ${ids.length - 50} more`}</code>`;
