@@ -35,7 +35,8 @@ NAN = pack_floats([float("nan"), float("-inf"), -0.5])
 def nested(trajectory: str) -> CallCaptured:
     """A call whose request orjson reads and does not write."""
     request = Edge(suffix=NESTED, full_length=len(NESTED), full_digest="")
-    return facts.call("g", trajectory, f"{trajectory}-0", request=request)
+    call: CallCaptured = facts.call("g", trajectory, f"{trajectory}-0", request=request)
+    return call
 
 
 class Asker:
