@@ -28,7 +28,7 @@ UPDATES_OF_AN_HOUR = 4 * 3600
 SCROLL_S = 3.0
 READ_TIMEOUT_S = 600.0
 Figures = dict[str, float]
-LIST = "/explorer?kind=trajectories&sort=changed&desc=1"
+LIST = "/explorer?kind=trajectories&sort=changed&desc=true"
 ROWS = '.windowed [role="row"][aria-selected]'
 FRAMES = """(seconds) => new Promise((done) => {
   const list = document.querySelector('.windowed'), times = [], begin = performance.now();
