@@ -29,16 +29,31 @@ def perspective_of(
     if spec is None:
         return None
     if run_id is None:
-        policies = Counter(row.policy_run_id for row in rows.trajectory_rows())
+        policies = _policies(rows)
         run_id = (
             max(sorted(policies.keys() - {None, "mixed"}, key=str), key=lambda each: policies[each], default="") or ""
         )
     if version is None and run is not None:
         version = run.version
     elif version is None:
-        versions = (row.max_version for row in rows.trajectory_rows() if row.policy_run_id == run_id)
-        version = max((each for each in versions if each is not None), default=0)
+        version = max(_versions(rows, run_id), default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)
+
+
+def _policies(rows: PoolRows) -> Counter[str | None]:
+    """How many trajectories each policy run sampled; by columns where there are some: to decode every row takes seconds."""
+    if rows.tables is not None:
+        return rows.tables.counted("trajectories", "policy_run", rows.tables.trajectories.alive)
+    return Counter(row.policy_run_id for row in rows.trajectory_rows())
+
+
+def _versions(rows: PoolRows, policy: str) -> set[int]:
+    """The latest versions of the trajectories that a policy run sampled."""
+    if rows.tables is not None:
+        sampled = rows.tables.trajectories.holding("policy_run", [policy])
+        return set(rows.tables.counted("trajectories", "version_max", sampled))
+    versions = {row.max_version for row in rows.trajectory_rows() if row.policy_run_id == policy}
+    return {each for each in versions if each is not None}
 
 
 def explained(

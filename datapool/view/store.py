@@ -24,6 +24,7 @@ CREATE TABLE steps (
   min_version INTEGER, max_version INTEGER, prompt_length INTEGER, response_length INTEGER, reasons TEXT, tags BLOB,
   PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE INDEX by_call ON steps (c);
+CREATE INDEX by_scores ON steps (scores, id) WHERE scores IS NOT NULL;
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE tokens (
   g BLOB, t BLOB, c BLOB, digest BLOB, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT,

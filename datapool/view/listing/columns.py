@@ -107,6 +107,7 @@ COLUMNS: Mapping[Kind, Mapping[str, Column]] = {
         "people_apart": Column("number", "How far people are apart on it as a whole.", _people_apart),
         "doubt": Column("number", "How far people are apart, and scorers: 0 to 2."),
         **SHARED,
+        "policy_run": Column("word", "The run that its model is of, or mixed.", "policy_run_id"),
         "tags": Column("words", "Its own tags.", "tags"),
     },
     "steps": {

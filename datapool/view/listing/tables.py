@@ -248,7 +248,8 @@ class PoolTables:
         for scorer, bounds in terms.scores.items():
             for sign, value in ((">=", bounds.min), ("<=", bounds.max)):
                 if value is not None:
-                    masks.append(self._at("steps", self._store.numbers(f"scores ->> ? {sign} ?", [scorer, value])))
+                    where = f"scores IS NOT NULL AND scores ->> ? {sign} ?"  # the first for the index of those few
+                    masks.append(self._at("steps", self._store.numbers(where, [scorer, value])))
         return masks
 
     def _holding(self, kind: Kind, judged: Sequence[Mask], tags: Sequence[str]) -> Mask:

@@ -236,7 +236,7 @@ def test_whose_samples_they_are_is_counted_once() -> None:
         for n in range(10_000)
         for name in ("b", "a", "mixed", None)
     ]
-    pool: Any = SimpleNamespace(trajectory_rows=lambda: iter(rows))
+    pool: Any = SimpleNamespace(tables=None, trajectory_rows=lambda: iter(rows))
     start = time.monotonic()
     perspective = perspective_of(pool, RunIndex(), BatchSpec())
     assert perspective is not None

@@ -1,11 +1,21 @@
 """The order in which people are asked: a function of rows, words and address."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.feedback import queues
+from consumers.feedback.bodies import QueueQuery
 from consumers.feedback.queue import heard, is_open, pair_items, scorers_apart, sides, silent, single_items
 from consumers.feedback.voices import Voices
+from datapool.view.rows import PoolRows
+from schemas.codec import encode
 from schemas.events import RewardSlot, TrajectoryRecord
+from schemas.keys import trajectory_key
+from schemas.topics import TRAJECTORIES
 
 
 def row(name: str, returned: float | None = None, group: str = "g", **values: float) -> TrajectoryRecord:
@@ -81,3 +91,27 @@ def test_no_side_is_favoured() -> None:
     """Over many pairs the first by id is on the left about half of the time."""
     left = sum(sides((str(n), "a", "b"), "ann")[0] == "a" for n in range(400))
     assert 150 < left < 250
+
+
+@pytest.mark.parametrize("mode", ["single", "pair"])
+@pytest.mark.parametrize("ready", [None, True])
+def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: Any, ready: bool | None) -> None:
+    """The queue is that of a bare pool, and no question to a listed one reads more than a page."""
+    monkeypatch.setattr(queues, "PAGE", 3)
+    items, pages = [], []
+    for pool in (PoolRows(tokens=False), PoolRows(tokens=False, listed=True)):
+        for n in range(9):
+            record = row(f"t{n}", n / 9, f"g{n // 3}", judge=n, model=-n)
+            pool.apply(TRAJECTORIES.name, trajectory_key(record.group_id, record.trajectory_id), encode(record))
+
+        def ask(question: Any, pool: PoolRows = pool) -> Any:
+            answer = question(pool)
+            if pool.tables is not None and isinstance(answer, list):
+                pages.append(len(answer))
+            return answer
+
+        view: Any = SimpleNamespace(changes=0, ask=ask)
+        items.append(queues.Queues(view).get(QueueQuery(mode=mode, ready=ready)).queue.items)
+    assert items[0] == items[1]
+    assert len(items[0]) == 9
+    assert max(pages) == 3

@@ -6,12 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.feedback.queue import scorers_apart
-from datapool.batch.spec import Bounds
+from consumers.pool.perspective import perspective_of
+from datapool.batch.spec import BatchSpec, Bounds
 from datapool.feedback import HUMAN
 from datapool.view.listing.pages import count, facets, page
 from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
 from datapool.view.rows import PoolRows
+from datapool.view.runs import RunIndex
 from eventlog.memory import MemoryLog
+from schemas.events import VersionSpan
 from tests import facts
 from tests.trainer.pooled import SETTINGS, rows_of
 
@@ -114,6 +117,17 @@ def test_a_listed_view_has_the_rows_of_a_bare_one(seed):
         assert listed.members(group) == bare.members(group)
         assert listed.trajectories(group) == bare.trajectories(group)
     assert listed.group_row("g") == bare.group_row("g")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("tuv"), st.sampled_from("abc"), st.integers(0, 3)), max_size=12))
+def test_whose_samples_they_are_is_that_of_all_rows(calls):
+    """The run of most trajectories and its latest version, without a row decoded; mixed ones and tombstones, too."""
+    spans = [(name, (VersionSpan(run_id=run, version=version, start=0, end=3),)) for name, run, version in calls]
+    history = [facts.call("g", name, f"c{n}", spans=each) for n, (name, each) in enumerate(spans)]
+    bare, listed = both([*history, facts.evicted("g", "t")], random.Random(len(calls)))
+    listed.trajectory_rows = None
+    assert perspective_of(listed, RunIndex(), BatchSpec()) == perspective_of(bare, RunIndex(), BatchSpec())
 
 
 @settings(max_examples=60, deadline=None)
