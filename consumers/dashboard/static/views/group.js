@@ -109,11 +109,11 @@ function Members({ group, marks, at }) {
   const missing = group.expected_size === null ? 0 : Math.max(0, group.expected_size - group.count);
   const rows = group.members.length;
   const height = `${Math.max(1, Math.min(rows, ROWS_MAX)) * ROW + 2}px`;
-  return html`<section class="panel members" role="table" aria-label="Members, the highest return first">
+  return html`<section class="panel members">
     <h2>Members</h2>
-    ${rows > 0 && html`<div class="member heads" role="row">${HEADS.map(([name, where]) => html`<span role="columnheader" class=${`quiet ${where}`}>${name}</span>`)}</div>
+    ${rows > 0 && html`<div role="table" aria-label="Members, the highest return first"><div class="member heads" role="row">${HEADS.map(([name, where]) => html`<span role="columnheader" class=${`quiet ${where}`}>${name}</span>`)}</div>
       <div class="member-list" style=${{ height }}><${Windowed} count=${rows} height=${ROW} at=${at} label="Members" row=${(index) => html`
-      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} />`} /></div>`}
+      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} />`} /></div></div>`}
     ${missing > 0 && html`<p class="quiet waiting">${Array.from({ length: Math.min(missing, 16) }, () => html`<i class="slot" aria-hidden="true"></i>`)} ${count(missing)} of ${count(group.expected_size)} have not begun</p>`}
     ${group.left_out > 0 && html`<p class="quiet">${count(group.left_out)} more are not listed here.</p>`}
   </section>`;
