@@ -44,7 +44,7 @@ function Returns({ group, a, b }) {
     <line class="axis" x1="0" x2="600" y1="38" y2="38" />
     ${mean !== null && html`<line class="mean" x1=${x(mean)} x2=${x(mean)} y1="4" y2="42" />`}
     ${members.map((each) => html`<circle key=${each.trajectory_id} class=${each.trajectory_id === a ? "a" : each.trajectory_id === b ? "b" : ""} cx=${x(each.return)} cy="23" r=${each.trajectory_id === a || each.trajectory_id === b ? 7 : 5} />`)}
-    <text x="20" y="58">${number(low)}</text>${high > low && html`<text x="580" y="58" text-anchor="end">${number(high)}</text>`}
+    <text x=${high > low ? 20 : 300} y="58" text-anchor=${high > low ? "start" : "middle"}>${number(low)}</text>${high > low && html`<text x="580" y="58" text-anchor="end">${number(high)}</text>`}
     ${mean !== null && high > low && html`<text x=${Math.min(500, Math.max(100, x(mean)))} y="58" text-anchor="middle">mean ${number(mean)}</text>`}
   </svg>`;
 }

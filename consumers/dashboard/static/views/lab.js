@@ -231,7 +231,7 @@ function Rows({ data: { rows, preview } }) {
   const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return html`<div class="panel"><h2>Rows</h2>
     <p class="lab-legend"><span><i class="trained"></i>trained</span><span><i class="context"></i>context</span><span><i class="shared"></i>begins like an earlier row of its group</span>
-      <span class="quiet">laid as a tree, ${count(shared)} of ${count(tokens)} tokens more are computed once</span></p>
+      <span class="quiet">as a tree, ${count(shared)} of the ${count(tokens)} tokens need not be computed again</span></p>
     ${[...groups].map(([group, own]) => html`<section><h3><${GroupLink} g=${group} /></h3>${own.map((row) => {
       const branch = row.shared_with_own > 0;
       const said = `${count(row.tokens)} tokens, ${count(row.tokens_trained)} trained in ${row.calls.length} ${row.calls.length === 1 ? "call" : "calls"}${row.shared ? `, begins like an earlier row for ${count(row.shared)}` : ""}`;
