@@ -76,7 +76,7 @@ def served(trajectories: int) -> Iterator[tuple[str, float]]:
         begin = time.monotonic()
         with httpx.Client(base_url=f"{url}/api/v1/", timeout=60) as http:
             http.get("session").raise_for_status()
-            http.get("list", params={"kind": "trajectories"}).raise_for_status()
+            http.get("rows", params={"kind": "trajectories"}).raise_for_status()
             first_s = time.monotonic() - begin
             while not http.get("state").json()["caught_up"]:
                 assert time.monotonic() - begin < READ_TIMEOUT_S, "the pool is not read"
