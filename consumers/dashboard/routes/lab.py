@@ -10,7 +10,7 @@ from consumers.dashboard.source import RunsState
 from consumers.pool.errors import PoolRefusal
 from consumers.pool.knobs import knobs
 from consumers.pool.perspective import perspective_of
-from consumers.web.problems import PageProblem, SafeJson
+from consumers.web.problems import SafeJson
 from consumers.web.sessions import Watching
 from datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
 from datapool.errors import BatchSpecInvalid
@@ -21,6 +21,7 @@ from datapool.view.why import Perspective
 TRAJECTORIES_MAX = 1000
 """Looked at for one preview, in the spec's order: with more the page would wait, and all others with it."""
 SPEC_CHARACTERS_MAX = 20_000
+NO_SPEC = "No run has a spec yet. Begin with a preset, or write one."
 Json = dict[str, Any]  # what JSON can hold
 
 routes = APIRouter(prefix="/api/v1/lab", tags=["batch lab"])
@@ -64,19 +65,21 @@ def preview(
     version: Annotated[int | None, Query(ge=0)] = None,
     limit: Limit = 200,
 ) -> Response:
-    """`preview` is the answer of `claw pool batch --json`, with `left_out` and `chosen` cut after `limit` groups each."""
+    """`preview` is the answer of `claw pool batch --json`, with `left_out` and `chosen` cut after `limit` groups each.
+    Null where no run has a spec yet; `problem` then says what to do."""
     chosen = of_text(spec) if spec is not None else None
 
     def question(rows: PoolRows, state: RunsState) -> Json:
         perspective = perspective_of(rows, state.index, chosen, run_id=run, version=version)
         if perspective is None:
-            raise PageProblem(404, "no run has a spec yet: write one, or begin with a preset (?spec=preset: grpo)")
+            return {"problem": NO_SPEC, "spec": {}, "preview": None, "rows": [], "own": None, "differences": None}
         own = _own(rows, state, perspective)
         whole = previewed(rows, state.index, perspective, TRAJECTORIES_MAX)
         others = None
         if own is not None:
             others = whole if own == perspective else previewed(rows, state.index, own, TRAJECTORIES_MAX)
         return {
+            "problem": None,
             "spec": _set(perspective.spec),
             "preview": _cut(whole, limit),
             "trajectories_max": TRAJECTORIES_MAX,

@@ -247,7 +247,9 @@ def test_whose_samples_they_are_is_counted_once() -> None:
 def test_without_a_run_a_spec_is_needed() -> None:
     """It says what to do; with one, an empty pool is no fault."""
     with reading(TrainingStage()) as reader:
-        assert "begin with a preset" in reader.refusal("lab/preview", 404)
+        answer = reader.get("lab/preview")
+        assert answer["preview"] is None
+        assert "Begin with a preset" in answer["problem"]
         answer = reader.get("lab/preview", spec="preset: grpo")
         assert (answer["own"], answer["differences"], answer["rows"]) == (None, None, [])
 

@@ -58,6 +58,16 @@ def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[Training
     one.clean(page)
 
 
+def test_a_trajectory_leads_to_the_batch_that_trained_it(sitting: tuple[TrainingStage, Sitting]) -> None:
+    """From why it is where it is, to the batch opened."""
+    _, one = sitting
+    page = one.open("/runs?run=run&batch=2", waits_for=".runs-members tbody tr")
+    page.locator(".runs-members tbody a").nth(1).click()
+    page.get_by_role("link", name="batch 2 of run", exact=True).click()
+    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
+    one.clean(page)
+
+
 def test_two_runs_are_overlaid_and_compared(sitting: tuple[TrainingStage, Sitting]) -> None:
     """Both in each curve, over tokens or time; the settings in which they differ."""
     stage, one = sitting

@@ -16,7 +16,7 @@ const SHOWN = {
   trajectories: ["id", "return", "calls", "tokens", "status", "ready", "version_max", "doubt", "changed", "tags", "reasons"],
   steps: ["id", "reward", "prompt_tokens", "response_tokens", "finish", "trainable", "version_max", "quality", "started", "tags", "reasons"],
 };
-const WIDTHS = { ids: "minmax(11rem, 3fr)", number: "minmax(4.5rem, 1fr)", count: "minmax(4.5rem, 1fr)", time_us: "minmax(5rem, 1fr)", flag: "minmax(4rem, 1fr)", word: "minmax(5.5rem, 1.5fr)", words: "minmax(7rem, 2fr)" };
+const WIDTHS = { ids: "minmax(11rem, 3fr)", number: "minmax(5.5rem, 1fr)", count: "minmax(5.5rem, 1fr)", time_us: "minmax(6.5rem, 1fr)", flag: "minmax(5rem, 1fr)", word: "minmax(5.5rem, 1.5fr)", words: "minmax(7rem, 2fr)" };
 const RIGHT = new Set(["number", "count"]);
 const ROW = 32;
 const MARKS_MAX = 50;

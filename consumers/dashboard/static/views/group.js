@@ -44,7 +44,7 @@ function Returns({ group, a, b }) {
     <line class="axis" x1="0" x2="600" y1="38" y2="38" />
     ${mean !== null && html`<line class="mean" x1=${x(mean)} x2=${x(mean)} y1="4" y2="42" />`}
     ${members.map((each) => html`<circle key=${each.trajectory_id} class=${each.trajectory_id === a ? "a" : each.trajectory_id === b ? "b" : ""} cx=${x(each.return)} cy="23" r=${each.trajectory_id === a || each.trajectory_id === b ? 7 : 5} />`)}
-    <text x="20" y="58">${number(low)}</text>${high > low && html`<text x="580" y="58" text-anchor="end">${number(high)}</text>`}
+    <text x=${high > low ? 20 : 300} y="58" text-anchor=${high > low ? "start" : "middle"}>${number(low)}</text>${high > low && html`<text x="580" y="58" text-anchor="end">${number(high)}</text>`}
     ${mean !== null && high > low && html`<text x=${Math.min(500, Math.max(100, x(mean)))} y="58" text-anchor="middle">mean ${number(mean)}</text>`}
   </svg>`;
 }
@@ -109,11 +109,11 @@ function Members({ group, marks, at }) {
   const missing = group.expected_size === null ? 0 : Math.max(0, group.expected_size - group.count);
   const rows = group.members.length;
   const height = `${Math.max(1, Math.min(rows, ROWS_MAX)) * ROW + 2}px`;
-  return html`<section class="panel members" role="table" aria-label="Members, the highest return first">
+  return html`<section class="panel members">
     <h2>Members</h2>
-    ${rows > 0 && html`<div class="member heads" role="row">${HEADS.map(([name, where]) => html`<span role="columnheader" class=${`quiet ${where}`}>${name}</span>`)}</div>
+    ${rows > 0 && html`<div role="table" aria-label="Members, the highest return first"><div class="member heads" role="row">${HEADS.map(([name, where]) => html`<span role="columnheader" class=${`quiet ${where}`}>${name}</span>`)}</div>
       <div class="member-list" style=${{ height }}><${Windowed} count=${rows} height=${ROW} at=${at} label="Members" row=${(index) => html`
-      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} />`} /></div>`}
+      <${Member} member=${group.members[index]} rank=${index + 1} group=${group} marks=${marks} current=${index === at} />`} /></div></div>`}
     ${missing > 0 && html`<p class="quiet waiting">${Array.from({ length: Math.min(missing, 16) }, () => html`<i class="slot" aria-hidden="true"></i>`)} ${count(missing)} of ${count(group.expected_size)} have not begun</p>`}
     ${group.left_out > 0 && html`<p class="quiet">${count(group.left_out)} more are not listed here.</p>`}
   </section>`;

@@ -51,7 +51,7 @@ function View({ params }) {
       <section class="panel lab-spec" aria-label="Spec"><${Spec} text=${current} isOwn=${text === null} own=${own} params=${params} write=${write} problem=${answer.problem} /></section>
       <section class=${`lab-batch${answer.data ? "" : " before"}`} aria-label="Batch" aria-busy=${answer.reading}>
         ${(!latest || (answer.problem && !mistake)) && html`<${Awaited} answer=${answer}>${() => null}<//>`}
-        ${latest && html`<${Batch} data=${latest} text=${current} params=${params} />`}</section>
+        ${latest && (latest.preview ? html`<${Batch} data=${latest} text=${current} params=${params} />` : html`<p class="panel" role="status">${latest.problem}</p>`)}</section>
     </div>`;
 }
 
@@ -72,10 +72,10 @@ function useLater(again) {
 function Whose({ run, version, data }) {
   const runs = useAnswer("runs?limit=100", (update) => concerns(update, "run"));
   const names = runs.data ? runs.data.runs.map((each) => each.run) : [];
-  const current = run || data?.preview.run_id || "";
+  const current = run || data?.preview?.run_id || "";
   return html`<label>Run <select value=${current} onChange=${({ currentTarget }) => change({ run: currentTarget.value, version: null })}>
       ${[...new Set([current, ...names])].map((name) => html`<option value=${name}>${name ? name.slice(0, 80) : "none"}</option>`)}</select></label>
-    <label>at version <input type="number" min="0" class="lab-version" value=${version ?? ""} placeholder=${data ? data.preview.version : ""}
+    <label>at version <input type="number" min="0" class="lab-version" value=${version ?? ""} placeholder=${data?.preview ? data.preview.version : ""}
       onChange=${({ currentTarget }) => change({ version: currentTarget.value })} /></label>`;
 }
 
@@ -231,7 +231,7 @@ function Rows({ data: { rows, preview } }) {
   const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return html`<div class="panel"><h2>Rows</h2>
     <p class="lab-legend"><span><i class="trained"></i>trained</span><span><i class="context"></i>context</span><span><i class="shared"></i>begins like an earlier row of its group</span>
-      <span class="quiet">laid as a tree, ${count(shared)} of ${count(tokens)} tokens more are computed once</span></p>
+      <span class="quiet">as a tree, ${count(shared)} of the ${count(tokens)} tokens need not be computed again</span></p>
     ${[...groups].map(([group, own]) => html`<section><h3><${GroupLink} g=${group} /></h3>${own.map((row) => {
       const branch = row.shared_with_own > 0;
       const said = `${count(row.tokens)} tokens, ${count(row.tokens_trained)} trained in ${row.calls.length} ${row.calls.length === 1 ? "call" : "calls"}${row.shared ? `, begins like an earlier row for ${count(row.shared)}` : ""}`;

@@ -52,7 +52,7 @@ function boxes({ pool, run, workers }, behind) {
       more: [`${count(trajectories.total)} trajectories`, trajectories.evaluation > 0 && `${count(trajectories.evaluation)} more of evaluations`, behind > 0 && `${count(behind)} facts not folded yet`] },
     { title: "Reward", big: count(trajectories.rewarded), of: "trajectories have a return", rate: `${number(rate.ended, 1)} end a minute`, us: last.ended,
       waits: trajectories.over_without_reward, what: "over without a reward", to: ["explorer", UNREADY], more: [`${percent(over ? trajectories.rewarded / over : null)} of those that are over`] },
-    { title: "Curate", big: count(calls.trainable), of: "calls can be trained", waits: calls.total - calls.trainable, what: "calls cannot be", to: ["explorer", { kind: "steps", trainable: "false" }],
+    { title: "Curate", big: count(calls.trainable), of: "calls can be trained", waits: calls.total - calls.trainable, what: "calls cannot be trained", to: ["explorer", { kind: "steps", trainable: "false" }],
       more: [`${count(calls.curated)} judged by people or scorers`] },
     { title: "Batch", big: count(run?.planned.batches ?? 0), of: "batches planned", waits: run ? run.waiting.groups : groups.ready, what: "ready groups wait", to: ["explorer", { kind: "groups", ready: "true", ...NEWEST }],
       more: [`${count(groups.ready)} of ${count(groups.total)} groups were ready`] },

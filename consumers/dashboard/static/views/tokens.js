@@ -222,7 +222,7 @@ function Detail({ model, at: chosen, hover, unlikely, word, fold }) {
   const row = (name, value) => value !== null && value !== undefined && value !== false && value !== "" && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
   const place = at + model.first;
   return html`<aside class="panel token-detail" aria-live="polite" aria-label="Token"><p class="token-text">${answer.pieces ? pieceText(answer.pieces[at]) : answer.ids[at]}</p><dl>
-    ${row("place", `${count(place)} of the line${stretch ? `, ${count(place - stretch.start)} of its reply` : ", context"}`)}
+    ${row("place", `${count(place + 1)} of the line${stretch ? `, ${count(place + 1 - stretch.start)} of its reply` : ", context"}`)}
     ${row("id", html`${answer.ids[at]}${model.special.has(answer.ids[at]) && " (special)"} <${Copy} text=${String(answer.ids[at])} />`)}
     ${row("bytes", answer.pieces && bytesOf(answer.pieces[at]))}
     ${row("character", made ? html`${visible(made.text)} <span class="made-whole">${made.text}</span> of tokens ${made.from + model.first}–${made.to + model.first}` : answer.pieces && typeof answer.pieces[at] !== "string" && !model.part.has(at) && "its bytes make no whole character here")}

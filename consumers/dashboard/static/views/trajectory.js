@@ -75,7 +75,7 @@ function Why({ head, t }) {
   return html`<h2>Why ${why && html`<span class=${`chip ${["trained", "planned", "next", "ready"].includes(why.state) ? "good" : "bad"}`}>${why.state.replace("_", " ")}</span>`}</h2>
     ${why && why.lines.slice(0, 100).map((line, key) => html`<${Text} key=${key} text=${line.trim()} />`)}
     ${warnings.map((line, key) => html`<p class="warn" key=${key}>${line}</p>`)}
-    ${batches.slice(-20).map((batch) => html`<p key=${`${batch.run_id} ${batch.sequence}`}><${Link} to="runs" values=${{ run: batch.run_id, x: batch.sequence }}>batch ${batch.sequence} of <${Word}>${batch.run_id}<//><//>:
+    ${batches.slice(-20).map((batch) => html`<p key=${`${batch.run_id} ${batch.sequence}`}><${Link} to="runs" values=${{ run: batch.run_id, batch: batch.sequence }}>batch ${batch.sequence} of <${Word}>${batch.run_id}<//><//>${": "}
       ${count(batch.trained)} calls trained, ${count(batch.masked)} context only, return ${number(batch.reward)}${batch.version === null ? ", not trained yet" : ` → version ${batch.version}`}</p>`)}
     <${Command} text=${`claw pool why ${quoted(t)}`} />`;
 }
