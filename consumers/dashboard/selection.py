@@ -89,10 +89,8 @@ def _steps_of(tables: PoolTables, kind: Kind, mask: Mask) -> Mask:
 
 
 def _within(tables: PoolTables, places: Sequence[Place]) -> Mask:
-    groups, trajectories = (
-        [tables.table(kind).number_of(place) for place in places if len(place) == length]
-        for kind, length in (("groups", 1), ("trajectories", 2))
-    )
+    groups = [tables.groups.number_of(place) for place in places if len(place) == 1]
+    trajectories = [tables.trajectories.number_of(place) for place in places if len(place) == 2]
     mask: Mask = np.isin(tables.groups_of("steps"), groups) | np.isin(tables.steps.owners, trajectories)
     numbers = [tables.steps.number_of(place) for place in places if len(place) == 3]
     mask[[number for number in numbers if number >= 0]] = True
