@@ -167,7 +167,7 @@ def delays_ms(place: Stage) -> list[float]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         page = opened.new_page(viewport={"width": 1400, "height": 1600})
-        page.goto(f"http://127.0.0.1:{place.page_port}/explorer?kind=trajectories&sort=started&desc=1&follow=1")
+        page.goto(f"http://127.0.0.1:{place.page_port}/explorer?kind=trajectories&sort=started&desc=true&follow=1")
         page.wait_for_selector(".stream.live")
         page.evaluate(f"() => {{ {WATCH} }}")
         with load.running():

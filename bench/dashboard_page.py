@@ -28,7 +28,7 @@ UPDATES_OF_AN_HOUR = 4 * 3600
 SCROLL_S = 3.0
 READ_TIMEOUT_S = 600.0
 Figures = dict[str, float]
-LIST = "/explorer?kind=trajectories&sort=changed&desc=1"
+LIST = "/explorer?kind=trajectories&sort=changed&desc=true"
 ROWS = '.windowed [role="row"][aria-selected]'
 FRAMES = """(seconds) => new Promise((done) => {
   const list = document.querySelector('.windowed'), times = [], begin = performance.now();
@@ -76,7 +76,7 @@ def served(trajectories: int) -> Iterator[tuple[str, float]]:
         begin = time.monotonic()
         with httpx.Client(base_url=f"{url}/api/v1/", timeout=60) as http:
             http.get("session").raise_for_status()
-            http.get("list", params={"kind": "trajectories"}).raise_for_status()
+            http.get("rows", params={"kind": "trajectories"}).raise_for_status()
             first_s = time.monotonic() - begin
             while not http.get("state").json()["caught_up"]:
                 assert time.monotonic() - begin < READ_TIMEOUT_S, "the pool is not read"

@@ -32,8 +32,8 @@ MAY_ON_PAGES: Mapping[PageAct, tuple[Role, ...]] = {
     "watch": ("reader", "operator"),
     "operate": ("operator",),
 }
-WRITES = ("judge", "operate")
 """Act -> the roles that may do it on a page."""
+WRITES = ("judge", "operate")
 SIGN_IN = "sign in: POST /api/v1/session with a key of `claw keys create NAME --role annotator`"
 
 

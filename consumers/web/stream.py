@@ -22,13 +22,11 @@ KEPT = 2400
 """Updates that a reader who comes back may have missed: ten minutes of them."""
 BEHIND_MAX = 64
 """Updates that may wait for one reader."""
+KEPT_BYTES = 16_000_000
 IDS_MAX = 400
 """Ids per kind of one update; where more changed, it says that many did."""
 SILENCE_S = 15.0
 """After so long without an update a reader hears a comment, and its session is looked at."""
-
-Change = tuple[str, tuple[str, ...]]
-"""Kind of row, and its ids."""
 
 
 class LiveStream:
@@ -39,7 +37,8 @@ class LiveStream:
         self._changes: dict[str, dict[tuple[str, ...], None]] = {}
         self._lock = threading.Lock()
         self._number = 0
-        self._kept: deque[bytes] = deque(maxlen=KEPT)
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
         self._readers: set[asyncio.Queue[bytes | None]] = set()
 
     def changed(self, kind: str, *ids: str) -> None:
@@ -63,6 +62,9 @@ class LiveStream:
         kinds = {kind: list(ids) if len(ids) <= IDS_MAX else None for kind, ids in changes.items()}
         update = self._event("changed", SafeJson(kinds).body)
         self._kept.append(update)
+        self._kept_bytes += len(update)
+        while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft())
         for reader in list(self._readers):
             if reader.qsize() < BEHIND_MAX:
                 reader.put_nowait(update)

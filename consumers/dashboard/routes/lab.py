@@ -11,7 +11,7 @@ from consumers.pool.errors import PoolRefusal
 from consumers.pool.knobs import knobs
 from consumers.pool.perspective import perspective_of
 from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
+from consumers.web.sessions import Watching
 from datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
 from datapool.errors import BatchSpecInvalid
 from datapool.view.preview import previewed
@@ -32,13 +32,13 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 @routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
-def fields(_: Looking) -> Response:
+def fields(_: Watching) -> Response:
     """As `claw pool batch --explain --json`."""
     return SafeJson({"knobs": knobs(), "presets": PRESETS, "schema": BatchSpec.model_json_schema()})
 
 
 @routes.get("/read", summary="What a spec's text sets, field by field, and what is wrong with it.")
-def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Looking) -> Response:
+def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Watching) -> Response:
     """`fields`: null where the text is no mapping of plain values. `problem`: null where it is a spec."""
     try:
         of_text(spec)
@@ -58,7 +58,7 @@ def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Looking
 )
 def preview(
     source: Source,
-    _: Looking,
+    _: Watching,
     spec: SpecText = None,
     run: RunId = None,
     version: Annotated[int | None, Query(ge=0)] = None,

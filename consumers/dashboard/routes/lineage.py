@@ -11,7 +11,7 @@ from consumers.dashboard.source import DashboardSource, RunsState
 from consumers.lineage.answer import of_data, of_version
 from consumers.lineage.history import Runs, TracedRun
 from consumers.lineage.trace import data_trace, last_batch, version_trace
-from consumers.web.sessions import Looking
+from consumers.web.sessions import Watching
 from datapool.view.query import PoolFilter, find_trajectories
 from datapool.view.rows import PoolRows
 from datapool.view.store import as_bytes
@@ -35,7 +35,7 @@ routes = APIRouter(prefix="/api/v1", tags=["lineage"])
 )
 def lineage(
     source: Source,
-    _: Looking,
+    _: Watching,
     name: Annotated[str, Query(alias="id", min_length=1, max_length=1024)],
     limit: Annotated[int, Query(ge=1, le=100)] = 30,
 ) -> Response:

@@ -15,7 +15,7 @@ from consumers.dashboard.source import DashboardSource, RunsState
 from consumers.dashboard.workers import worker_rows
 from consumers.runs.summary import row
 from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
+from consumers.web.sessions import Watching
 from datapool.batch.spec import BatchSpec
 from datapool.view.rows import PoolRows
 from schemas.envelopes import now_us
@@ -30,7 +30,7 @@ routes = APIRouter(prefix="/api/v1", tags=["overview"])
 @routes.get("/overview", summary="What is where between a call and new weights: counts, rates, curves, alarms.")
 def overview(
     source: Source,
-    _: Looking,
+    _: Watching,
     run: Annotated[str | None, Query(max_length=512, description="default: the run that wrote last")] = None,
     span_s: Annotated[int | None, Query(ge=60, le=31_536_000, description="of the curves; default: all")] = None,
 ) -> Response:
@@ -39,7 +39,7 @@ def overview(
 
 
 @routes.get("/overview/log", summary="How far streams are behind the facts, and how many dead letters there are.")
-def log_state(source: Source, request: Request, _: Looking) -> Response:
+def log_state(source: Source, request: Request, _: Watching) -> Response:
     """Asks the broker, every three seconds at most."""
     state: LogState = request.app.state.log_state
     return SafeJson(source.kept.answer("overview/log", state.answer, LOG_FRESH_S))

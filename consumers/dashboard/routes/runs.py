@@ -12,7 +12,7 @@ from consumers.dashboard.source import RunsState
 from consumers.runs.fold import ObservedRun
 from consumers.runs.summary import compared, row, whole
 from consumers.web.problems import PageProblem
-from consumers.web.sessions import Looking
+from consumers.web.sessions import Watching
 from datapool.view.left_out import why_left_out
 from eventlog.records import Position
 from schemas.envelopes import now_us
@@ -29,7 +29,7 @@ After = Annotated[int, Query(ge=0, description="rows to pass over")]
 
 
 @routes.get("/runs", summary="All runs, the one that wrote last first, and the names of all their metrics.")
-def list_runs(source: Source, _: Looking, limit: Limit = 200, after: After = 0) -> Response:
+def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0) -> Response:
     """As `claw runs list --json`."""
     now = now_us()
 
@@ -46,13 +46,13 @@ def list_runs(source: Source, _: Looking, limit: Limit = 200, after: After = 0) 
 
 
 @routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
-def whole_run(source: Source, _: Looking, run_id: RunId) -> Response:
+def whole_run(source: Source, _: Watching, run_id: RunId) -> Response:
     """As `claw runs show --json`."""
     return finite_json(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
 
 
 @routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
-def compare_runs(source: Source, _: Looking, run_ids: RunIds) -> Response:
+def compare_runs(source: Source, _: Watching, run_ids: RunIds) -> Response:
     """As `claw runs compare --json`."""
     if len(run_ids) != 2:
         raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
@@ -63,7 +63,7 @@ def compare_runs(source: Source, _: Looking, run_ids: RunIds) -> Response:
 @routes.get("/runs/curves", summary="Metrics of runs, batch by batch; of many batches every k-th.")
 def curves(
     source: Source,
-    _: Looking,
+    _: Watching,
     run_ids: RunIds,
     metric: Annotated[list[str] | None, Query(max_length=60)] = None,
     points: Annotated[int, Query(ge=2, le=2000)] = 500,
@@ -79,7 +79,7 @@ def curves(
 )
 def batch(
     source: Source,
-    _: Looking,
+    _: Watching,
     run_id: RunId,
     sequence: Annotated[int, Query(alias="batch", ge=0)],
     limit: Limit = 100,
@@ -122,7 +122,7 @@ def batch(
 
 
 @routes.get("/runs/skipped", summary="Groups that a run will never train, and why.")
-def skipped(source: Source, _: Looking, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
+def skipped(source: Source, _: Watching, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
     """In order of group_id."""
 
     def question(state: RunsState) -> Json:

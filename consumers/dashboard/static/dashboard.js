@@ -54,6 +54,7 @@ function Frame({ who }) {
   useEffect(listen, []);
   useEffect(() => { openViews.value = new Set(views.map(({ name }) => name)); }, [who.role]);
   const current = views.find(({ name }) => name === view.value);
+  useEffect(() => { if (!current && location.pathname === "/") go(link(views[0].name), { replace: true }); }, []);
   useEffect(() => { document.title = `${current ? current.title : "nothing"} · claw`; }, [current]);
   return html`<${Bar} who=${who} />
     ${liveState.value === "lost" && html`<p class="banner" role="alert">${STATES.lost}</p>`}

@@ -25,7 +25,7 @@ export async function api(method, path, body) {
   try {
     response = await fetch(`/api/v1/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch {
-    throw new Problem(0, "the page's server does not answer: is claw feedback still running?");
+    throw new Problem(0, "the page's server does not answer: does it still run?");
   }
   const answer = response.status === 204 ? null : await response.json().catch(() => ({}));
   if (response.ok) return answer;

@@ -23,11 +23,11 @@ export function useAnswer(path, about = () => false) {
   latest.current.about = about;
   useEffect(() => {
     if (path === null) return undefined;
-    let [alive, busy, due, timer] = [true, false, false, null];
+    let [alive, busy, due, timer, loaded] = [true, false, false, null, 0];
     const load = async () => {
       timer = null;
       if (busy) { due = true; return; }
-      [busy, due] = [true, false];
+      [busy, due, loaded] = [true, false, Date.now()];
       let next;
       try {
         next = { path, data: await read(path), problem: null };
@@ -39,7 +39,7 @@ export function useAnswer(path, about = () => false) {
       setAnswer((before) => (next.problem && before.path === path && next.problem.status === 0 ? { ...before, problem: next.problem } : next));
       if (due) later();
     };
-    const later = () => { timer ??= setTimeout(load, AGAIN_MS); };
+    const later = () => { timer ??= setTimeout(load, Math.max(0, AGAIN_MS - (Date.now() - loaded))); };
     latest.current.again = load;
     load();
     const end = onChange((update) => { if (update === null || latest.current.about(update)) later(); });

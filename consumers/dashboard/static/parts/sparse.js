@@ -8,15 +8,15 @@ const PAGES_MAX = 30;
 const AGAIN_MS = 400;
 
 /** Rows of `/rows?query`: {total, fresh (rows that came since), place, row(at), seen(first, last), take, problem, reading, stamp}. at: key of the row whose place is
- * sought. about(update): whether a change concerns the list. `take`: the order is made anew, with what came. */
-export function useSparse(query, at, about) {
+ * sought. about(update): whether a change concerns the list. `take`: the order is made anew, with what came; follow: at each change. */
+export function useSparse(query, at, about, follow) {
   const [, setDrawn] = useState(0);
   const draw = () => setDrawn((drawn) => drawn + 1);
   const state = useRef(null);
   const latest = useRef({});
-  Object.assign(latest.current, { about, at });
+  Object.assign(latest.current, { about, at, follow });
   useEffect(() => {
-    const own = { pages: new Map(), order: "", shown: "", seek: true, total: null, fresh: 0, place: null, first: 0, last: PAGE, problem: null, stamp: 0, alive: true, busy: false, due: true, timer: 0 };
+    const own = { pages: new Map(), order: "", shown: "", seek: true, total: null, fresh: 0, place: null, first: 0, last: PAGE, problem: null, stamp: 0, alive: true, busy: false, timer: 0, loaded: 0 };
     state.current = own;
     const later = (wait) => { own.timer ||= setTimeout(load, wait); };
     const wanting = () => {
@@ -28,6 +28,7 @@ export function useSparse(query, at, about) {
       own.timer = 0;
       if (own.busy || !own.alive) return;
       own.busy = true;
+      own.loaded = Date.now();
       for (const page of wanting()) {
         const stamp = own.stamp;
         try {
@@ -63,7 +64,8 @@ export function useSparse(query, at, about) {
     const end = onChange((update) => {
       if (update !== null && !latest.current.about(update)) return;
       own.stamp += 1;
-      later(AGAIN_MS);
+      if (latest.current.follow) own.order = "";
+      later(Math.max(0, AGAIN_MS - (Date.now() - own.loaded)));
     });
     load();
     return () => { own.alive = false; clearTimeout(own.timer); end(); };

@@ -207,7 +207,7 @@ function List({ params, types, kind }) {
   const desc = params.get("desc") === "true";
   const order = { kind, sort, desc: desc ? "true" : "" };
   const f = queryOf(filter, order);
-  const list = useSparse(queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" }), params.get("at"), (update) => ["group", "trajectory"].some((each) => concerns(update, each)));
+  const list = useSparse(queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" }), params.get("at"), (update) => ["group", "trajectory"].some((each) => concerns(update, each)), params.get("follow") === "1");
   const marks = params.getAll("m");
   const [index, setIndex] = useState(-1);
   const field = useRef(null);

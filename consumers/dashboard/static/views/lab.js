@@ -262,4 +262,4 @@ function Commands({ now, spec, text, isOwn }) {
     <details><summary class="quiet">spec.yaml</summary><pre class="mono lab-file">${text}</pre></details></div>`;
 }
 
-export default { name: "lab", title: "Batch lab", key: "b", View };
+export default { name: "lab", title: "Batch lab", key: "b", roles: ["reader", "operator"], View };

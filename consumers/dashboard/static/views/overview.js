@@ -128,4 +128,4 @@ function Curves({ data: { pool: { curves }, run }, seconds }) {
     </div></section>`;
 }
 
-export default { name: "overview", title: "Overview", key: "o", View: Overview };
+export default { name: "overview", title: "Overview", key: "o", roles: ["reader", "operator"], View: Overview };

@@ -144,4 +144,4 @@ function Skipped({ run, reasons }) {
       ${data.total > data.groups.length && html`<p class="quiet">and ${count(data.total - data.groups.length)} more</p>`}`}<//>`}</details>`}</section>`;
 }
 
-export default { name: "runs", title: "Runs", key: "r", View };
+export default { name: "runs", title: "Runs", key: "r", roles: ["reader", "operator"], View };

@@ -1,0 +1,100 @@
+"""Who may do what on the dashboard: every route x every role. A new route has to say whose it is."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+import httpx
+from fastapi.routing import APIRoute
+
+from consumers.dashboard.app import ROUTES
+from consumers.web.sessions import MAY_ON_PAGES, PageAct
+from eventlog.records import Outgoing
+from schemas.api_keys import Role, new_key
+from schemas.codec import encode
+from schemas.envelopes import envelope
+from schemas.events import KeyRecorded
+from schemas.topics import KEYS
+from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.feedback.stage import episode
+
+OF_ACT: Mapping[PageAct, frozenset[str]] = {
+    "look": frozenset(
+        [
+            "GET /state",
+            "GET /columns",
+            "GET /rows",
+            "GET /facets",
+            "GET /neighbours",
+            "GET /conversations",
+            "GET /group",
+            "GET /group/pair",
+            "GET /group/tokens",
+            "GET /trajectory",
+            "GET /trajectory/calls",
+            "GET /trajectory/messages",
+            "GET /trajectory/message",
+            "GET /trajectory/find",
+            "GET /trajectory/attempts",
+            "GET /tokens",
+            "GET /tokens/messages",
+            "GET /acts",
+            "GET /judged",
+            "GET /queue",
+            "GET /subject",
+        ]
+    ),
+    "judge": frozenset(["POST /curations", "POST /acts/undo", "POST /judgements", "POST /preferences", "POST /undo"]),
+    "watch": frozenset(
+        [
+            "GET /overview",
+            "GET /overview/log",
+            "GET /record",
+            "GET /operations/groups",
+            "GET /operations/topics",
+            "GET /operations/workers",
+            "GET /operations/letters",
+            "GET /operations/letter",
+            "GET /operations/generations",
+            "GET /lab/fields",
+            "GET /lab/read",
+            "GET /lab/preview",
+            "GET /runs",
+            "GET /runs/whole",
+            "GET /runs/compare",
+            "GET /runs/curves",
+            "GET /runs/batch",
+            "GET /runs/skipped",
+            "GET /lineage",
+        ]
+    ),
+    "operate": frozenset(["POST /evictions", "POST /operations/redrive"]),
+}
+
+
+def test_every_route_is_for_the_roles_of_its_act() -> None:
+    """403 for whom it is not, something else for whom it is, 401 without a key; writes without the session's token are refused."""
+    routes = [route for router in ROUTES for route in router.routes if isinstance(route, APIRoute)]
+    names = {f"{method} {route.path.removeprefix('/api/v1')}" for route in routes for method in route.methods}
+    assert names == set().union(*OF_ACT.values())
+    stage = DashboardStage(episode("g", "t", "which?", "this one"))
+    secrets: dict[Role, str] = {}
+    for role in get_args(Role):
+        secrets[role], entry = new_key(role)
+        key = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name=f"the {role}", role=role)
+        stage.log.append([Outgoing(topic=KEYS, key=key.digest.encode(), value=encode(key))])
+    with stage.served(keys=True) as url:
+        for role, secret in secrets.items():
+            with httpx.Client(base_url=f"{url}/api/v1", timeout=30) as http:
+                assert http.get("/state").status_code == 401
+                answer = http.post("/session", json={"key": secret})
+                assert answer.status_code == (403 if role == "agent" else 200)
+                for act, routes_of_act in OF_ACT.items():
+                    for name in routes_of_act:
+                        method, path = name.split()
+                        token = answer.json().get("token", "")
+                        status = http.request(method, path, headers={"x-page-token": token}, json=None).status_code
+                        expected_403 = role != "agent" and role not in MAY_ON_PAGES[act]
+                        assert (status == 403) == expected_403, (role, name, status)
+                        assert (status == 401) == (role == "agent"), (role, name, status)
+                        if method == "POST" and role in MAY_ON_PAGES[act]:
+                            assert http.post(path, json={}).status_code == 401, (role, name)
