@@ -23,6 +23,8 @@ from schemas.events import (
 )
 
 ActFact = FeedbackFact | TrajectoryEvicted
+Place = tuple[str, str, str]
+"""(group_id, trajectory_id, call_id)"""
 ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
 
@@ -35,18 +37,32 @@ class PersonalAct:
     at_us: int
     """When its first event occurred."""
     facts: list[ActFact] = field(default_factory=list)
+    _types: set[type] = field(default_factory=set)
+    _withdraws: bool = True
+    """Nothing but withdrawals."""
+
+    def add(self, fact: ActFact) -> None:
+        """One more of its events."""
+        self.at_us = min(self.at_us, fact.envelope.occurred_at_us)
+        self._types.add(type(fact))
+        self._withdraws &= is_withdrawal(fact)
+        self.facts.append(fact)
 
     @property
     def kind(self) -> ActKind:
         """What most tells it from others."""
-        kinds = {type(fact) for fact in self.facts}
-        if TrajectoryEvicted in kinds:
+        if TrajectoryEvicted in self._types:
             return "evicted"
-        if all(is_withdrawal(fact) for fact in self.facts):
+        if self._withdraws:
             return "undone"
-        if PreferenceGiven in kinds:
+        if PreferenceGiven in self._types:
             return "preferred"
-        return "curated" if StepCurated in kinds else "judged"
+        return "curated" if StepCurated in self._types else "judged"
+
+    @property
+    def is_of_curations(self) -> bool:
+        """Of nothing else."""
+        return self._types == {StepCurated}
 
     def event_ids(self) -> set[str]:
         """Of its events."""
@@ -59,8 +75,11 @@ class PersonalActs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._acts: dict[str, PersonalAct] = {}
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}
+        """event_id -> act_id"""
         self._curated: dict[tuple[str, str, str], list[StepCurated]] = defaultdict(list)
+        self._undos: dict[tuple[Place, str], list[StepCurated]] = defaultdict(list)
+        """What takes back which event of a call."""
 
     def add(self, event: Event) -> str | None:
         """Takes one event in; the id of its act where that is news."""
@@ -72,19 +91,18 @@ class PersonalActs:
         with self._lock:
             if own.event_id in self._seen:
                 return None
-            self._seen.add(own.event_id)
-            act = self._acts.setdefault(act_id, PersonalAct(act_id, who, own.occurred_at_us))
-            act.at_us = min(act.at_us, own.occurred_at_us)
-            act.facts.append(event)
+            self._seen[own.event_id] = act_id
+            self._acts.setdefault(act_id, PersonalAct(act_id, who, own.occurred_at_us)).add(event)
             if isinstance(event, StepCurated):
-                self._curated[event.group_id, event.trajectory_id, event.call_id].append(event)
+                self._curated[_place(event)].append(event)
+                for event_id in event.undoes:
+                    self._undos[_place(event), event_id].append(event)
         return act_id
 
     def named(self, name: str) -> PersonalAct | None:
         """The act of that id, or the one that an event of that id belongs to."""
         with self._lock:
-            acts = self._acts.values()
-            return self._acts.get(name) or next((act for act in acts if name in act.event_ids()), None)
+            return self._acts.get(name) or self._acts.get(self._seen.get(name, ""))
 
     def latest(self, who: str | None = None) -> list[PersonalAct]:
         """The acts, the newest first."""
@@ -97,11 +115,28 @@ class PersonalActs:
         with self._lock:
             return [fact for place in places for fact in self._curated.get(place, ())]
 
+    def curates(self, act: PersonalAct) -> bool:
+        """Whether a curation of the act counts, as `datapool.fold.curation.counting` says, of all that people judged."""
+        with self._lock:
+            return any(isinstance(fact, StepCurated) and self._counts(fact) for fact in act.facts)
+
+    def _counts(self, fact: StepCurated) -> bool:
+        undos = self._undos.get((_place(fact), fact.envelope.event_id), ())
+        return not any(_rank(undo) > _rank(fact) and self._counts(undo) for undo in undos)
+
     def curation(self, place: tuple[str, str, str], pooled: Curation | None) -> Curation | None:
         """What counts of a call, also of judgements that the pool has not folded yet."""
         for fact in self.curations([place]):
             pooled = annotated(pooled, fact)
         return pooled
+
+
+def _place(fact: StepCurated) -> Place:
+    return fact.group_id, fact.trajectory_id, fact.call_id
+
+
+def _rank(fact: StepCurated) -> tuple[int, int, str]:
+    return fact.revision, fact.envelope.occurred_at_us, fact.envelope.event_id
 
 
 def person_of(event: Event) -> str | None:
@@ -163,5 +198,9 @@ def subjects(facts: Sequence[ActFact], limit: int) -> list[dict[str, str | None]
         else {"g": fact.group_id, "t": fact.trajectory_id, "c": getattr(fact, "call_id", None)}
         for fact in facts
     )
-    distinct = {tuple(place.values()): place for place in places}
-    return list(distinct.values())[:limit]
+    distinct: dict[tuple[str | None, ...], dict[str, str | None]] = {}
+    for place in places:
+        distinct[tuple(place.values())] = place
+        if len(distinct) == limit:
+            break
+    return list(distinct.values())

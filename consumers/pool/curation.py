@@ -16,7 +16,7 @@ from datapool.fold.curation import undoing
 from datapool.fold.validation import usable
 from datapool.view.query import PoolFilter
 from datapool.view.rows import PoolRows, as_step
-from datapool.view.store import as_bytes
+from datapool.view.store import Ids, as_bytes
 from eventlog.protocols import Lookup
 from schemas.envelopes import now_us
 from schemas.events import Envelope, Event, StepCurated, StepRecord
@@ -68,16 +68,35 @@ def curations_undone(
 
 
 def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: Lookup) -> list[StepRecord]:
-    """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order."""
+    """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order. Raises as `steps_named`."""
     if not ids:
         return find_steps(rows, filters, (), None, facts)
-    named: dict[tuple[str, str, str], StepRecord] = {}
-    for name in ids:
-        for place, value in rows.store.select("? IN (g, t, c)", [as_bytes(name)], None, None):
-            named[place] = as_step(value)
-    matches = find_steps(rows, filters, (), None, facts) if filters != PoolFilter() else list(named.values())
-    places = {(step.group_id, step.trajectory_id, step.call_id) for step in matches}
-    return [named[place] for place in sorted(named) if place in places]
+    named = steps_named(rows, ids, filters.group)
+    if filters == PoolFilter():
+        return [as_step(named[place]) for place in sorted(named)]
+    matches = find_steps(rows, filters, (), None, facts)
+    return [step for step in matches if (step.group_id, step.trajectory_id, step.call_id) in named]
+
+
+def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[Ids, bytes]:
+    """Step rows that are, or belong to, one of the ids; group: only in this one.
+
+    Raises PoolRefusal for an id that several groups have: trajectory ids repeat, and who names one means one.
+    """
+    several = ", ".join("?" * len(ids))
+    keys = [*map(as_bytes, ids)]
+    condition, values = f"(g IN ({several}) OR t IN ({several}) OR c IN ({several}))", keys * 3
+    if group is not None:
+        condition, values = f"g = ? AND {condition}", [as_bytes(group), *values]
+    named = dict(rows.store.select(condition, values, None, None))
+    groups_by_id: dict[str, set[str]] = {name: set() for name in ids}
+    for place in named:
+        for name in groups_by_id.keys() & set(place):
+            groups_by_id[name].add(place[0])
+    for name, groups in groups_by_id.items():
+        if len(groups) > 1:
+            raise PoolRefusal(f"{name} is in {len(groups)} groups, one of them {min(groups)}: say which, --group ID")
+    return named
 
 
 def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int, own: Envelope) -> StepCurated:

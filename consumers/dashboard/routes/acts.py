@@ -1,7 +1,6 @@
 """What people do to the pool from the page, and the history of it. By the code of `claw pool curate` and `evict`: the same events."""
 
 import shlex
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -10,20 +9,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
 from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from consumers.dashboard.selection import (
+    TooMany,
+    digest_of,
+    evicted_rows,
+    select_steps,
+    select_trajectories,
+)
 from consumers.dashboard.source import DashboardSource
 from consumers.feedback.answers import word_answer
 from consumers.feedback.bodies import FilterQuery, Id
-from consumers.pool.curation import CurationRequest, curations, curations_undone, resolve
-from consumers.pool.eviction import evictions, rows_of
-from consumers.pool.listing import trajectory_steps
-from consumers.pool.text import Conversations
+from consumers.pool.curation import CurationRequest, curations, curations_undone
+from consumers.pool.eviction import evictions
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Judging, Looking, Operating
 from datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
 from datapool.standing import PersonalWord
-from datapool.view import query
 from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows, as_step
+from datapool.view.rows import as_step
 from schemas.envelopes import new_id, now_us
 from schemas.events import Curation, StepCurated, StepRecord
 from schemas.topics import CALLS, REWARDS
@@ -48,6 +51,8 @@ class CurationBody(_Body):
     kind: Literal["steps", "trajectories", "groups"] = "steps"
     """What the filter is about: the steps that meet it, or all steps of the trajectories or groups that do."""
     ids: Annotated[list[Id], Field(max_length=1000)] = []
+    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = []
+    """[group], [group, trajectory] or [group, trajectory, call]: beside or instead of ids, which may be of several groups."""
     where: FilterQuery = FilterQuery()
     trainable: bool | None = None
     quality: float | None = None
@@ -56,6 +61,8 @@ class CurationBody(_Body):
     note: str | None = None
     dry_run: bool = False
     """Only count."""
+    expected: str | None = None
+    """`digest` of what was counted: of anything else the act is refused."""
 
     def judgement(self) -> CurationRequest:
         """What is judged. Raises PageProblem for nothing."""
@@ -71,10 +78,15 @@ class CurationBody(_Body):
 class EvictionBody(_Body):
     """POST /api/v1/evictions"""
 
-    ids: Annotated[list[Id], Field(min_length=1, max_length=1000)]
+    ids: Annotated[list[Id], Field(max_length=1000)] = []
     group: Id | None = None
+    """Of the ids."""
+    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=2)]], Field(max_length=1000)] = []
+    """[group] or [group, trajectory]."""
     why: Annotated[str, Field(min_length=1, max_length=10_000)]
     dry_run: bool = False
+    expected: str | None = None
+    """As in a CurationBody."""
 
 
 class UndoBody(_Body):
@@ -89,15 +101,11 @@ def curate(body: CurationBody, source: Source, session: Judging) -> Response:
     """Answered once the log has it."""
     judgement, act_id = body.judgement(), new_id()
     events = curations(_chosen(source, body), judgement, who=session.who, producer=PRODUCER, act_id=act_id)
-    if len(events) > EVENTS_MAX:
-        raise PageProblem(
-            422,
-            f"{len(events)} steps are more than {EVENTS_MAX}: narrow the filter, or type the command of claw pool curate",
-        )
+    digest = _checked([(each.group_id, each.trajectory_id, each.call_id) for each in events], body.expected)
     if not body.dry_run:
         source.append(REWARDS, events)
     answer = _answer(act_id, events, dry_run=body.dry_run)
-    return SafeJson({**answer, "steps": len(events), "command": command(body)})
+    return SafeJson({**answer, "steps": len(events), "digest": digest, "command": command(body)})
 
 
 @routes.post(
@@ -105,12 +113,16 @@ def curate(body: CurationBody, source: Source, session: Judging) -> Response:
 )
 def evict(body: EvictionBody, source: Source, session: Operating) -> Response:
     """An unknown id evicts nothing."""
-    rows_by_id = source.pool.ask(lambda rows: rows_of(rows.trajectory_rows(), body.ids, body.group))
+    if not body.ids and not body.places:
+        raise PageProblem(422, "which trajectories? name ids or places")
+    rows_by_id = source.pool.ask(lambda rows: select_trajectories(rows, body.ids, body.group, body.places))
     act_id = new_id()
     events, unknown = evictions(rows_by_id, why=body.why, who=session.who, producer=PRODUCER, act_id=act_id)
+    digest = _checked([(each.group_id, each.trajectory_id) for each in events], body.expected)
     if not body.dry_run:
         source.append(CALLS, events)
-    return SafeJson({**_answer(act_id, events, dry_run=body.dry_run), "trajectories": len(events), "unknown": unknown})
+    answer = _answer(act_id, events, dry_run=body.dry_run)
+    return SafeJson({**answer, "trajectories": len(events), "digest": digest, "unknown": unknown})
 
 
 @routes.post("/acts/undo", summary="Take an act back, or this person's latest one that stands.")
@@ -148,7 +160,7 @@ def history(
     rows = [(act.at_us, act.act_id, partial(_act, source, act, session.who)) for act in acts]
     if kind == "evicted" and who is None:
         own = {name for act in acts for name in act.event_ids()}
-        gone = source.pool.ask(lambda rows: [row for row in rows.trajectory_rows() if row.status == "evicted"])
+        gone = source.pool.ask(evicted_rows)
         rows += [
             (row.status_us, row.status_event_id, partial(_erased, row))
             for row in gone
@@ -202,30 +214,24 @@ def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
         filters = body.where.filter()
     except ValueError as error:
         raise PageProblem(422, f"score: {error}") from error
-    if not body.ids and filters == PoolFilter():
+    if not body.ids and not body.places and filters == PoolFilter():
         raise PageProblem(422, "which steps? name ids, or a filter such as channel")
-    if body.kind != "steps":
-        return source.pool.ask(lambda rows: _steps_within(rows, body, filters))
-    if filters.ready is not None:
+    if body.kind == "steps" and filters.ready is not None:
         raise PageProblem(422, "ready is said of trajectories and groups: choose one of these kinds, or take ready out")
-    text, rest = filters.text, replace(filters, text=None)
-    steps = source.pool.ask(lambda rows: resolve(rows, body.ids, rest, source.facts))
-    if text is None:
-        return steps
-    conversations = Conversations(lambda g, t: source.pool.ask(lambda rows: trajectory_steps(rows, g, t)), source.facts)
-    return [step for step in steps if conversations.say(step, text)]
+    try:
+        return source.pool.ask(
+            lambda rows: select_steps(rows, body.kind, filters, body.ids, body.places, EVENTS_MAX),
+        )
+    except TooMany as error:
+        raise PageProblem(422, f"{error}: narrow the filter, or type the command of claw pool curate") from error
 
 
-def _steps_within(rows: PoolRows, body: CurationBody, filters: PoolFilter) -> list[StepRecord]:
-    places: list[PoolFilter]
-    if body.kind == "groups":
-        places = [PoolFilter(group=row.group_id) for row in query.find_groups(rows, filters)]
-    else:
-        trajectories = query.find_trajectories(rows, filters)
-        places = [PoolFilter(group=row.group_id, trajectory=row.trajectory_id) for row in trajectories]
-    ids = set(body.ids)
-    steps = (step for place in places for step in query.find_steps(rows, place))
-    return [step for step in steps if not ids or ids & {step.group_id, step.trajectory_id, step.call_id}]
+def _checked(places: list[tuple[str, ...]], expected: str | None) -> str:
+    """The digest of what an act is of. Raises PageProblem where that is not what was counted."""
+    digest = digest_of(places)
+    if expected not in (None, digest):
+        raise PageProblem(409, "since it was counted, the pool has changed what this is about: count again")
+    return digest
 
 
 def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[FeedbackFact]:
@@ -257,9 +263,8 @@ def _answer(act_id: str, events: list[Any], *, dry_run: bool) -> dict[str, Any]:
 
 def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:  # JSON
     facts = list(act.facts)
-    by = Signature(who=who, producer=PRODUCER, at_us=now_us(), act_id="")
-    stands = act.kind == "evicted" or bool(_uncurated(source, act, by) or _words(source, act))
-    mine = act.who == who or all(isinstance(fact, StepCurated) for fact in facts)
+    stands = act.kind == "evicted" or source.acts.curates(act) or bool(_words(source, act))
+    mine = act.who == who or act.is_of_curations
     return {
         "act_id": act.act_id,
         "at_us": act.at_us,
@@ -291,14 +296,15 @@ def _erased(row: Any) -> dict[str, Any]:  # a TrajectoryRecord; JSON
 
 
 def command(body: CurationBody) -> str | None:
-    """The same act as a command to type; None where there is none."""
+    """The same act as a command to type; None where there is none: `--text` of a command reads conversations, too."""
     where = body.where.model_dump(exclude_none=True)
-    if body.kind != "steps" or "ready" in where:
+    beyond = "ready" in where or "text" in where or body.tags == [] or None in body.scores.values()
+    if body.kind != "steps" or beyond or body.places or any(name.startswith("-") for name in body.ids):
         return None
     words = ["claw", "pool", "curate", *body.ids]
     words += {None: [], True: ["--train"], False: ["--no-train"]}[body.trainable]
-    words += [] if body.quality is None else ["--quality", f"{body.quality:g}"]
-    words += [f"--set-score={scorer}={score}" for scorer, score in body.scores.items()]
+    words += [] if body.quality is None else ["--quality", repr(body.quality)]
+    words += [f"--set-score={scorer}={score!r}" for scorer, score in body.scores.items()]
     words += [f"--set-tag={tag}" for tag in body.tags or ()]
     words += [] if body.note is None else [f"--why={body.note}"]
     flag = where.pop("trainable", None)

@@ -7,7 +7,9 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from consumers.dashboard.routes import acts
 from consumers.dashboard.routes.acts import CurationBody, command
+from consumers.feedback.bodies import FilterQuery
 from consumers.pool.curation import CurationRequest, curations, resolve
 from consumers.pool.eviction import evictions, rows_of
 from datapool.view.query import PoolFilter
@@ -161,17 +163,80 @@ def test_what_is_not_clear_is_refused_with_a_sentence(
 
 
 def test_a_filter_of_trajectories_means_all_their_steps(ann: Person) -> None:
-    """Also by what only they have; and words are sought in whole conversations, as `claw pool` does."""
+    """Also by what only they have; a text is sought where the list that led here seeks it: not in conversations."""
     assert ann.post("curations", kind="trajectories", where={"reward_min": 0.5}, quality=1, dry_run=True)["steps"] == 2
     assert ann.post("curations", kind="groups", where={"group": "g"}, quality=1, dry_run=True)["steps"] == 2
-    (place,) = ann.post("curations", where={"text": "SPOONS"}, quality=1, dry_run=True)["subjects"]
-    assert place == {"g": "h", "t": "u0", "c": "u0-0"}
+    assert ann.post("curations", where={"text": "SPOONS"}, quality=1, dry_run=True)["steps"] == 0
+    for kind in ("steps", "trajectories"):
+        tried = ann.post("curations", kind=kind, where={"text": "U0"}, quality=1, dry_run=True)
+        assert tried["subjects"] == [{"g": "h", "t": "u0", "c": "u0-0"}]
+
+
+def test_an_act_is_of_the_places_that_were_marked(stage: DashboardStage, ann: Person) -> None:
+    """A trajectory and a call of the same ids in another group are left alone; ids that several groups have are refused."""
+    stage.tell(*episode("h", "t0", "How many spoons?", "four", 0.5))
+    while ann.post("curations", kind="groups", places=[["h"]], quality=1, dry_run=True)["steps"] != 2:
+        pass
+    for place, steps in ((["h", "t0"], 1), (["h", "t0", "t0-0"], 1), (["h"], 2), (["h", "nobody"], 0), (["t0"], 0)):
+        tried = ann.post("curations", places=[place], quality=1, dry_run=True)
+        assert (tried["steps"], {each["g"] for each in tried["subjects"]}) == (steps, {"h"} if steps else set())
+    status, detail = refusal(ann, "curations", ids=["t0"], quality=1)
+    assert (status, "say which" in detail) == (422, True), detail
+    assert ann.post("curations", ids=["t0"], where={"group": "h"}, quality=1, dry_run=True)["steps"] == 1
+    assert "say which" in refusal(ann, "evictions", ids=["t0"], why="x")[1]
+    gone = ann.post("evictions", places=[["h", "t0"]], why="x", dry_run=True)
+    assert gone["subjects"] == [{"g": "h", "t": "t0", "c": None}]
+    assert ann.post("evictions", places=[["h", "x"]], why="x", dry_run=True)["unknown"] == ["h/x"]
+    assert list(stage.words()) == []
+
+
+def test_what_changed_since_it_was_counted_is_refused(stage: DashboardStage, ann: Person) -> None:
+    """One more call has come; of what is counted again the act is done."""
+    said = {"where": {"group": "g"}, "quality": 0.5}
+    counted = ann.post("curations", **said, dry_run=True)
+    stage.tell(facts.call("g", "t0", "second"))
+    while (again := ann.post("curations", **said, dry_run=True))["steps"] != 3:
+        pass
+    assert refusal(ann, "curations", **said, expected=counted["digest"])[0] == 409
+    assert list(stage.words()) == []
+    assert ann.post("curations", **said, expected=again["digest"])["steps"] == 3
+
+
+def test_more_than_an_act_takes_is_refused_unread(
+    stage: DashboardStage, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acts, "EVENTS_MAX", 1)
+    assert "2 steps are more than 1" in refusal(ann, "curations", where={"group": "g"}, quality=1)[1]
+
+
+def test_an_act_stands_by_what_counts(stage: DashboardStage, ann: Person) -> None:
+    """An undo that is itself taken back takes nothing back; as the fold counts."""
+    done = ann.post("curations", places=[["g"]], quality=0.5)
+    undone = ann.post("acts/undo", act_id=done["act_id"])["undone"]
+    assert (undone["kind"], undone["stands"]) == ("curated", False)
+    back = ann.get("acts")["acts"][0]
+    assert ann.post("acts/undo", act_id=back["act_id"])["undone"]["stands"] is False
+    assert [act["stands"] for act in ann.get("acts")["acts"]] == [True, False, True]
+    assert ann.get("judged", g="g", t="t0")["curation"]["quality"] == 0.5
 
 
 def test_a_command_is_quoted() -> None:
     """Whatever agents called it."""
     body = CurationBody(ids=["$(rm -rf /)"], trainable=True, note="it's fine")
     assert command(body) == "claw pool curate '$(rm -rf /)' --train '--why=it'\"'\"'s fine'"
+
+
+def test_a_command_says_the_same_or_is_not_there() -> None:
+    """Quality unrounded; nothing for what no command can say, or says of other steps."""
+    assert command(CurationBody(ids=["c"], quality=0.12345678)) == "claw pool curate c --quality 0.12345678"
+    for body in (
+        CurationBody(ids=["c"], tags=[]),
+        CurationBody(ids=["c"], scores={"x@1": None}),
+        CurationBody(ids=["-c"], quality=1),
+        CurationBody(places=[["g", "t"]], quality=1),
+        CurationBody(where=FilterQuery(text="spoons"), quality=1),
+    ):
+        assert command(body) is None
 
 
 ROLES: tuple[Role, ...] = ("annotator", "reader", "operator")

@@ -94,7 +94,7 @@ export function Judge({ subject, quiet = false, judged }) {
     setHope((before) => Object.fromEntries(Object.entries(before).filter(([name]) => !(name in hoped))));
     if (done && "overall" in hoped) judged?.();
   };
-  const curate = (field, value, said) => attempt("curations", { ids: [c || t], where: { group: g, trajectory: t }, [field]: value }, said, { [field]: value });
+  const curate = (field, value, said) => attempt("curations", { places: [c ? [g, t, c] : [g, t]], [field]: value }, said, { [field]: value });
   const score = (values, said) => attempt("judgements", { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), scores: values }, said, values);
   const overall = (at) => score({ overall: SCALE[at] }, `overall ${at + 1} of 5`);
   useKeys("Judge", {

@@ -114,7 +114,7 @@ function useCounted(path, body, counted, doing) {
   const asked = JSON.stringify(body);
   const ready = answer !== null && answer.asked === asked;
   const send = async (dry_run) => {
-    const told = await act(path, { ...body, dry_run }, (data) => (dry_run ? counted(data) : doing(data)));
+    const told = await act(path, { ...body, dry_run, ...(dry_run ? {} : { expected: answer.digest }) }, (data) => (dry_run ? counted(data) : doing(data)));
     setAnswer(dry_run && told ? { asked, ...told } : null);
   };
   return { answer: ready ? answer : null, count: () => send(true), go: () => send(false) };
@@ -124,6 +124,12 @@ function Subjects({ subjects }) {
   return html`<ul class="subjects">${subjects.map(({ g, t, c }) => html`<li><${TrajectoryLink} g=${g} t=${t} c=${c}><${Word}>${g}<//> / <${Word}>${t}<//>${c && html` / <${Word}>${c}<//>`}<//></li>`)}</ul>`;
 }
 
+/** Places of an address: [group], [group, trajectory] or [group, trajectory, call], each as JSON. */
+function placesOf(params) {
+  return params.getAll("place").flatMap((text) => { try { return [JSON.parse(text)]; } catch { return []; } });
+}
+const Chosen = ({ places }) => places.length > 0 && html`<p>${count(places.length)} chosen: ${places.slice(0, 20).map((place) => html`<span class="chip"><${Word}>${[place].flat().join(" / ")}<//></span> `)}</p>`;
+
 /** @type {[string, string, string, (text: string) => any][]} */
 const FIELDS = [["quality", "Quality", "0 to 1", quality], ["tags", "Tags", "leak, good (they replace the others)", words], ["scores", "Scores", "entropy@1=0.9", scores], ["note", "Note", "why", String]];
 
@@ -131,7 +137,8 @@ function ByFilter({ params }) {
   const [trainable, setTrainable] = useState("");
   const [texts, setTexts] = useState({});
   const kind = KINDS[params.get("kind")] ? params.get("kind") : "steps";
-  const body = { kind, ids: params.getAll("id"), where: filterOf(params), ...(trainable ? { trainable: trainable === "train" } : {}) };
+  const places = placesOf(params);
+  const body = { kind, ids: params.getAll("id"), places, where: filterOf(params), ...(trainable ? { trainable: trainable === "train" } : {}) };
   let wrong = "";
   for (const [name, , , parse] of FIELDS) {
     try {
@@ -145,7 +152,7 @@ function ByFilter({ params }) {
   return html`<section class="panel"><h2>Judge what meets a filter</h2>
       <div class="row"><${Choice} label="Of" name="kind" value=${kind} options=${Object.keys(KINDS)} /> <span class="quiet">${KINDS[kind]}</span></div>
       <${FilterField} params=${params} />
-      ${body.ids.length > 0 && html`<p>${count(body.ids.length)} chosen: ${body.ids.slice(0, 20).map((id) => html`<span class="chip"><${Word}>${id}<//></span> `)}</p>`}
+      <${Chosen} places=${[...body.ids, ...places]} />
       <div class="row"><label>Trainable <select value=${trainable} onChange=${({ target }) => setTrainable(target.value)}><option value="">as it is</option><option value="train">train</option><option value="not">do not train</option></select></label>
         ${FIELDS.map(([name, label, hint]) => html`<label>${label} <input dir="auto" placeholder=${hint} value=${texts[name] || ""} onInput=${({ target }) => setTexts({ ...texts, [name]: target.value })} /></label>`)}</div>
       ${wrong && html`<p class="problem">${wrong}</p>`}
@@ -155,19 +162,21 @@ function ByFilter({ params }) {
       <${Said} />
       ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />${run.answer.command && html`<p class="quiet">The same as a command:</p><${Command} text=${run.answer.command} />`}`}
     </section>
-    ${session.value.role === "operator" && html`<${Evict} chosen=${body.ids} />`}`;
+    ${session.value.role === "operator" && html`<${Evict} key=${JSON.stringify([body.ids, places])} chosen=${body.ids} places=${places.filter((place) => place.length < 3)} />`}`;
 }
 
-function Evict({ chosen }) {
+function Evict({ chosen, places }) {
   const [ids, setIds] = useState(chosen.join("\n"));
   const [why, setWhy] = useState("");
-  const body = { ids: ids.split("\n").map((each) => each.trim()).filter(Boolean), why };
+  const [group, setGroup] = useState("");
+  const body = { ids: ids.split("\n").map((each) => each.trim()).filter(Boolean), places, why, ...(group.trim() ? { group: group.trim() } : {}) };
   const run = useCounted("evictions", body, (data) => (data.unknown.length ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted` : `would evict ${trajectories(data.trajectories)}`),
     (data) => `evicted ${trajectories(data.trajectories)}`);
-  return html`<section class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p>
+  return html`<section class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p><${Chosen} places=${places} />
     <div class="row"><label class="grow">Ids of trajectories or groups, one a line <textarea rows="2" value=${ids} onInput=${({ target }) => setIds(target.value)} /></label>
+      <label>Their group <input dir="auto" placeholder="where several have such a trajectory" value=${group} onInput=${({ target }) => setGroup(target.value)} /></label>
       <label>Why <input dir="auto" value=${why} onInput=${({ target }) => setWhy(target.value)} /></label></div>
-    <div class="row"><button disabled=${!body.ids.length || !why.trim()} onClick=${run.count}>Count</button>
+    <div class="row"><button disabled=${!(body.ids.length + places.length) || !why.trim()} onClick=${run.count}>Count</button>
       <button class="bad" disabled=${!run.answer?.trajectories} onClick=${run.go}>Evict ${run.answer ? count(run.answer.trajectories) : "(count first)"}</button></div>
     ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />`}</section>`;
 }

@@ -158,6 +158,14 @@ function Conversations({ kind, query, filter, f }) {
 
 const OF_STEPS = ["group", "trajectory", "channel", "agent", "tag", "trainable", "quality_min", "quality_max", "score"];
 
+/** The rows that are marked, wherever in the list they are: read by their group and trajectory. What is gone is not among them. */
+async function markedRows(kind, ids, marks, columns) {
+  const within = new Set(ids.map(({ g, t }) => queryOf({ group: g, trajectory: t }, { kind, columns: columns.filter((name) => name !== "id").join(",") || "changed" })));
+  const rows = [];
+  for (const query of within) rows.push(...(await read(`rows?${query}&limit=500`)).rows);
+  return rows.filter(({ key }) => marks.includes(key));
+}
+
 /** What can be done with the marked rows, or with all that the filter finds: the commands to type. */
 function Acts({ kind, filter, marks, query, columns, total }) {
   const ids = marks.map(idsIn);
@@ -168,17 +176,17 @@ function Acts({ kind, filter, marks, query, columns, total }) {
   const pair = ids.length === 2 && kind !== "groups" && groups.length === 1 && ids[0].t !== ids[1].t && { g: groups[0], a: ids[0].t, b: ids[1].t };
   const [copied, setCopied] = useState("");
   const copy = async () => {
-    const { rows } = await read(`rows?${query}&limit=500`);
-    const chosen = marks.length ? rows.filter(({ key }) => marks.includes(key)) : rows;
+    const chosen = marks.length ? await markedRows(kind, ids, marks, columns) : (await read(`rows?${query}&limit=500`)).rows;
     const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => name !== "id")];
     const line = (cells) => cells.map((each) => { const text = cell(each === null || each === undefined ? "" : [each].flat().join(" ")); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; }).join(",");
     await navigator.clipboard.writeText([line(names), ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])]))].join("\n"));
-    setCopied(`${count(chosen.length)} rows copied`);
+    const missing = marks.length ? marks.length - chosen.length : 0;
+    setCopied(`${count(chosen.length)} rows copied${missing ? `; ${count(missing)} marked ones were not found` : ""}`);
   };
   return html`<details class="panel acts" open=${marks.length > 0}><summary>${marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`}: judge, evict, compare, export</summary>
     ${marks.length > 0 && html`<p>${pair ? html`<${Link} to="group" values=${pair}>Compare the two<//> <kbd>c</kbd>` : html`<span class="quiet">Two marked trajectories of one group can be compared.</span>`}
       <button onClick=${() => change({ m: "" })}>unmark all</button></p>`}
-    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{ tab: "filter", kind, ...filter, id: ids.map(({ g, t, c }) => c ?? t ?? g) }}>here, counted first<//>, or by a command:</p>
+    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{ tab: "filter", kind, ...filter, place: ids.map((each) => JSON.stringify(Object.values(each))) }}>here, counted first<//>, or by a command:</p>
     ${marks.length ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
       : !Object.keys(filter).length ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
       : judging ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`

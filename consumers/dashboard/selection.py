@@ -1,0 +1,102 @@
+"""Which steps an act of the page judges, and which trajectories it evicts: by the columns that its lists are made of, so that an act takes
+what the list had, and only rows that are taken are decoded.
+
+A place is [group], [group, trajectory] or [group, trajectory, call]. Trajectory ids repeat across groups; a place does not.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from consumers.pool.curation import steps_named
+from consumers.pool.eviction import rows_of
+from datapool.view.listing.columns import Kind
+from datapool.view.listing.table import Mask
+from datapool.view.listing.tables import PoolTables
+from datapool.view.query import PoolFilter
+from datapool.view.rows import PoolRows
+from schemas.events import StepRecord, TrajectoryRecord
+
+Place = Sequence[str]
+
+
+class TooMany(ValueError):
+    """More rows than one act takes."""
+
+
+def digest_of(places: Iterable[Place]) -> str:
+    """Of a set of places: the same where the same is meant."""
+    return hashlib.sha256(json.dumps(sorted(map(list, places))).encode()).hexdigest()
+
+
+def select_steps(
+    rows: PoolRows, kind: Kind, filters: PoolFilter, ids: Sequence[str], places: Sequence[Place], most: int
+) -> list[StepRecord]:
+    """The steps in one of these places, or of these ids (neither: all), that meet the filter, or are in what meets it, in order.
+
+    Raises TooMany, PoolRefusal for an id that several groups have.
+    """
+    tables = _tables(rows)
+    mask = _steps_of(tables, kind, tables.mask(kind, filters))
+    if ids or places:
+        mask &= _within(tables, [*places, *(steps_named(rows, ids, filters.group) if ids else ())])
+    numbers = np.flatnonzero(mask).tolist()
+    if len(numbers) > most:
+        raise TooMany(f"{len(numbers)} steps are more than {most}")
+    steps = [record for number in numbers if isinstance(record := tables.record("steps", number), StepRecord)]
+    return sorted(steps, key=lambda step: (step.group_id, step.trajectory_id, step.call_id))
+
+
+def select_trajectories(
+    rows: PoolRows, ids: Sequence[str], group: str | None, places: Sequence[Place]
+) -> dict[str, list[TrajectoryRecord]]:
+    """As `rows_of`; a place is named by its ids with slashes between them. Raises PoolRefusal."""
+    tables = _tables(rows)
+    mask = np.isin(tables.trajectories.owners, [tables.groups.number_of((name,)) for name in ids])
+    mask[[number for name in ids for number in tables.trajectories.ending_with(name)]] = True
+    rows_by_id = rows_of(_trajectories(tables, mask), ids, group) if ids else {}
+    for place in places:
+        of_place = (
+            tables.trajectories.owners == tables.groups.number_of(place)
+            if len(place) == 1
+            else np.arange(len(tables.trajectories)) == tables.trajectories.number_of(place)
+        )
+        rows_by_id["/".join(place)] = _trajectories(tables, of_place)
+    return rows_by_id
+
+
+def evicted_rows(rows: PoolRows) -> list[TrajectoryRecord]:
+    """The trajectories that are evicted, in no order."""
+    tables = _tables(rows)
+    return _trajectories(tables, tables.trajectories.holding("status", ["evicted"]))
+
+
+def _trajectories(tables: PoolTables, mask: Mask) -> list[TrajectoryRecord]:
+    numbers = np.flatnonzero(mask & tables.trajectories.alive).tolist()
+    records = (tables.record("trajectories", number) for number in numbers)
+    return [record for record in records if isinstance(record, TrajectoryRecord)]
+
+
+def _steps_of(tables: PoolTables, kind: Kind, mask: Mask) -> Mask:
+    """The steps of the rows of a kind."""
+    if kind == "steps":
+        return mask
+    owners = tables.steps.owners if kind == "trajectories" else tables.groups_of("steps")
+    of_rows: Mask = mask[owners] & tables.steps.alive
+    return of_rows
+
+
+def _within(tables: PoolTables, places: Sequence[Place]) -> Mask:
+    groups = [tables.groups.number_of(place) for place in places if len(place) == 1]
+    trajectories = [tables.trajectories.number_of(place) for place in places if len(place) == 2]
+    mask: Mask = np.isin(tables.groups_of("steps"), groups) | np.isin(tables.steps.owners, trajectories)
+    numbers = [tables.steps.number_of(place) for place in places if len(place) == 3]
+    mask[[number for number in numbers if number >= 0]] = True
+    return mask
+
+
+def _tables(rows: PoolRows) -> PoolTables:
+    assert rows.tables is not None  # the dashboard's view lists its rows
+    return rows.tables
