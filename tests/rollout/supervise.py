@@ -26,7 +26,7 @@ class FileFeed:
         """Deliver for ever."""
         seen = 0
         while True:
-            lines = self._path.read_text().splitlines()
+            *lines, _ = self._path.read_text().split("\n")  # the last one may be half written
             for line in lines[seen:]:
                 event = decode(bytes.fromhex(line))
                 assert isinstance(event, WeightsPublished)

@@ -30,7 +30,7 @@ from weights.manifest import WeightsManifest, memory_of
 
 pytestmark = pytest.mark.vllm
 TOLERANCE = 1e-4
-VERSIONS = range(13, 33)
+VERSIONS = range(12, 33)
 Spans = dict[str, list[tuple[str, int, int]]]
 
 
@@ -247,10 +247,11 @@ def test_twenty_updates_keep_every_token_of_eight_conversations_exact(worker: Wo
             prompt = [*prompt, *replies_ids(replies[-1][1])]
             prompt = prompt if len(prompt) < 1500 else [*prefix, number]
 
+    worker.push(VERSIONS[0])  # whichever test came before, each token is of a version that is known here
     with ThreadPoolExecutor(8) as pool:
         conversations = [pool.submit(converse, number) for number in range(8)]
         try:
-            for version in VERSIONS:
+            for version in VERSIONS[1:]:
                 worker.push(version)
                 # The first one may have to compute the prefix, the second has it from the cache.
                 replies += [(prefix, worker.complete(prefix, max_tokens=1, temperature=1.0)) for _ in range(2)]
@@ -271,7 +272,7 @@ def test_twenty_updates_keep_every_token_of_eight_conversations_exact(worker: Wo
             assert gap(reference, ids[start:end], logprobs[start:end]) <= TOLERANCE
         seen |= {label for label, _, _ in spans["0"]}
         changed += len(spans["0"]) > 1
-    assert seen >= {f"{RUN}/{version}" for version in VERSIONS}
+    assert seen >= {f"{RUN}/{version}" for version in VERSIONS[1:]}
     assert changed >= 20, "the updates were not during the replies"
 
 

@@ -9,6 +9,7 @@ from datapool.view.listing.columns import Kind
 from datapool.view.listing.table import ColumnTable, Floats, Mask
 from datapool.view.listing.tables import PoolTables
 from datapool.view.query import EVERYTHING
+from schemas.http import Channel
 
 RATE_S = 300
 """Rates are those of the last so many seconds."""
@@ -72,7 +73,7 @@ def ready_groups(tables: PoolTables) -> Mask:
 
 def _played(tables: PoolTables, kind: Kind) -> Mask:
     """Rows for training, by number; what came in since the last question is among them."""
-    mask: Mask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", ["val"])
+    mask: Mask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
     return mask
 
 

@@ -65,7 +65,7 @@ def url(log_settings: LogSettings) -> Iterator[str]:
             producer.publish_now(CALLS, group_key("g"), event)
     stream(log_settings)
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, heard=pool_change(live)), live)
+    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     settings = DashboardSettings(who="ann", port=0)
     listener = bind_page(settings)
     server = PageServer(uvicorn.Config(dashboard_app(settings, source), ws="none", log_level="warning", lifespan="on"))
