@@ -1,30 +1,23 @@
 """`python -m consumers.dashboard`: the pool and the runs on a page, until SIGTERM or SIGINT."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from consumers.dashboard.settings import DashboardSettings
+from consumers.program import run_consumer
 from eventlog.settings import LogSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
+
+ABOUT = "The pool and the runs on a page, live."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: stopped as asked, 2: could not start or go on."""
-    command_line = CommandLine(
-        "claw dashboard", "The pool and the runs on a page, live.", DashboardSettings, LogSettings
-    )
-    flags = command_line.parse(argv)
+    """As `run_consumer`."""
+    return run_consumer("claw dashboard", ABOUT, DashboardSettings, _serve, argv)
 
+
+def _serve() -> Callable[[DashboardSettings, LogSettings], None]:
     from consumers.dashboard.app import serve
-    from consumers.errors import ConsumerError
-    from eventlog.errors import LogError
 
-    try:
-        serve(command_line.read(DashboardSettings, flags), command_line.read(LogSettings, flags))
-    except (SettingsRefused, LogError, ConsumerError) as error:
-        print(f"dashboard: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return serve
 
 
 if __name__ == "__main__":

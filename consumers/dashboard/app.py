@@ -32,12 +32,12 @@ from consumers.dashboard.tokens.vocabularies import Vocabularies
 from consumers.feedback.routes import routes as feedback_routes
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
+from consumers.web.known_people import keys_followed
 from consumers.web.serve import bind_page, run_page, url_of
 from consumers.web.sessions import PageSessions
 from consumers.web.stream import LiveStream, stream_routes
 from datapool.feedback import checked_name
 from datapool.view.view import PoolView
-from eventlog.follower import Follower
 from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
 from eventlog.known_keys import KnownKeys
@@ -46,7 +46,6 @@ from schemas.runtime.logs import log_to_stderr
 from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
-KEYS_TIMEOUT_S = 30.0
 ROUTES = (
     state.routes,
     overview.routes,
@@ -69,23 +68,17 @@ log = structlog.get_logger()
 
 def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
-    keys = KnownKeys() if settings.keys else None
-    sessions = PageSessions(settings, keys)
+    sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        follower = Follower(source.log.reader([KEYS]), keys.apply, sessions.fail) if keys is not None else None
         telling = asyncio.create_task(source.live.run())
         try:
             source.start()
-            if follower is not None:
-                follower.start()
-                follower.wait_caught_up(KEYS_TIMEOUT_S)
-            yield
+            with keys_followed(lambda: source.log.reader([KEYS]), sessions):
+                yield
         finally:
             telling.cancel()
-            if follower is not None:
-                follower.stop()
             source.stop()
 
     return create_app(

@@ -13,11 +13,11 @@ from consumers.feedback.settings import FeedbackPageSettings
 from consumers.feedback.view import FeedbackView, PageLog
 from consumers.web.app import create_app
 from consumers.web.guard import PageGuard
+from consumers.web.known_people import keys_followed
 from consumers.web.serve import bind_page, run_page, url_of
 from consumers.web.sessions import PageSessions
 from datapool.feedback import checked_name
 from datapool.view.view import PoolView
-from eventlog.follower import Follower
 from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
 from eventlog.kafka.log import KafkaLog
 from eventlog.known_keys import KnownKeys
@@ -26,28 +26,21 @@ from schemas.runtime.logs import log_to_stderr
 from schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
-KEYS_TIMEOUT_S = 30.0
 log = structlog.get_logger()
 
 
 def feedback_app(settings: FeedbackPageSettings, page_log: PageLog, pool: PoolView) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
     view = FeedbackView(page_log, pool)
-    keys = KnownKeys() if settings.keys else None
-    sessions = PageSessions(settings, keys)
+    sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        follower = Follower(page_log.reader([KEYS]), keys.apply, sessions.fail) if keys is not None else None
         try:
             view.start()
-            if follower is not None:
-                follower.start()
-                follower.wait_caught_up(KEYS_TIMEOUT_S)
-            yield
+            with keys_followed(lambda: page_log.reader([KEYS]), sessions):
+                yield
         finally:
-            if follower is not None:
-                follower.stop()
             view.stop()
 
     return create_app(

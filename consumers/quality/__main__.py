@@ -1,30 +1,23 @@
 """`python -m consumers.quality`: score calls until SIGTERM or SIGINT."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from consumers.program import run_consumer
 from consumers.quality.settings import QualitySettings
 from eventlog.settings import LogSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
+
+ABOUT = "Score captured calls, and write the scores as curations."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: stopped as asked, 2: could not start or go on."""
-    command_line = CommandLine(
-        "claw quality", "Score captured calls, and write the scores as curations.", QualitySettings, LogSettings
-    )
-    flags = command_line.parse(argv)
+    """As `run_consumer`."""
+    return run_consumer("claw quality", ABOUT, QualitySettings, _serve, argv)
 
-    from consumers.errors import ConsumerError
+
+def _serve() -> Callable[[QualitySettings, LogSettings], None]:
     from consumers.quality.app import serve
-    from eventlog.errors import LogError
 
-    try:
-        serve(command_line.read(QualitySettings, flags), command_line.read(LogSettings, flags))
-    except (SettingsRefused, LogError, ConsumerError) as error:
-        print(f"quality: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return serve
 
 
 if __name__ == "__main__":
