@@ -22,6 +22,7 @@ from schemas.arrays import unpack_floats, unpack_ids
 from schemas.events import GroupMember, GroupRecord, TrajectoryRecord
 
 routes = APIRouter(prefix="/api/v1", tags=["groups"])
+Member = Annotated[str, Query(min_length=1, description="trajectory_id of a member")]
 MEMBERS_MAX = 500
 TURNS_MAX = 40
 """Of each side, from where they part."""
@@ -116,8 +117,8 @@ def pair(
     source: Source,
     _: Looking,
     g: GroupId,
-    a: Annotated[str, Query(min_length=1)],
-    b: Annotated[str, Query(min_length=1)],
+    a: Member,
+    b: Member,
 ) -> Response:
     """Turns that both have are counted, of the others at most 40 of each side come, with the words that differ marked."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
@@ -167,8 +168,8 @@ def tokens(
     source: Source,
     _: Looking,
     g: GroupId,
-    a: Annotated[str, Query(min_length=1)],
-    b: Annotated[str, Query(min_length=1)],
+    a: Member,
+    b: Member,
     k: Annotated[
         int | None, Query(ge=0, lt=CALLS_MAX, description="which call of each; default: the first that differs")
     ] = None,
