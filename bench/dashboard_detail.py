@@ -23,7 +23,7 @@ from tests import facts
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.conversations import told
 from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.dashboard.token_scenes import run_started, sampled, write_tokenizer
+from tests.consumers.dashboard.token_scenes import TIMED, run_started, sampled, write_tokenizer
 from tests.consumers.feedback.stage import NAMES
 from tests.sitting import until
 
@@ -32,15 +32,6 @@ CALLS_OF_LONG = 10_000
 WORDS = "a word of the agent " * 150
 """About 750 tokens of text, of which 40 calls have 30,000."""
 ANSWERS = ("trajectory", "trajectory/calls", "trajectory/messages")
-PAINTED = """(() => {
-  const began = performance.now();
-  new MutationObserver((_, observer) => {
-    if (!document.querySelector('.token.h7')) return;
-    observer.disconnect();
-    requestAnimationFrame(() => setTimeout(() => { window.tookMs = performance.now() - began; }));
-  }).observe(document.body, { childList: true, subtree: true });
-  dispatchEvent(new KeyboardEvent('keydown', { key: ']', bubbles: true }));
-})()"""
 
 
 def measure(repeats: int) -> dict[str, float]:
@@ -101,7 +92,7 @@ def tokens_ms(repeats: int) -> float:
                 page = opened.new_page(viewport={"width": 1600, "height": 900})
                 page.goto(f"{url}/tokens?g=g&t=t&c=c0")
                 page.wait_for_selector(".token-line .token")
-                page.evaluate(PAINTED)
+                page.evaluate(TIMED)
                 until(page, "window.tookMs !== undefined")
                 times.append(float(page.evaluate("window.tookMs")))
                 page.close()

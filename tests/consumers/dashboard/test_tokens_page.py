@@ -12,7 +12,7 @@ from schemas.events import VersionSpan
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.dashboard.token_scenes import planned, run_started, sampled, write_tokenizer
+from tests.consumers.dashboard.token_scenes import TIMED, planned, run_started, sampled, write_tokenizer
 from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
@@ -187,16 +187,3 @@ def busy_s(devtools: CDPSession) -> float:
     """Seconds that the page's own thread had a processor."""
     metrics = devtools.send("Performance.getMetrics")["metrics"]
     return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
-
-
-TIMED = """
-(() => {
-  const began = performance.now();
-  new MutationObserver((_, observer) => {
-    if (!document.querySelector('.token.h7')) return;
-    observer.disconnect();
-    requestAnimationFrame(() => setTimeout(() => { window.tookMs = performance.now() - began; }));
-  }).observe(document.body, { childList: true, subtree: true });
-  dispatchEvent(new KeyboardEvent('keydown', { key: ']', bubbles: true }));
-})()
-"""

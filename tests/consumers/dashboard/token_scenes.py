@@ -117,3 +117,17 @@ def planned(
         seed=0,
         oldest_version=oldest,
     )
+
+
+TIMED = """
+(() => {
+  const began = performance.now();
+  new MutationObserver((_, observer) => {
+    if (!document.querySelector('.token.h7')) return;
+    observer.disconnect();
+    requestAnimationFrame(() => setTimeout(() => { window.tookMs = performance.now() - began; }));
+  }).observe(document.body, { childList: true, subtree: true });
+  dispatchEvent(new KeyboardEvent('keydown', { key: ']', bubbles: true }));
+})()
+"""
+"""In a page with a view of tokens: `tookMs` is the time from the key for the next call until its tokens are painted with their heat."""
