@@ -1,4 +1,5 @@
-"""`python -m agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 2 could not run."""
+"""`python -m agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 1 no episode completed,
+2 could not run."""
 
 import argparse
 import asyncio
@@ -13,6 +14,7 @@ from agentflow.errors import AgentFlowError, GatewayUnavailable, InvalidPlan
 from agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan
 from schemas.http import Channel
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 
 if TYPE_CHECKING:
     from agentflow.client import GatewayClient
@@ -25,6 +27,7 @@ RUN = "Play groups of episodes until stopped."
 EVALUATE = "Play each task once, greedily, on the channel val; with --pass-at also sampled."
 
 
+@needs_extra("agentflow")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, print one JSON object."""
     parser, run, evaluation = _command_lines()
@@ -36,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     log_to_stderr()
     try:
-        result = asyncio.run(_run(run, flags) if flags.verb == "run" else _evaluate(evaluation, flags))
+        result: Summary | Evaluation = (
+            asyncio.run(_run(run, flags)) if flags.verb == "run" else asyncio.run(_evaluate(evaluation, flags))
+        )
     except (AgentFlowError, SettingsRefused) as error:
         print(f"agentflow: {error}", file=sys.stderr)
         return 2
@@ -44,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.buffer.write(printed)
     if flags.verb == "eval" and flags.out:
         flags.out.write_bytes(printed)
-    return 0
+    if result.all_failed:
+        print("agentflow: no episode completed; why stands above, at episode_failed", file=sys.stderr)
+    return 1 if result.all_failed else 0
 
 
 def _command_lines() -> tuple[argparse.ArgumentParser, CommandLine, CommandLine]:
@@ -72,13 +79,16 @@ async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
 
     plan = line.read(RunPlan, flags)
     flow, tasks = _agent(line, flags, plan.deadline_s)
+    tasks, held_out = _held_out(plan, flow, tasks)
     client, evaluation_client = (
         _client(line, flags, flow, plan.run_id, it) for it in (plan.channel, Channel.VALIDATION)
     )
     async with client, evaluation_client:
         await _prepare(flow, client)
         progress = ProgressLines(sys.stderr, plan.groups_max, client.settings.progress_interval_s)
-        runner = Runner(flow, client, plan, progress, evaluation_client=evaluation_client, tasks=tasks)
+        runner = Runner(
+            flow, client, plan, progress, evaluation_client=evaluation_client, tasks=tasks, held_out=held_out
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         return await runner.run()
@@ -126,6 +136,34 @@ def _agent(line: CommandLine, flags: argparse.Namespace, deadline_s: float | Non
         flow = BlackBox(settings, limits.api_key)
         flow.check((flow.task(0),) if tasks is None else tasks.tasks)
     return flow, tasks or FlowTasks(flow, settings.flow or settings.command)
+
+
+def _held_out(plan: RunPlan, flow: "AgentFlow", tasks: "Tasks") -> "tuple[Tasks, Tasks | None]":
+    """The tasks to train on, and those of the evaluations that are none of them. Raises InvalidPlan."""
+    import structlog
+
+    from agentflow.black_box import BlackBox
+    from agentflow.tasks import HoldOut, read_tasks
+
+    log = structlog.get_logger()
+    held_out: Tasks
+    if plan.eval_tasks is not None:
+        if plan.eval_tasks.name.isdecimal() and not plan.eval_tasks.exists():
+            raise InvalidPlan(f"--eval-tasks {plan.eval_tasks}: no such file; how many are evaluated is --eval-count")
+        own = read_tasks(plan.eval_tasks)
+        if isinstance(flow, BlackBox):
+            flow.check(own.tasks)
+        hold_out, held_out = HoldOut.listed(own), own
+    elif plan.eval_holdout is not None:
+        hold_out = HoldOut.share(plan.eval_holdout)
+        held_out = hold_out.evaluated(tasks)
+    else:
+        if plan.eval_every is not None:
+            log.warning("evaluated_on_trained_tasks", advice="--eval-tasks FILE or --eval-holdout SHARE holds some out")
+        return tasks, None
+    trained = hold_out.trained(tasks)
+    log.info("tasks_held_out", evaluated_from=held_out.count, trained_on=trained.count, of=tasks.count)
+    return trained, held_out
 
 
 def _client(

@@ -14,12 +14,14 @@ import shutil
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import orjson
+import structlog
 from pydantic import SecretStr
 
 from agentflow.bodies import JsonObject
@@ -29,6 +31,8 @@ from agentflow.flow import AgentFlow, module_named
 from agentflow.settings import FlowSettings
 from schemas.runtime.die_with_parent import dying_with_parent
 from schemas.runtime.reaper import KILL_NOW, reaped
+
+log = structlog.get_logger()
 
 PLACEHOLDER = re.compile(r"\{task(?:\.(\w+))?\}")
 TASK_FILE = "task.json"
@@ -55,6 +59,26 @@ class Outcome:
 
 RewardFunction = Callable[[Outcome], float | Awaitable[float]]
 
+HANGING_MAX = 256
+"""Calls of a reward function that were given up and still run: nobody can end a thread."""
+OUR_SETTINGS = ("CLAW_", "KAFKA_", "SCHEMA_REGISTRY_", "OTEL_")
+SECRET_WORDS = frozenset(
+    {
+        "SECRET",
+        "SECRETS",
+        "TOKEN",
+        "TOKENS",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "KEY",
+        "KEYS",
+    }
+)
+URL_WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+
 
 class BlackBox(AgentFlow):
     """Plays a command. Each episode has processes, a directory and a base URL of its own."""
@@ -64,7 +88,8 @@ class BlackBox(AgentFlow):
         self._settings, self._api_key = settings, api_key
         self._words = _words(settings.command or "")
         self._reward = None if settings.reward is None else load_reward(settings.reward)
-        self._judges = ThreadPoolExecutor(thread_name_prefix="reward")  # one that hangs holds up nothing but rewards
+        self._hanging: list[Thread] = []
+        self._inherited = inherited(os.environ, settings.command_env)
         self._model = settings.model
 
     def check(self, tasks: Sequence[JsonObject]) -> None:
@@ -100,7 +125,7 @@ class BlackBox(AgentFlow):
         }
         if "temperature" in episode.sampling:
             names["CLAW_TEMPERATURE"] = str(episode.sampling["temperature"])
-        return {**os.environ, **names}
+        return {**self._inherited, **names}
 
     async def choose_model(self, served: Callable[[], Awaitable[list[str]]]) -> str:
         """The model of all episodes, asked for once. Raises InvalidPlan where there is a choice, and what `served` raises."""
@@ -121,8 +146,53 @@ class BlackBox(AgentFlow):
             return
         texts = _text(output.stdout), _text(output.stderr)
         outcome = Outcome(episode.task, code, output.timed_out, *texts, folder, tuple(episode.call_ids))
-        reward = await asyncio.get_running_loop().run_in_executor(self._judges, self._reward, outcome)
-        episode.outcome = await reward if inspect.isawaitable(reward) else reward
+        episode.outcome = await self._reward_of(self._reward, outcome)
+
+    async def _reward_of(self, function: RewardFunction, outcome: Outcome) -> float:
+        """Raises AgentFailed when it takes too long, and whatever the function raises."""
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if len(self._hanging) >= HANGING_MAX:
+            raise AgentFailed(f"the reward function is asked no more: {HANGING_MAX} calls of it never ended")
+        limit_s, judge = self._settings.reward_timeout_s, _Judge(function, outcome)
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                reward = await judge.answer
+                return await reward if inspect.isawaitable(reward) else reward
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            self._hanging.append(judge.thread)
+            raise AgentFailed(f"the reward function took longer than {limit_s:g} s (--reward-timeout-s)") from error
+
+
+class _Judge:
+    """One call of a reward function, in a thread of its own: one that hangs holds up no other, and no end of the process."""
+
+    def __init__(self, function: RewardFunction, outcome: Outcome) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[float | Awaitable[float]] = self._loop.create_future()
+        self.thread = Thread(target=self._ask, args=(function, outcome), name="reward", daemon=True)
+        self.thread.start()
+
+    def _ask(self, function: RewardFunction, outcome: Outcome) -> None:
+        try:
+            reward = function(outcome)
+        except BaseException as error:  # noqa: BLE001  # foreign code: whatever it raises is the episode's failure
+            if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                error = AgentFailed(
+                    f"the reward function raised {error!r}"
+                )  # no future takes the one, no loop the other
+            self._tell(self.answer.set_exception, error)
+        else:
+            self._tell(self.answer.set_result, reward)
+
+    def _tell(self, settle: Callable[[Any], None], value: object) -> None:
+        def settled() -> None:
+            if not self.answer.done():
+                settle(value)
+
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(settled)
 
 
 class _Output:
@@ -214,6 +284,26 @@ def _filled(word: str, task: JsonObject) -> str:
         return part if isinstance(part, str) else orjson.dumps(part).decode()
 
     return PLACEHOLDER.sub(value, word)
+
+
+def inherited(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """What a command gets of the runner's environment: no setting of ours and no secret, but those of these names.
+
+    Raises InvalidPlan for a name that is not set.
+    """
+    if unset := [name for name in names if name not in environment]:
+        raise InvalidPlan(f"--command-env {unset[0]}: there is no such variable")
+    held_back = {name for name, value in environment.items() if _is_private(name, value)} - set(names)
+    if held_back:
+        log.info(
+            "command_environment", held_back=sorted(held_back), why="settings and secrets; --command-env passes one"
+        )
+    return {name: value for name, value in environment.items() if name not in held_back}
+
+
+def _is_private(name: str, value: str) -> bool:
+    is_secret = not SECRET_WORDS.isdisjoint(name.upper().split("_")) or URL_WITH_PASSWORD.search(value) is not None
+    return is_secret or name.startswith(OUR_SETTINGS)
 
 
 def load_reward(name: str) -> RewardFunction:

@@ -97,9 +97,10 @@ class ChatReply:
     """One model call, answered."""
 
     text: str
-    """Content of the first choice; empty when there is none."""
+    """What was said, of the first choice; empty when nothing was."""
     message: dict[str, Any]
-    """The first choice's message without its empty fields, ready to be appended to the conversation."""
+    """The first choice's message without its empty fields, or what says it in the protocol of the call, ready to be appended to
+    the conversation."""
     finish_reason: str | None
     call_id: str | None
     """Identity of the captured call, for step rewards; None when something other than the gateway answered."""

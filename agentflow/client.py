@@ -69,6 +69,16 @@ class GatewayClient:
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
         return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
 
+    async def message(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """One model call in Anthropic's words. `sampling`: any field of its body; `max_tokens` has to be one."""
+        body = _without_none({"model": self._model, "messages": list(messages), **sampling})
+        return _message_reply(await self._transport.post(_path(trajectory, "messages"), body))
+
+    async def respond(self, trajectory: TrajectoryId, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """One model call as OpenAI's responses. `items`: its input; `sampling`: any other field of its body."""
+        body = _without_none({"model": self._model, "input": list(items), **sampling})
+        return _response_reply(await self._transport.post(_path(trajectory, "responses"), body))
+
     async def generate(self, trajectory: TrajectoryId, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
         """One model call by token ids. `sampling`: any field of OpenAI's completions body, as for `chat`."""
         fields = {"model": self._model, "return_token_ids": True, "logprobs": 0, **sampling}
@@ -123,12 +133,15 @@ class GatewayClient:
         calls: int | None,
         rewards: int = 0,
         status: TrajectoryOutcome = "completed",
+        revision: int | None = None,
     ) -> None:
         """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on; None: those before it in the log.
 
         `reward` is a slot of its own and adds up with rewards assigned before; completing again replaces it as a whole.
+        A higher `revision` outranks a lower one whatever gateways' clocks say, and `failed` a `completed` below it.
         """
-        body = _without_none({"reward": reward, "status": status, "calls": calls, "rewards": rewards or None})
+        fields = {"reward": reward, "status": status, "calls": calls, "rewards": rewards or None, "revision": revision}
+        body = _without_none(fields)
         await self._transport.post(_path(trajectory, "complete_trajectory"), body)
 
 
@@ -166,6 +179,40 @@ def _chat_reply(answer: GatewayAnswer) -> ChatReply:
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise MalformedReply(f"not a chat completion: {error!r}") from error
+
+
+def _message_reply(answer: GatewayAnswer) -> ChatReply:
+    try:
+        blocks = answer.body["content"]
+        text = "".join([block["text"] for block in blocks if block["type"] == "text"])
+        message = {"role": "assistant", "content": blocks}
+        return _reply_of(answer, text, message, answer.body.get("stop_reason"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedReply(f"not a message: {error!r}") from error
+
+
+def _response_reply(answer: GatewayAnswer) -> ChatReply:
+    try:
+        items = [item for item in answer.body["output"] if item["type"] == "message"]
+        text = "".join([part["text"] for item in items for part in item["content"] if part["type"] == "output_text"])
+        return _reply_of(answer, text, {"role": "assistant", "content": text}, answer.body.get("status"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedReply(f"not a response: {error!r}") from error
+
+
+def _reply_of(answer: GatewayAnswer, text: str, message: dict[str, Any], finish_reason: str | None) -> ChatReply:
+    """Of the protocols that count in these words."""
+    usage = answer.body.get("usage") or {}
+    return ChatReply(
+        text=text,
+        message=message,
+        finish_reason=finish_reason,
+        call_id=answer.headers.get(CALL_ID_HEADER),
+        policy_version=answer.headers.get(POLICY_VERSION_HEADER),
+        prompt_tokens=int(usage.get("input_tokens", 0)),
+        completion_tokens=int(usage.get("output_tokens", 0)),
+        raw=answer.body,
+    )
 
 
 def _token_reply(answer: GatewayAnswer) -> TokenReply:

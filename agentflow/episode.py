@@ -40,6 +40,18 @@ class Branch:
         self.transcript = [*messages, reply.message]
         return reply
 
+    async def message(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """As `chat`, in Anthropic's words: `/v1/messages`, whose `max_tokens` has to be there."""
+        reply = await self._episode.call(lambda client: client.message, messages, sampling)
+        self.transcript = [*messages, reply.message]
+        return reply
+
+    async def respond(self, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
+        """As `chat`, as OpenAI's `/v1/responses`: `items` is the input so far. Calls of tools stand in the reply's `raw`."""
+        reply = await self._episode.call(lambda client: client.respond, items, sampling)
+        self.transcript = [*items, reply.message]
+        return reply
+
     async def generate(self, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
         """One model call by token ids, whose reply is ids again. `sampling`: any field of OpenAI's completions body.
 
@@ -229,9 +241,10 @@ class Episode(Branch):
         return sum(1 for values in self._assigned.values() if values)
 
     @property
-    def earned(self) -> float:
-        """The return: all rewards assigned so far and the outcome."""
-        return sum(values[-1] for values in self._assigned.values() if values) + (self.outcome or 0.0)
+    def earned(self) -> float | None:
+        """The return: all rewards assigned so far and the outcome; None where nothing was rewarded."""
+        rewards = [values[-1] for values in self._assigned.values() if values]
+        return None if not rewards and self.outcome is None else sum(rewards) + (self.outcome or 0.0)
 
     async def complete(self, status: TrajectoryOutcome) -> None:
         """End the trajectory; the runner does this. A failed episode has no outcome.
@@ -260,7 +273,8 @@ class EpisodeResult:
     status: TrajectoryOutcome
     reported: bool
     """False when the gateway could not be reached; the group's deadline ends such a trajectory."""
-    reward: float
+    reward: float | None
+    """None: nobody here rewarded it."""
     calls: int
     policy_versions: tuple[str, ...]
     transcript: tuple[JsonObject, ...]

@@ -1,11 +1,11 @@
 """Evaluation on a channel that is never trained on: each task once at temperature 0, and for pass@k some sampled episodes of it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from agentflow.bodies import GroupSpec, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
@@ -18,14 +18,15 @@ from agentflow.version_evaluation import GREEDY
 from schemas.http import Channel
 
 FLOW_TASKS = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of it; a failed episode counts as reward 0."""
+    """What came of it; an episode that failed counts as reward 0."""
 
-    reward_mean: float
-    """Of the greedy episodes."""
+    reward_mean: float | None
+    """Of the greedy episodes; None: none of them was rewarded here."""
     episodes_failed: int
     policy_versions: tuple[str, ...]
     calls_replied: int
@@ -36,7 +37,12 @@ class Evaluation:
     pass_at: Mapping[str, float]
     """k -> the mean over tasks of pass@k among the sampled episodes."""
     sampled_mean: float | None
-    """Mean reward of the sampled episodes."""
+    """Mean reward of the sampled episodes; None as above, or where there is none."""
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether no episode was completed."""
+        return self.episodes_failed == len(self.episodes) * (1 + self.samples)
 
 
 def pass_at_k(samples: int, solutions: int, k: int) -> float:
@@ -69,15 +75,27 @@ async def evaluate(
                     flow, Episode(client, who, task=task, seed=own_seed, sampling=sampling), client.settings
                 )
 
-        return list(await asyncio.gather(*(member(number) for number in range(size))))
+        return await _all([member(number) for number in range(size)])
 
     count = plan.episodes or order.count or FLOW_TASKS
-    greedy = asyncio.gather(*(group(index, 1, GREEDY) for index in range(count)))
-    sampled = asyncio.gather(
-        *(group(index, plan.samples_each, None) for index in range(count if plan.samples_each else 0))
-    )
-    of_greedy, of_sampled = await asyncio.gather(greedy, sampled)  # whoever cancels this cancels both
-    return _evaluation([episode for episodes in of_greedy for episode in episodes], of_sampled, plan)
+    greedy = [group(index, 1, GREEDY) for index in range(count)]
+    sampled = [group(index, plan.samples_each, None) for index in range(count if plan.samples_each else 0)]
+    results = await _all([*greedy, *sampled])
+    return _evaluation([episode for (episode,) in results[:count]], results[count:], plan)
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results in order. An error or a cancellation of one ends all, and is raised when all have ended: episodes that are
+    stopped say so to the gateway first."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except Exception:
+        for task in tasks:
+            task.cancel()
+        raise
+    finally:
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _evaluation(
@@ -85,11 +103,9 @@ def _evaluation(
 ) -> Evaluation:
     samples = [episode for group in sampled for episode in group]
     everything = [*greedy, *samples]
-    solutions = [
-        sum(episode.status == "completed" and episode.reward >= plan.solved for episode in group) for group in sampled
-    ]
+    solutions = [sum(_solves(episode, plan.solved) for episode in group) for group in sampled]
     return Evaluation(
-        reward_mean=fmean(map(_worth, greedy)),
+        reward_mean=_mean(greedy),
         episodes_failed=sum(result.status == "failed" for result in everything),
         policy_versions=tuple(sorted({version for result in everything for version in result.policy_versions})),
         calls_replied=sum(result.calls for result in everything),
@@ -98,9 +114,15 @@ def _evaluation(
         pass_at={
             str(k): fmean(pass_at_k(plan.samples_each, solved, k) for solved in solutions) for k in plan.pass_at_numbers
         },
-        sampled_mean=fmean(map(_worth, samples)) if samples else None,
+        sampled_mean=_mean(samples),
     )
 
 
-def _worth(result: EpisodeResult) -> float:
-    return result.reward if result.status == "completed" else 0.0
+def _solves(result: EpisodeResult, solved: float) -> bool:
+    return result.status == "completed" and result.reward is not None and result.reward >= solved
+
+
+def _mean(results: Sequence[EpisodeResult]) -> float | None:
+    """None where no episode was rewarded; else one without a reward, or that failed, is worth 0."""
+    worth = [result.reward if result.status == "completed" else None for result in results]
+    return None if all(reward is None for reward in worth) else fmean(reward or 0.0 for reward in worth)

@@ -19,6 +19,7 @@ from agentflow.bodies import JsonObject, TrajectoryOutcome
 from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import AgentFlowError, FlowNotFound
 from agentflow.settings import AgentFlowSettings
+from schemas.runtime.modules import importable
 
 ENTRY_POINTS = "claw.flows"
 log = structlog.get_logger()
@@ -143,21 +144,16 @@ def module_named(place: str) -> ModuleType:
     """The module of `path/to/file.py`, else by its name. Raises FlowNotFound, and whatever importing it raises."""
     if place.endswith(".py"):
         return _module_at(Path(place))
-    _importable(Path.cwd())  # One's own code lies where one works, installed or not.
+    importable()
     return importlib.import_module(place)
 
 
 def _module_at(path: Path) -> ModuleType:
     """The module of a file, which may import what lies beside it."""
-    _importable(path.resolve().parent)
+    importable(path.resolve().parent)
     spec = importlib.util.spec_from_file_location(f"claw_flow_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FlowNotFound(f"no file {str(path)!r}")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look there for their module
     spec.loader.exec_module(module)
     return module
-
-
-def _importable(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # behind what is installed, which it must not replace

@@ -37,10 +37,12 @@ class Runner:
         *,
         evaluation_client: GatewayClient | None = None,
         tasks: Tasks | None = None,
+        held_out: Tasks | None = None,
     ) -> None:
         """`on_progress` gets the counts whenever the statistics file is written.
 
-        `evaluation_client` carries the channel `val`; it is needed where the plan evaluates.
+        `evaluation_client` carries the channel `val`; it is needed where the plan evaluates. `held_out`: the tasks of the
+        evaluations, none of which is among `tasks`; None: they are of those.
         """
         self._flow = flow
         self._client = client
@@ -58,7 +60,10 @@ class Runner:
         self._bug: BaseException | None = None
         self._evaluation: VersionEvaluation | None = None
         if plan.eval_every is not None and evaluation_client is not None:
-            self._evaluation = VersionEvaluation(flow, evaluation_client, plan, self._count_calls, self._tasks)
+            evaluated = self._tasks if held_out is None else held_out
+            self._evaluation = VersionEvaluation(
+                flow, evaluation_client, plan, self._count_calls, evaluated, held_out=held_out is not None
+            )
 
     def stop(self) -> None:
         """Open no more groups; running episodes get `drain_timeout_s` to end, then fail."""
@@ -123,7 +128,7 @@ class Runner:
         try:
             self._stats.count(await play(self._flow, episode, self._client.settings))
         except asyncio.CancelledError:
-            self._stats.episodes_failed += 1
+            self._stats.count_stopped()
             raise
         finally:
             self._count_calls(episode)

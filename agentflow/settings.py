@@ -34,6 +34,11 @@ class FlowSettings(_Settings):
     """What a command's episode is worth: module:function or file.py:function. Not set: rewards come from elsewhere."""
     command_timeout_s: float = Field(default=240.0, gt=0)
     """Time limit of a command, below `deadline_s`. Its process group ends with it, and the episode is failed."""
+    reward_timeout_s: float = Field(default=30.0, gt=0)
+    """How long the reward function may take. An episode whose reward takes longer is failed."""
+    command_env: tuple[str, ...] = ()
+    """Name of a variable that a command gets although it looks like a secret or is a setting of ours; others like it are
+    held back."""
     judge_failures: bool = False
     """Ask the reward function about commands that failed or ran out of time, too, instead of failing their episodes."""
 
@@ -46,11 +51,16 @@ class FlowSettings(_Settings):
         return self
 
     def keep_deadline(self, deadline_s: float | None) -> None:
-        """Raises InvalidPlan when a group may be closed before a slow command has ended: its episode would be left out silently."""
-        if self.command is not None and deadline_s is not None and deadline_s <= self.command_timeout_s:
-            raise InvalidPlan(
-                f"--deadline-s {deadline_s:g} must be above --command-timeout-s {self.command_timeout_s:g}"
-            )
+        """Raises InvalidPlan when a group may be closed before a slow command has its reward: its episode would be left out
+        silently."""
+        if self.command is None or deadline_s is None:
+            return
+        limits = {"--command-timeout-s": self.command_timeout_s}
+        if self.reward is not None:
+            limits["--reward-timeout-s"] = self.reward_timeout_s
+        if deadline_s <= sum(limits.values()):
+            together = " and ".join(f"{flag} {seconds:g}" for flag, seconds in limits.items())
+            raise InvalidPlan(f"--deadline-s {deadline_s:g} must be above {together}{' together' * (len(limits) > 1)}")
 
 
 class RunPlan(_Settings):
@@ -78,7 +88,11 @@ class RunPlan(_Settings):
     """File to which the call id of every reply is appended, one per line, for `claw verify --replied`."""
     eval_every: int | None = Field(default=None, ge=1)
     """Versions of the run between two evaluations on the channel val, the first of version 0. Not set: none."""
-    eval_tasks: int = Field(default=32, ge=1)
+    eval_tasks: Path | None = None
+    """Tasks of the evaluations, in a file or directory as `tasks`; those of them that stand in `tasks`, too, are not trained on."""
+    eval_holdout: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the tasks that is held out of training, by their content, for the evaluations; instead of `eval_tasks`."""
+    eval_count: int = Field(default=32, ge=1)
     """Tasks of an evaluation, the same each time; beside the training episodes, as many again of them run at once."""
     eval_samples: int = Field(default=4, ge=0)
     """Episodes of each of these tasks beside the greedy one, sampled as the flow samples, for pass@k. 0: none."""
@@ -91,6 +105,12 @@ class RunPlan(_Settings):
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
         if self.eval_every is not None and self.run_id is None:
             raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
+        if self.eval_tasks is not None and self.eval_holdout is not None:
+            raise InvalidPlan(
+                "evaluations have tasks of their own, or some of the training's: --eval-tasks or --eval-holdout"
+            )
+        if self.eval_every is None and (self.eval_tasks is not None or self.eval_holdout is not None):
+            raise InvalidPlan("--eval-tasks and --eval-holdout are of the evaluations that --eval-every asks for")
         return self
 
 

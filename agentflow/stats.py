@@ -35,6 +35,8 @@ class Counts:
     """The gateway's word for why the next group has to wait; None: it does not."""
     episodes_completed: int = 0
     episodes_failed: int = 0
+    episodes_stopped: int = 0
+    """Of those that failed: cut off by a stop of the runner."""
     completions_lost: int = 0
     calls_replied: int = 0
     """Model calls whose reply carried a call id."""
@@ -46,9 +48,15 @@ class Summary(Counts):
 
     episodes_running: int
     reward_mean: float | None
+    """Over the completed episodes that were rewarded here; None: there is none."""
     reward_mean_recent: float | None
-    """Over the last 64 completed episodes."""
+    """Over the last 64 of them."""
     seconds: float
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether episodes failed by themselves, and none was completed."""
+        return not self.episodes_completed and self.episodes_failed > self.episodes_stopped
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +64,7 @@ class Stats(Counts):
     """Counts of one runner; mutable, owned by it."""
 
     reward_sum: float = 0.0
+    episodes_rewarded: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     started_s: float = field(default_factory=time.monotonic)
 
@@ -76,16 +85,22 @@ class Stats(Counts):
             self.episodes_failed += 1
             return
         self.episodes_completed += 1
-        self.reward_sum += result.reward
-        self.recent.append(result.reward)
+        if result.reward is not None:
+            self.episodes_rewarded += 1
+            self.reward_sum += result.reward
+            self.recent.append(result.reward)
+
+    def count_stopped(self) -> None:
+        """An episode was cut off by a stop."""
+        self.episodes_failed += 1
+        self.episodes_stopped += 1
 
     def summary(self, episodes_running: int) -> Summary:
         """The counts of this moment."""
-        completed = self.episodes_completed
         return Summary(
             **{count.name: getattr(self, count.name) for count in fields(Counts)},
             episodes_running=episodes_running,
-            reward_mean=self.reward_sum / completed if completed else None,
+            reward_mean=self.reward_sum / self.episodes_rewarded if self.episodes_rewarded else None,
             reward_mean_recent=fmean(self.recent) if self.recent else None,
             seconds=round(time.monotonic() - self.started_s, 3),
         )

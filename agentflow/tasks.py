@@ -1,13 +1,16 @@
 """Tasks in an order: what a runner plays, one ordinal after the other, and where it goes on when it is started again.
 
 Invariant: the task of an ordinal is a function of the tasks, the seed and the ordinal. Of a list of n tasks each n ordinals
-are an epoch, in which each task comes once, shuffled by seed and epoch.
+are an epoch, in which each task comes once, shuffled by seed and epoch. Whether a task is held out is a function of its
+content alone, so it is so after every restart, under every seed and wherever it stands in a file.
 """
 
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +22,8 @@ from agentflow.flow import AgentFlow
 from agentflow.seeds import derived_seed
 
 Seed = tuple[int | str, ...]
+DRAWS_MAX = 10_000
+"""Seeds that are tried for one task of a flow that is, or is not, held out."""
 
 
 class Tasks(Protocol):
@@ -71,6 +76,69 @@ class TaskList:
         places = list(range(self.count))
         random.Random(derived_seed(*seed, "epoch", epoch)).shuffle(places)  # noqa: S311  # no secret
         return places
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """Which tasks are kept for evaluation. `name` tells it from others."""
+
+    name: str
+    holds: Callable[[JsonObject], bool]
+
+    @classmethod
+    def share(cls, share: float) -> "HoldOut":
+        """So many of all tasks, by their digest: those of a smaller share are among those of a larger one."""
+        below = share * 2**64
+        return cls(f"{share!r}", lambda task: int.from_bytes(_digest(task)[:8], "big") < below)
+
+    @classmethod
+    def listed(cls, tasks: TaskList) -> "HoldOut":
+        """Those of a list."""
+        digests = {_digest(task) for task in tasks.tasks}
+        return cls(tasks.name, lambda task: _digest(task) in digests)
+
+    def trained(self, tasks: Tasks) -> Tasks:
+        """What is left of the tasks for training. Raises InvalidPlan where nothing is."""
+        return self._part(tasks, held_out=False)
+
+    def evaluated(self, tasks: Tasks) -> Tasks:
+        """What is held out of the tasks. Raises InvalidPlan where nothing is."""
+        return self._part(tasks, held_out=True)
+
+    def _part(self, tasks: Tasks, *, held_out: bool) -> Tasks:
+        if not isinstance(tasks, TaskList):
+            drawn = _DrawnTasks(tasks, self, held_out)
+            drawn.at(0)
+            return drawn
+        part = [task for task in tasks.tasks if self.holds(task) is held_out]
+        if not part:
+            raise InvalidPlan(f"{'none' if held_out else 'each'} of the {tasks.count} tasks is held out of training")
+        return TaskList(part)
+
+
+class _DrawnTasks:
+    """Of tasks without an end those that are, or are not, held out: another seed is tried until one is."""
+
+    count: int | None = None
+
+    def __init__(self, tasks: Tasks, hold_out: HoldOut, held_out: bool) -> None:
+        self._tasks, self._hold_out, self._held_out = tasks, hold_out, held_out
+        self.name = f"{tasks.name}, {'' if held_out else 'not '}held out: {hold_out.name}"
+
+    def at(self, ordinal: int, *seed: int | str) -> JsonObject:
+        task = self._tasks.at(ordinal, *seed)
+        for draw in count(1):
+            if self._hold_out.holds(task) is self._held_out:
+                return task
+            if draw > DRAWS_MAX:
+                break
+            task = self._tasks.at(ordinal, *seed, "draw", draw)
+        whether = "is" if self._held_out else "is not"
+        raise InvalidPlan(f"of {DRAWS_MAX} tasks that the flow made none {whether} held out of training")
+
+
+def _digest(task: JsonObject) -> bytes:
+    return hashlib.sha256(orjson.dumps(task, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def order_of_run(tasks: Tasks, run_id: str, channel: str, seed: int) -> str:

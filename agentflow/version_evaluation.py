@@ -34,10 +34,15 @@ class VersionEvaluation:
         plan: RunPlan,
         on_end: Callable[[Episode], None] = lambda _: None,
         tasks: Tasks | None = None,
+        *,
+        held_out: bool = False,
     ) -> None:
-        """client: it should carry the channel `val`. `on_end` gets each episode that is over, however it ended."""
+        """client: it should carry the channel `val`. `on_end` gets each episode that is over, however it ended. held_out: whether
+        the tasks are none of those that are trained on."""
         self._flow = flow
         self._tasks = tasks or FlowTasks(flow)
+        self._count = min(plan.eval_count, self._tasks.count or plan.eval_count)
+        self._held_out = held_out
         self._client = client
         self._plan = plan
         self._every = plan.eval_every or 1
@@ -69,9 +74,15 @@ class VersionEvaluation:
             await self._evaluate(version)
 
     async def _evaluate(self, version: int) -> None:
-        log.info("evaluation_began", version=version, tasks=self._plan.eval_tasks, samples=self._plan.eval_samples)
+        log.info(
+            "evaluation_began",
+            version=version,
+            tasks=self._count,
+            samples=self._plan.eval_samples,
+            held_out=self._held_out,
+        )
         kinds: tuple[Kind, ...] = ("greedy", "sample") if self._plan.eval_samples else ("greedy",)
-        parts = [self._part(version, kind, task) for kind in kinds for task in range(self._plan.eval_tasks)]
+        parts = [self._part(version, kind, task) for kind in kinds for task in range(self._count)]
         opened = await asyncio.gather(*(self._open(part) for part in parts))
         await asyncio.gather(*(self._play(*each, member) for each in opened for member in range(each[0].size)))
 
@@ -81,10 +92,11 @@ class VersionEvaluation:
             version=version,
             kind=kind,
             task=task,
-            tasks=plan.eval_tasks,
+            tasks=self._count,
             samples=plan.eval_samples,
             every=self._every,
             solved=plan.eval_solved,
+            held_out=self._held_out,
         )
 
     async def _open(self, part: EvaluatedTask) -> tuple[EvaluatedTask, GroupSpec]:

@@ -14,8 +14,10 @@ import resource
 import statistics
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,9 @@ CHUNKS, PACE_MS, DELAY_MS = 100, 10, 1000
 CROWD_CALLS = 8 * CROWD
 IDLE_STREAMS = 2000
 IDLE_PACE_MS = 600_000
+LONG_CHUNKS = 30_000
+PING_S = 0.002
+"""Between two looks at whether others are served while a long stream passes."""
 ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
 
 
@@ -103,6 +108,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
         "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
         "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
+        "long_stream_hold_ms": {name: middle(lambda r, name=name: r["hold_ms"][name]) for name in ("chat", *PROTOCOLS)},
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
         "ack_p50_ms": round(ack_p50_ms, 3),
@@ -135,6 +141,7 @@ def one_round(here: Ground, calls: int) -> Result:
         "crowd": load(here.gateway_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
     }
     found |= against_chat(here, calls)
+    found["hold_ms"] = {name: longest_wait_ms(here.gateway_port, name) for name in ("chat", *PROTOCOLS)}
     for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
         ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
         floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
@@ -169,6 +176,28 @@ def against_chat(here: Ground, calls: int) -> Result:
         found[f"{name}_stream"], cpu_s = spent(here.gateway, work)
         found[f"{name}_us"] = 1e6 * cpu_s / CHUNKS / max(1, found[f"{name}_stream"]["done"])
     return found
+
+
+def longest_wait_ms(port: int, protocol: str) -> float:
+    """The longest that another request waited while a stream of `LONG_CHUNKS` passed and ended."""
+    with ThreadPoolExecutor(1) as thread:
+        ask = {"stream": True, "bench_chunks": LONG_CHUNKS}
+        stream = thread.submit(load, port, 1, 1, protocol=protocol, **ask)
+        return uvloop.run(longest_ping_ms(port, stream.done))
+
+
+async def longest_ping_ms(port: int, over: Callable[[], bool]) -> float:
+    """Asks for something that costs nothing, on one connection, until it is over."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    longest_s = 0.0
+    while not over():
+        asked_s = time.perf_counter()
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: bench\r\n\r\n")
+        await reader.readuntil(b"}")
+        longest_s = max(longest_s, time.perf_counter() - asked_s)
+        await asyncio.sleep(PING_S)
+    writer.close()
+    return 1000 * longest_s
 
 
 def memory_slope(bootstrap: str, folder: Path, calls: int) -> float:
@@ -252,6 +281,10 @@ def report(figures: Result, notes: list[str]) -> int:
             "x per chunk",
         ),
         ("400 in flight, missing throughput", 100 * (1 - crowd["ours_rps"] / crowd["direct_rps"]), 5, "%"),
+        *(
+            (f"others wait for {LONG_CHUNKS} chunks: {name}", wait_ms, 50, "ms")
+            for name, wait_ms in figures["long_stream_hold_ms"].items()
+        ),
         ("memory", figures["rss_bytes_per_call"], 50, "bytes per call"),
         (f"{IDLE_STREAMS} idle streams", figures[f"idle_streams_{IDLE_STREAMS}_mb"], 100, "MB"),
     ]

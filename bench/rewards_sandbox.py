@@ -3,6 +3,8 @@
 `sandbox_ratio`: CPU of `python -I -S -c pass` in the sandbox ÷ by a bare fork and exec, all processes of either side counted (what
 the kernel does later to take a network namespace away is in neither). `sandbox_wall_ratio`: the same by the clock, median of runs.
 `sandbox_ms_p50`, `sandbox_ms_p99`: by the clock, from the call to its outcome. Repeats are interleaved; ratios are medians of repeats.
+
+`--tasks FILE…` says instead which share of reference solutions keeps its point (`bench/rewards_tasks.py` has the files' shapes).
 """
 
 import argparse
@@ -14,10 +16,11 @@ import sys
 import time
 from pathlib import Path
 
+from bench.rewards_tasks import shared
 from consumers.sandbox.sandbox import Sandbox, SandboxProgram
 
 OUT = Path(__file__).parent / "out" / "rewards_sandbox.json"
-TARGETS = {"sandbox_ratio": ("<=", 2.0)}
+TARGETS = {"sandbox_ratio": ("<=", 2.0), "right_code_share": (">=", 0.995)}
 ARGV = (sys.executable, "-I", "-S", "-c", "pass")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -27,7 +30,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.rewards_sandbox", description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=11, help="interleaved repeats of each side (11)")
     parser.add_argument("--runs", type=int, default=40, help="runs per repeat (40)")
+    parser.add_argument("--tasks", type=Path, nargs="+", metavar="FILE", help="reference solutions: how many pass")
     options = parser.parse_args()
+    if options.tasks:
+        figures_of_tasks = shared(options.tasks)
+        print(json.dumps(figures_of_tasks, indent=2))
+        return 0 if figures_of_tasks["right_code_share"] >= TARGETS["right_code_share"][1] else 1
     figures = measured(options.repeats, options.runs)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(figures, indent=2) + "\n")

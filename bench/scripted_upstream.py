@@ -1,6 +1,6 @@
 """An engine that costs nothing: a fixed reply to every request of a route, whole, late or as a stream.
 
-Who asks for packed tokens gets them so; who does not gets chat with its tokens written out.
+Who asks for tokens that are written out (chat alone does) gets chat with these; all others get them packed.
 
 The request's body says how: `"bench_delay_ms": 1000` waits first; `"stream":true` streams `"bench_chunks": 100` chunks,
 one each `"bench_pace_ms": 10` (0: as fast as the socket takes them). `python -m bench.scripted_upstream PORT`.
@@ -14,7 +14,6 @@ from typing import cast
 import uvloop
 
 from bench.scripted_replies import Scripted, packed_routes, verbose_chat
-from schemas.http import TOKENS_HEADER
 
 BACKLOG = 8192
 NUMBER = re.compile(rb'"bench_(delay_ms|chunks|pace_ms)": ?(\d+)')
@@ -25,9 +24,9 @@ STREAM_END = b"0\r\n\r\n"
 VERBOSE, PACKED = verbose_chat(), packed_routes()
 
 
-def script(head: bytes) -> Scripted:
-    """What answers a request with this head."""
-    if TOKENS_HEADER.encode() not in head:
+def script(head: bytes, body: bytes) -> Scripted:
+    """What answers this request."""
+    if b'"return_token_ids"' in body:
         return VERBOSE
     path = head.split(b" ", 2)[1]
     return next(scripted for end, scripted in PACKED.items() if path.endswith(end))
@@ -55,7 +54,7 @@ class Engine(asyncio.Protocol):
         length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
         if len(body) >= (int(length[1]) if length else 0):
             self._data = b""
-            self._answer(body, script(head))
+            self._answer(body, script(head, body))
 
     def _answer(self, body: bytes, replies: Scripted) -> None:
         asked = {name.decode(): int(number) for name, number in NUMBER.findall(body)}

@@ -33,7 +33,7 @@ TARGETS: Targets = {
     "ranks_speedup": (">=", 1.5),
     "history_ratio": ("<=", 1.5),
     "verbs.share_within_band": (">=", 0.9),
-    "staleness.batches_lost_by_corrections": ("<=", 2),
+    "staleness.batches_lost.decoupled_2x2": ("<=", 2),
     "long_episodes.tokens": (">=", 0.9),
     "critic.reward_last_min": (">=", 0.85),
     "credit.reward_ahead": (">", 0),

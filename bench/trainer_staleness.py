@@ -1,10 +1,15 @@
 """Learning under staleness: batches until the mean of the last five reaches .9, verbs in one process.
 
-Lag n: each batch was sampled by the weights of n versions before. 0, 1, 2, 4 x no correction, TIS, decoupled PPO x 3 seeds.
-`batches_lost_by_corrections`: the most by which the median of a correction is above the median of none, over the lags.
+Lag n: each batch was sampled by the weights of n versions before. 0, 1, 2, 4 x four ways x 3 seeds. A correction is compared
+with none at as many optimizer steps: TIS at one step per batch, where decoupled PPO is the same computation, and decoupled PPO at
+2 minibatches x 2 epochs. `batches_lost`: by correction, the most by which its median is above that of its counterpart,
+over the lags.
+
+One run: `python -c "from bench.trainer_staleness import batches; print(batches(4, 'tis', 0))"`.
 """
 
 import json
+from collections.abc import Mapping
 from statistics import median
 
 import torch
@@ -13,24 +18,36 @@ from bench import verbs
 from bench.in_process import InProcessLoop, batches_until
 from trainer.compose import learner_of
 
-LAGS, CORRECTIONS, SEEDS = (0, 1, 2, 4), ("none", "tis", "decoupled"), (0, 1, 2)
+LAGS, SEEDS = (0, 1, 2, 4), (0, 1, 2)
+STEPS_2X2 = {"minibatches": 2, "epochs": 2}
+WAYS: Mapping[str, Mapping[str, object]] = {
+    "none": {"correction": "none"},
+    "tis": {"correction": "tis"},
+    "none_2x2": {"correction": "none", **STEPS_2X2},
+    "decoupled_2x2": {"correction": "decoupled", **STEPS_2X2},
+}
+"""Name -> settings of the objective."""
+COUNTERPARTS = {"tis": "none", "decoupled_2x2": "none_2x2"}
 GOAL = 0.9
 BATCHES_MAX = 60
 
 
 def measure() -> dict[str, object]:
-    """Batches by lag and correction, one per seed; a run that never reaches the goal counts `BATCHES_MAX` + 1."""
+    """Batches by lag and way, one per seed; a run that never reaches the goal counts `BATCHES_MAX` + 1."""
     torch.set_num_threads(1)
     figures: dict[str, dict[str, list[int]]] = {}
     for lag in LAGS:
-        figures[f"lag_{lag}"] = {name: [batches(lag, name, seed) for seed in SEEDS] for name in CORRECTIONS}
-    lost = [median(by_name[name]) - median(by_name["none"]) for by_name in figures.values() for name in CORRECTIONS[1:]]
-    return {"staleness": {**figures, "batches_lost_by_corrections": max(lost)}}
+        figures[f"lag_{lag}"] = {name: [batches(lag, name, seed) for seed in SEEDS] for name in WAYS}
+    lost = {
+        name: max(median(by[name]) - median(by[other]) for by in figures.values())
+        for name, other in COUNTERPARTS.items()
+    }
+    return {"staleness": {**figures, "batches_lost": lost}}
 
 
-def batches(lag: int, correction: str, seed: int) -> int:
+def batches(lag: int, way: str, seed: int) -> int:
     """Until the goal."""
-    with verbs.settings(seed, objective={"correction": correction}) as settings:
+    with verbs.settings(seed, objective=dict(WAYS[way])) as settings:
         rewards = InProcessLoop(settings, learner_of(settings), verbs.verbs, lag).run(BATCHES_MAX, GOAL)
     return batches_until(rewards, GOAL) or BATCHES_MAX + 1
 

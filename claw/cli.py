@@ -26,10 +26,13 @@ from eventlog.errors import LogError
 from schemas.errors import UndecodableRecord
 from schemas.runtime.errors import ProcessError
 from schemas.runtime.logs import log_to_stderr
+from schemas.runtime.modules import advice
 from streams.errors import StreamsError
 
 REFUSALS = (CannotRun, ProcessError, LogError, PoolError, StreamsError, ConsumerError, UndecodableRecord)
 """What ends a command with one line for a person: each room's own errors need no other name on the way here."""
+OWN_EXTRAS = ("consumers", "stack")
+"""What commands import that become no program of a room."""
 app = typer.Typer(
     name="claw",
     help="Claw-R1, event-sourced: agents learn through a Kafka log.",
@@ -53,6 +56,11 @@ def main() -> None:
         app()
     except REFUSALS as error:
         print(f"claw: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if (line := advice(error, OWN_EXTRAS)) is None:
+            raise
+        print(f"claw: {line}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -141,7 +141,9 @@ def client(
     name: Annotated[str, typer.Argument(help=f"{', '.join(RECIPES)} (an SDK by the name of its package).")],
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
     key: Annotated[str | None, typer.Option(envvar="CLAW_KEY", help="Its API key.")] = None,
-    new_key: Annotated[str | None, typer.Option(metavar="NAME", help="Make a key of this name for it.")] = None,
+    new_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a key of this name for it, whose sessions are NAME/….")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Name of the model; not set: what the gateway serves first.")
     ] = None,
@@ -161,7 +163,9 @@ def client(
     if new_key is not None:
         if values["model"] == "MODEL":
             raise CannotRun("--new-key needs --model NAME: the gateway named none")
-        values["key"] = key = _made_key(new_key, written(RECIPES[name], values), prefix)
+        # A scope joins the calls of a client that names no session; one in the path is a trajectory of its own choice.
+        own_scope = new_key if scope is None else None
+        values["key"] = key = _made_key(new_key, own_scope, written(RECIPES[name], values), prefix)
     recipe = written(RECIPES[name], values)
     print(orjson.dumps(as_json_object(name, recipe)).decode() if as_json else as_text(name, recipe))
     if key is None:
@@ -207,10 +211,20 @@ def _create(recipe: ClientRecipe) -> list[str]:
     """The command that makes a key for it."""
     aliases = [word for alias in recipe.aliases for word in ("--alias", alias)]
     sampling = [word for parameter in recipe.sampling for word in ("--sampling", parameter)]
-    return ["claw", "keys", "create", "NAME", *aliases, *sampling, *(["--strip-strict"] if recipe.strip_strict else [])]
+    return [
+        "claw",
+        "keys",
+        "create",
+        "NAME",
+        "--scope",
+        "NAME",
+        *aliases,
+        *sampling,
+        *(["--strip-strict"] if recipe.strip_strict else []),
+    ]
 
 
-def _made_key(name: str, recipe: ClientRecipe, prefix: str) -> str:
+def _made_key(name: str, scope: str | None, recipe: ClientRecipe, prefix: str) -> str:
     """A new key of an agent, as `claw keys create` makes it."""
     from claw.keys.records import PRODUCER, create
     from claw.keys.terms import aliases_of, checked_word, sampling_of
@@ -223,6 +237,7 @@ def _made_key(name: str, recipe: ClientRecipe, prefix: str) -> str:
         digest="",
         name=checked_word(name, "--new-key"),
         role="agent",
+        scope=scope,
         aliases=aliases_of(recipe.aliases),
         sampling=sampling_of(recipe.sampling),
         strip_strict=recipe.strip_strict,

@@ -9,6 +9,7 @@ import typer
 
 from claw.options import PASS_ON
 from claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
+from schemas.runtime.child import module_argv
 from schemas.runtime.logs import drain_logs
 
 
@@ -39,7 +40,7 @@ def becoming(module: str) -> Callable[[typer.Context], None]:
     def become(context: typer.Context) -> None:
         sys.stdout.flush()
         drain_logs()
-        os.execv(sys.executable, [sys.executable, "-m", module, *context.args])
+        os.execv(sys.executable, module_argv(module, *context.args))
 
     return become
 

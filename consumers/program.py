@@ -8,10 +8,12 @@ from pydantic_settings import BaseSettings
 
 from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 
+@needs_extra("consumers")
 def run_consumer(
     command: str,
     about: str,

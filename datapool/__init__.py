@@ -2,7 +2,8 @@
 
 `fold` (facts to records) and `batch` (records to plans) are pure: no clock, no log and no database; `batch.spec.load` alone
 reads a file, the one that it is given. `view` holds the records for readers: it follows the log and keeps steps in SQLite.
-An import contract in pyproject.toml holds this.
+Import contracts in pyproject.toml hold this. `feedback` and `standing` (what people say, and what of it stands) and `growing`
+(large mappings) are pure, too.
 
 Invariant: the records of a group are a function of the *set* of its facts. No order, duplication, restart or clock
 changes them; no setting is read. What a record says, and how a conflict is settled:
@@ -13,17 +14,19 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | question | answer |
 |---|---|
 | the same call twice | of the completed captures (else of all) the one received last counts (the agent went on with its reply), then the highest attempt, at its lowest offset; `attempts` lists all |
-| two words about one thing | the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
-| two rewards in one slot (subject, source, name) | highest revision, then the later word |
+| two words about one thing | of openings, registrations and completions the highest revision; then the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
+| two rewards in one slot (subject, source, name) | what a scorer's verdict says (that it gave up, too) before what is claimed without one; then the highest revision, then the later word |
 | a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
 | rewards of different slots | add up; within a slot the later word replaces |
 | a slot without a value: taken back (a RewardAssigned of null), or its scorer gave up (ScoringFailed, whose reason stays in `RewardSlot.failed`) | as if nobody had spoken, in sums, counts and outcomes, until a later word; the slot stays in the record |
 | PreferenceGiven, OutputEdited | no facts of the pool: passed by without a dead letter, and no sign of life |
-| status | evicted > completed > failed > abandoned > open; equal rank: the later word. Counts, reward and reason are the winner's |
-| group declared twice, trajectory registered twice, group closed twice | the later word, as a whole |
+| status | evicted first; then the highest revision; then completed > failed > abandoned > open; then the later word. Counts, reward and reason are the winner's |
+| group declared twice, trajectory registered twice, group closed twice | one word, as a whole: as above |
 | curation | per field (and per scorer of `scores`) the highest revision, then the later word, that nobody took back; null leaves the earlier one, a null score does not: its scorer looked; taken back by a higher one that names it in `undoes` and is not taken back itself |
 | channel | `val` wins, then a channel of the operator's (first by name), then `train`; GroupRecord: over all its facts |
-| run_id, agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
+| run_id of a group | the one that its opening (the word that counts) names, else that of its captured calls, the first by name; of a trajectory its registration's, else its calls'. Rewards, judgements and completions name nobody's run: they are words about what others played |
+| agent of a trajectory | first by name that is not null (they agree unless somebody errs) |
+| what a call is for | its client's word (a tag `kind:…`, else `call_kind`); else side, where the capture that counts offers no tools and that of another call of the trajectory does; else main. StepRecord.tags has `kind:side`, `kind:subagent` or no such tag, whatever tags of this form the capture has |
 | reward before its call | StepRecord without position, reason `no_call` |
 | reward by step index | stays with the trajectory, shown in the StepRecord of the call that has the index *now* (its first choice that is captured) |
 | reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
@@ -59,5 +62,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 9
+FOLD_VERSION = 10
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

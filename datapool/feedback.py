@@ -78,6 +78,8 @@ class Signature(Struct, frozen=True, kw_only=True):
     act_id: str
     """A fresh id, or `keyed_act` of an idempotency key: event ids are functions of it."""
     traceparent: str | None = None
+    key_name: str | None = None
+    """Of the API key by which the words came."""
     above: int = 0
     """A revision that the events come after; after the highest that there is by their time alone."""
 
@@ -305,4 +307,5 @@ def _envelope(by: Signature, kind: str, *subject: str | None) -> Envelope:
         producer=by.producer,
         correlation_id=by.act_id,
         traceparent=by.traceparent,
+        key_name=by.key_name,
     )

@@ -18,7 +18,7 @@ class RecordRefused(LogError):
 
 
 class BrokerUnreachable(Retryable):
-    """No broker answered in time."""
+    """No broker answered in time, or those that did cannot serve the request yet: they are starting, or were fenced."""
 
 
 class NotCaughtUp(BrokerUnreachable):

@@ -8,8 +8,10 @@ from eventlog.settings import LogSettings
 from gateway.settings import GatewaySettings
 from schemas.api_keys import Role, new_key
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 
 
+@needs_extra("gateway")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway; 0: stopped as asked, 1: broke, 2: could not start."""
     arguments = list(sys.argv[1:] if argv is None else argv)

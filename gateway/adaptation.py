@@ -14,16 +14,37 @@ from gateway.settings import GatewaySettings
 from gateway.upstream.engines import WorkerTable
 from schemas.api_keys import ApiKey
 
+SIDE = ":side"
+"""Behind the model of an alias whose calls are no turns of the agent: titles, commit messages."""
+
 
 class Rules(NamedTuple):
     """What is changed in requests."""
 
     aliases: Mapping[str, str] = {}
+    """Name or pattern -> the model, maybe with `SIDE` behind it."""
     sampling: Mapping[str, float] = {}
     strip_strict: bool = False
 
 
 NONE = Rules()
+
+
+class Served(NamedTuple):
+    """The model that a request gets."""
+
+    name: Json
+    is_side: bool = False
+    """It was asked for by an alias of side calls."""
+
+
+class Adapted(NamedTuple):
+    """A body as engines get it."""
+
+    body: bytes
+    words: tuple[str, ...] = ()
+    """What it says otherwise than the client."""
+    is_side: bool = False
 
 
 class Adaptation:
@@ -36,22 +57,24 @@ class Adaptation:
 
     def request(self, protocol: CallProtocol, body: bytes, key: ApiKey | None) -> CallRequest:
         """A client's request, understood as engines get it. Raises InvalidRequest."""
-        plain, words = self.adapt(body, key)
+        plain, words, is_side = self.adapt(body, key)
         request = protocol.parse(plain)
+        if is_side:
+            request = request._replace(hints=request.hints._replace(is_side=True))
         if not words:
             return request
         return request._replace(body=body, plain=plain if request.plain is None else request.plain, adapted=words)
 
-    def adapt(self, body: bytes, key: ApiKey | None, *, samples: bool = True) -> tuple[bytes, tuple[str, ...]]:
-        """The body as engines get it, and the words for what it says otherwise. Raises InvalidRequest.
+    def adapt(self, body: bytes, key: ApiKey | None, *, samples: bool = True) -> Adapted:
+        """The body as engines get it. Raises InvalidRequest.
 
         samples: whether something is sampled by it. A body that is no JSON object stays as it is, for its protocol to refuse.
         """
         rules = self.rules(key)
         fields = object_of(body) if rules != NONE else None
         if fields is None:
-            return body, ()
-        model, changes = self.served_name(fields.get("model"), rules), {}
+            return Adapted(body)
+        (model, is_side), changes = self.served(fields.get("model"), rules), {}
         if model != fields.get("model"):
             changes["model"] = model
         strict = rules.strip_strict and _is_strict(fields.get("tools"))
@@ -64,7 +87,7 @@ class Adaptation:
             for holder in _holders(fields["tools"]) if strict else ():
                 holder.pop("strict", None)
 
-        return (rewritten(body, change) if words else body), tuple(words)
+        return Adapted(rewritten(body, change) if words else body, tuple(words), is_side)
 
     def rules(self, key: ApiKey | None) -> Rules:
         """What is changed in requests under this key."""
@@ -77,7 +100,7 @@ class Adaptation:
             common.strip_strict or key.strip_strict,
         )
 
-    def served_name(self, model: Json, rules: Rules) -> Json:
+    def served(self, model: Json, rules: Rules) -> Served:
         """The model that a request for this one gets: itself where a live worker has it, else what its alias names.
 
         An alias that is the very name goes before patterns, a longer pattern before a shorter one.
@@ -85,9 +108,10 @@ class Adaptation:
         if not (rules.aliases and isinstance(model, str)) or any(
             engine.model == model for engine in self._workers.live()
         ):
-            return model
+            return Served(model)
         patterns = sorted((pattern for pattern in rules.aliases if fnmatchcase(model, pattern)), key=len)
-        return rules.aliases.get(model) or (rules.aliases[patterns[-1]] if patterns else model)
+        target = rules.aliases.get(model) or (rules.aliases[patterns[-1]] if patterns else None)
+        return Served(model) if target is None else Served(target.removesuffix(SIDE), target.endswith(SIDE))
 
 
 def _is_strict(tools: Json) -> bool:

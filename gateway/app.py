@@ -84,7 +84,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
     health = Health(workers, dependencies.not_ready)
     counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
-    models = Models(workers, upstream, adaptation)
+    models = Models(workers, upstream, adaptation, passes_authorization=settings.passes_authorization)
     app = control_app(control, models, counting, health, metrics, lifespan)
     app.mount(REGISTRY_PATH, registry_app(Registry(dependencies.catalogue)))
     door = Door(settings, dependencies.keys, metrics, calls, AsgiHandler(app), dependencies.protocols)

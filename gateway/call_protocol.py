@@ -33,7 +33,7 @@ class CallRequest(NamedTuple):
     missing: tuple[str, ...] = ()
     """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
     packed: bool = False
-    """The engine is asked to hand its tokens over by themselves (`tokens/handed_over.py`)."""
+    """The engine says that it hands its tokens over by themselves (`tokens/handed_over.py`), so it is asked for nothing else."""
     previous: str | None = None
     """The reply of this trajectory that it goes on from, by its id."""
     stored: bool = False
@@ -85,6 +85,11 @@ class EngineReply(NamedTuple):
     ended: bool = True
     """The engine brought it to its end: a stream without that is broken off."""
 
+    @property
+    def spans(self) -> tuple[VersionSpan, ...]:
+        """Of all choices."""
+        return tuple([span for choice in self.choices for span in choice.spans])
+
 
 class ReplyStream(Protocol):
     """One streamed reply on its way through: fed with the engine's bytes, it gives out what the client may have now.
@@ -106,6 +111,13 @@ class ReplyStream(Protocol):
     @property
     def whole(self) -> bytes:
         """All that the client sees of a stream that came to its end."""
+
+    @property
+    def behind(self) -> bool:
+        """Enough has passed to be added up now, and not at the end."""
+
+    def add_up(self) -> None:
+        """Add up some of what has passed; where it is still behind, others shall have a turn before the next."""
 
     def reply(self, *, interrupted: bool) -> EngineReply:
         """What the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""

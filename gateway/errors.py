@@ -128,6 +128,14 @@ class OrdinalTaken(GatewayError):
     code = ORDINAL_TAKEN
 
 
+class GroupOfOtherRun(GatewayError):
+    """Another run has opened the group: its room, its data."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "group_of_other_run"
+
+
 class Overloaded(GatewayError):
     """More calls in flight than the limit."""
 

@@ -7,13 +7,13 @@ The processes share no state but the log; each has its own spool, and a successo
 
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 
 import structlog
 
 from gateway.serve import bind
 from gateway.settings import GatewaySettings
+from schemas.runtime.child import module_argv
 from schemas.runtime.component import Component
 from schemas.runtime.errors import ComponentDied
 from schemas.runtime.processes import Processes
@@ -61,7 +61,7 @@ class Fleet:
         flags = [str(word) for option in options.items() for word in option]
         return Component(
             f"gateway-{number}",
-            (sys.executable, "-m", "gateway", *self._argv, *flags),
+            module_argv("gateway", *self._argv, *flags),
             budget=BUDGET,
             death_signal=signal.SIGTERM,  # it finishes what it has, also when the parent is killed
             pass_fds=(listener.fileno(),),

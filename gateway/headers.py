@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gateway.errors import InvalidRequest
 from gateway.identity import CONTROL, Identity
+from schemas.api_keys import ApiKey
 from schemas.events import VersionSpan
 from schemas.http import (
     AGENT_HEADER,
@@ -68,10 +69,15 @@ class ClientHeaders(NamedTuple):
     retry_count: int | None = None
     """Retries before this one, by the client's own count; None: it does not count."""
     traceparent: str | None = None
+    key_name: str | None = None
+    """Of the API key that came with them."""
 
 
-def client_headers(raw: RawHeaders) -> ClientHeaders:
-    """Parse the headers of a request. Raises InvalidRequest for an overlong value or one with control characters."""
+def client_headers(raw: RawHeaders, key: ApiKey | None) -> ClientHeaders:
+    """Parse the headers of a request. Raises InvalidRequest for an overlong value or one with control characters.
+
+    key: by which the request was let in, whose secret is no longer among the headers.
+    """
     values = {READ[name]: _text(name, value) for name, value in raw if name in READ and value}
     traceparent = values.get("traceparent", "")
     return ClientHeaders(
@@ -82,6 +88,7 @@ def client_headers(raw: RawHeaders) -> ClientHeaders:
         idempotency_key=values.get("idempotency_key", values.get("standard_idempotency_key")),
         retry_count=_count(values.get("retry_count", values.get("sdk_retry_count"))),
         traceparent=traceparent if TRACEPARENT.fullmatch(traceparent) else None,
+        key_name=key.label if key is not None else None,
     )
 
 

@@ -5,6 +5,7 @@ trajectory's own. Who makes a model call is known by more than its path: `gatewa
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -41,7 +42,7 @@ MODEL = re.compile(rb"(?P<prefix>(?:/[^/]*){0,2}?/v1|(?:/[^/]*){0,2}?)/models/(?
 
 
 class Identity(NamedTuple):
-    """A trajectory. `named` is false for a lane that the gateway made up."""
+    """A trajectory. `named` is false for a lane that the gateway made up, and nobody can name again."""
 
     group_id: str
     trajectory_id: str
@@ -102,8 +103,8 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
 
 
 def names_preferences(path: str) -> bool:
-    """Whether a decoded path is that of a group's preferences."""
-    return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/").endswith("/preferences")
+    """Whether a decoded path is that of a group's preferences; FastAPI takes one that ends in a new line for it, too."""
+    return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/\n").endswith("/preferences")
 
 
 def not_served(raw_path: bytes) -> NotFound | None:
@@ -113,10 +114,11 @@ def not_served(raw_path: bytes) -> NotFound | None:
     return NotFound(f"/v1{other} is not served here: {SERVED}", code="not_served") if other else None
 
 
-def fresh_lane() -> Identity:
-    """Identity of a call that came without any."""
-    lane = f"lane-{new_id()}"
-    return Identity(lane, lane, named=False)
+def fresh_lane(own_id: Callable[[str], str], keyed: str | None) -> Identity:
+    """Identity of a call that came without any. own_id: makes of an id one that its API key owns. keyed: a function of its
+    idempotency key, where it has one."""
+    lane = own_id(f"lane-{keyed or new_id()}")
+    return Identity(lane, lane, named=keyed is not None)
 
 
 def checked_id(value: str, param: str) -> str:

@@ -43,11 +43,17 @@ class GatewaySettings(BaseSettings):
     """Address to listen on. Anything but loopback needs `api_keys`."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
+    public_url: str | None = None
+    """URL by which clients reach this gateway, where a proxy stands before it: of the `base_url` that /init_trajectory
+    answers. Not set: http:// and the Host of the request."""
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
     """Who may call besides those with a key of `claw keys`: agent:<sha256> or operator:<sha256> of each key, separated by
     commas; --new-key makes one. Not set: everybody on this machine, and nobody from outside."""
+    reward_sources: Annotated[tuple[str, ...], NoDecode] = ("agent", "env", "user")
+    """Sources that rewards of callers without a key, and with one of the role agent, may have, separated by commas. Never
+    rule, judge or human:*, which are scorers' and people's."""
     access_log: bool = False
     """Write one log line per request, without bodies, queries and headers."""
     workers: int = Field(1, ge=1, le=256)
@@ -155,7 +161,7 @@ class GatewaySettings(BaseSettings):
             return len({urlsplit(url).hostname for url in self.upstreams}) <= 1
         return self.upstream_authorization
 
-    @field_validator("upstreams", "api_keys", mode="before")
+    @field_validator("upstreams", "api_keys", "reward_sources", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -176,6 +182,21 @@ class GatewaySettings(BaseSettings):
         for entry in entries:
             parse_key(entry)
         return entries
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        if url is not None and not (urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname):
+            raise ValueError("it is http://host[:port][/path] or https://…")
+        return url and url.rstrip("/")
+
+    @field_validator("reward_sources")
+    @classmethod
+    def _agents_sources(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        trusted = [source for source in sources if source in ("rule", "judge") or source.startswith("human:")]
+        if trusted:
+            raise ValueError(f"{trusted[0]} is a scorer's or a person's: whoever writes it has a key of its own")
+        return sources
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from eventlog.settings import LogSettings
 from rollout.settings import RolloutSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 
 
+@needs_extra("rollout")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, then load what is heavy."""
     command_line = CommandLine(

@@ -127,7 +127,7 @@ class Supervisor:
 
     async def _start_and_follow(self, engine: EngineClient) -> None:
         watch = EngineWatch(self._settings, engine, self._take)
-        await watch.healthy()
+        await watch.healthy(self._server.activity)
         info = await engine.info()
         await engine.set_label(BASE_LABEL)
         self._watch = watch

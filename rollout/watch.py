@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rollout.engine_client import EngineClient, EngineInfo
-from rollout.errors import EngineLost, ServerDied
+from rollout.errors import EngineLost
+from rollout.process.activity import Activity, StartPatience
 from rollout.settings import RolloutSettings
 
-STARTING_POLL_S = 0.2
+STARTING_POLL_S = 0.5
 DRAINING_POLL_S = 0.1
 QUIET_S = 0.5
 
@@ -35,12 +36,11 @@ class EngineWatch:
         finally:
             self._is_loading = False
 
-    async def healthy(self) -> None:
-        """Until the first healthy answer. Raises ServerDied."""
-        ends_at = time.monotonic() + self._settings.start_timeout_s
+    async def healthy(self, activity: Callable[[], Activity]) -> None:
+        """Until the first healthy answer. `activity`: what vLLM has done so far. Raises ServerDied."""
+        patience = StartPatience(self._settings, time.monotonic())
         while not await self._engine.is_healthy():
-            if time.monotonic() > ends_at:
-                raise ServerDied(f"vLLM was not healthy after {self._settings.start_timeout_s:.0f} s")
+            patience.look(activity(), time.monotonic())
             await asyncio.sleep(STARTING_POLL_S)
 
     async def server(self) -> None:

@@ -11,12 +11,14 @@ from typing import Literal, cast
 from urllib.parse import urlsplit
 
 Role = Literal["agent", "annotator", "reader", "operator"]
-Act = Literal["call", "live", "judge", "read", "operate"]
-"""What a request is: a model call; groups and the life of trajectories; rewards; what changes nothing; the metrics."""
+Act = Literal["call", "live", "judge", "speak", "read", "operate"]
+"""What a request is: a model call; groups and the life of trajectories; rewards; people's words; what changes nothing; the
+metrics."""
 MAY: Mapping[Act, tuple[Role, ...]] = {
     "call": ("agent", "operator"),
     "live": ("agent", "operator"),
     "judge": ("agent", "annotator", "operator"),
+    "speak": ("annotator", "operator"),
     "read": ("agent", "annotator", "reader", "operator"),
     "operate": ("operator",),
 }
@@ -41,6 +43,11 @@ class ApiKey:
     sampling: Mapping[str, float] = field(default_factory=dict)
     strip_strict: bool = False
     idle_s: float | None = None
+
+    @property
+    def label(self) -> str:
+        """By what people tell it from others: its name, else the first 16 hex digits of its hash."""
+        return self.name or self.digest.hex()[:16]
 
     def why_invalid(self, at_us: int) -> str | None:
         """Why it opens nothing at this time (UTC microseconds), in words for who has it; None: it is valid."""

@@ -34,8 +34,9 @@ def envelope(
     run_id: str | None = None,
     traceparent: str | None = None,
     causation_id: str | None = None,
+    key_name: str | None = None,
 ) -> Envelope:
-    """An envelope that is stamped now."""
+    """An envelope that is stamped now. key_name: of the API key of whoever asked for the event."""
     return Envelope(
         event_id=event_id or new_id(),
         occurred_at_us=now_us(),
@@ -43,4 +44,5 @@ def envelope(
         run_id=run_id,
         traceparent=traceparent,
         causation_id=causation_id,
+        key_name=key_name,
     )

@@ -28,6 +28,8 @@ class EvaluatedTask:
     """Versions between two evaluations."""
     solved: float
     """An episode whose return reaches this has solved its task."""
+    held_out: bool = False
+    """Whether its runner trains on none of the evaluation's tasks."""
 
     @property
     def part(self) -> tuple[Kind, int]:
@@ -46,7 +48,7 @@ class EvaluatedTask:
 
     def tags(self) -> tuple[str, ...]:
         """As a group carries them; `of` is the inverse."""
-        return tuple(f"{FRONT}{name}={getattr(self, name)}" for name in self.__slots__)
+        return tuple(f"{FRONT}{name}={str(getattr(self, name)).lower()}" for name in self.__slots__)
 
     @classmethod
     def of(cls, tags: Iterable[str]) -> Self | None:
@@ -56,6 +58,7 @@ class EvaluatedTask:
         try:
             kind = next(kind for kind in get_args(Kind) if kind == words["kind"])
             numbers = {name: int(words[name]) for name in ("version", "task", "tasks", "samples", "every")}
-            return cls(kind=kind, solved=float(words["solved"]), **numbers)
+            held_out = words.get("held_out") == "true"
+            return cls(kind=kind, solved=float(words["solved"]), held_out=held_out, **numbers)
         except (KeyError, ValueError, StopIteration):
             return None

@@ -26,9 +26,11 @@ class Envelope(Struct, frozen=True, kw_only=True):
     event_id: str
     """Deduplicates: the same fact sent twice has the same id."""
     occurred_at_us: Int64
-    """UTC microseconds on the clock of the producer; never used to order facts of different producers."""
+    """UTC microseconds on the clock of the producer. Of two facts that fill one slot with one revision the later one counts, whoever wrote it (docs/pool.md): write when the fact was stated, and use `revision` where clocks may differ."""
     producer: str
     """Component and instance, for example gateway/7f3a."""
+    key_name: str | None = None
+    """Name of the API key of whoever asked for this event over HTTP; null: no key was given, or nobody asked."""
     run_id: str | None = None
     """The training run that this fact belongs to, where there is one."""
     tenant: str = "default"
@@ -124,7 +126,7 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     checkpoint_uri: str = ""
     """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was due."""
     critic_digest: str = ""
-    """sha256 hex of the critic after the batch; empty: there is none."""
+    """sha256 hex of the critic after the batch; empty: no checkpoint was due, or there is no critic."""
 
 
 class BlobRef(Struct, frozen=True, kw_only=True):
@@ -210,7 +212,7 @@ class Integrity(Struct, frozen=True, kw_only=True):
 
     complete: bool
     missing: tuple[str, ...] = ()
-    """Names of what is absent or contradictory, for example token_ids, logprobs, spans, version_unknown."""
+    """Names of what is absent or contradictory, for example token_ids, logprobs, spans, version_unknown. A word that is the pool's own (prompt_mismatch, fold_bug) is shown there as missing_<word>."""
 
 
 class CallCaptured(Struct, frozen=True, kw_only=True):
@@ -255,8 +257,10 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     """What the client spoke: chat, completions, responses, messages, generate; submit_steps where it was sampled elsewhere."""
     client: str | None = None
     """The program that called, as its user-agent begins."""
-    call_kind: str = "main"
-    """main; side: of an agent for itself (a title, a summary); subagent: of an agent that another one started."""
+    call_kind: str | None = None
+    """What the client says that the call is: main; side: of an agent for itself (a title, a summary); subagent: of an agent that another one started. Null: it does not say, and the pool tells from all calls of the trajectory (`has_tools`)."""
+    has_tools: bool = False
+    """Whether the request offers tools to the model. A call without tools is a side call where other calls of its trajectory have some."""
     parent_trajectory: str | None = None
     """Of a sub-agent: the trajectory that started it."""
     identity_source: str = "path"
@@ -372,6 +376,8 @@ class GroupOpened(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     ordinal: Int64 | None = None
     """Place of its task in the order in which its run takes tasks, from 0, over all epochs; null: it is in no such order."""
+    revision: Int64 = 0
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
 
 
 class GroupRecord(Struct, frozen=True, kw_only=True):
@@ -383,6 +389,10 @@ class GroupRecord(Struct, frozen=True, kw_only=True):
     declared_event_id: str = ""
     declared_us: Int64 = 0
     """UTC microseconds, when that event says that it occurred."""
+    declared_revision: Int64 = 0
+    """`GroupOpened.revision`."""
+    declared_run_id: str | None = None
+    """The run that its opening names."""
     expected_size: Int32 | None = None
     channel: str = ""
     """val wins when members disagree."""
@@ -394,6 +404,9 @@ class GroupRecord(Struct, frozen=True, kw_only=True):
     """Of its opening."""
     tags: tuple[str, ...] = ()
     run_id: str | None = None
+    """Whose group it is: the run that its opening names, else that of its captured calls."""
+    calls_run_id: str | None = None
+    """The run that its captured calls name; the first by name where they name several."""
     members: tuple[GroupMember, ...] = ()
     """Sorted by trajectory_id; exactly the listed ones once closed; the first of them where a record holds no more."""
     members_left_out: Int32 = 0
@@ -510,7 +523,7 @@ class VerdictRef(Struct, frozen=True, kw_only=True):
 
 
 class RewardAssigned(Struct, frozen=True, kw_only=True):
-    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
+    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins, and whatever a scorer's verdict says before all that is said without one. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
 
     envelope: Envelope
     group_id: str
@@ -546,6 +559,8 @@ class RewardSlot(Struct, frozen=True, kw_only=True):
     event_id: str
     occurred_at_us: Int64 = 0
     """UTC microseconds, of the event: of equal revisions the later word counts."""
+    verdict: bool = False
+    """Whether a scorer's kept verdict says it (`RewardAssigned.verdict`): no word without one outranks it."""
     failed: str | None = None
     """Why its scorer gave up, in a word: `ScoringFailed.reason`."""
 
@@ -675,6 +690,10 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     task: str | None = None
     """JSON, of its trajectory."""
     tags: tuple[str, ...] = ()
+    call_kind: str | None = None
+    """What its client says that the call is. What it counts as stands in `tags`: `kind:side` and `kind:subagent`, or neither."""
+    has_tools: bool = False
+    """Whether the request offered tools to the model."""
     usage: Usage | None = None
     timings: Timings | None = None
     integrity: Integrity | None = None
@@ -745,6 +764,8 @@ class TrajectoryCompleted(Struct, frozen=True, kw_only=True):
     """Slots that the agent filled before, this event's own reward not among them; ready only when as many are there."""
     reward: float | None = None
     """Outcome reward, a slot of its own: (trajectory, source `agent`, name `completion`). Rewards of different slots add up; within a slot the later word replaces; this one is corrected by completing again."""
+    revision: Int64 = 0
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
 
 
 class TrajectoryEvicted(Struct, frozen=True, kw_only=True):
@@ -770,6 +791,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     status_event_id: str = ""
     status_us: Int64 = 0
     """UTC microseconds, when that event says that it occurred."""
+    status_revision: Int64 = 0
+    """`TrajectoryCompleted.revision`."""
     reason: str = ""
     """Why abandoned or evicted."""
     calls_expected: Int32 | None = None
@@ -800,6 +823,9 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     """JSON"""
     tags: tuple[str, ...] = ()
     run_id: str | None = None
+    """The run that its registration names, else that of its captured calls."""
+    calls_run_id: str | None = None
+    """The run that its captured calls name; the first by name where they name several."""
     trainable_calls: Int32 = 0
     ready: bool
     reasons: tuple[str, ...] = ()
@@ -808,6 +834,10 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     """Of the winning TrajectoryStarted, or empty."""
     registered_us: Int64 = 0
     """UTC microseconds, when that event says that it occurred."""
+    registered_revision: Int64 = 0
+    """`TrajectoryStarted.revision`."""
+    registered_run_id: str | None = None
+    """The run that its registration names."""
     idle_s: float | None = None
     """Silence after which a reactor completes it."""
     metadata: str | None = None
@@ -836,6 +866,8 @@ class TrajectoryStarted(Struct, frozen=True, kw_only=True):
     """JSON"""
     idle_s: float | None = None
     """A reactor completes it after such a silence: a session of traffic that has no end of its own."""
+    revision: Int64 = 0
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
 
 
 class VerdictKept(Struct, frozen=True, kw_only=True):
@@ -871,6 +903,8 @@ class VerdictKept(Struct, frozen=True, kw_only=True):
     price: float | None = None
     calls: tuple[str, ...] = ()
     """The judge's own calls, as captured: `group/trajectory/call`."""
+    settings_digest: str = ""
+    """sha256 hex of the scorer's settings and rubric: two digests under one slot and version are two scorers."""
 
 
 class VersionEvaluated(Struct, frozen=True, kw_only=True):
@@ -890,6 +924,8 @@ class VersionEvaluated(Struct, frozen=True, kw_only=True):
     """k -> share of tasks that one of k samples solves, unbiased."""
     best: bool
     """Whether no version evaluated before was better."""
+    held_out: bool | None = None
+    """Whether none of its tasks is trained on by who played them; null: its trainer did not say."""
     checkpoint_uri: str | None = None
     """HF-format directory with exactly these weights; null: none was kept."""
 

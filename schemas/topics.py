@@ -38,7 +38,7 @@ class Topic:
 
 
 COMPACTION = {
-    # A reader whose view is older than delete.retention.ms starts again from 0, or it would miss tombstones.
+    # A view begins at 0 with its process; one that is paused for longer than delete.retention.ms misses tombstones.
     "segment.ms": str(DAY_MS // 4),
     "min.cleanable.dirty.ratio": "0.3",
     "max.compaction.lag.ms": str(DAY_MS),

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from eventlog.settings import LogSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 from streams.settings import StreamsSettings
 
 
+@needs_extra("streams")
 def main(argv: Sequence[str] | None = None) -> int:
     """Fold until SIGTERM or SIGINT; 0: stopped as asked, 2: could not start; others: `streams.errors.ExitCode`."""
     command_line = CommandLine("claw streams", "Fold the facts of the log into the pool.", StreamsSettings, LogSettings)

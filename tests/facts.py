@@ -32,6 +32,7 @@ from schemas.events import (
     TrajectoryEvicted,
     TrajectoryStarted,
     Usage,
+    VerdictRef,
     VersionSpan,
 )
 
@@ -138,6 +139,10 @@ def edited(group: str = "g", trajectory: str = "t", call_id: str = "c", **change
     return OutputEdited(group_id=group, trajectory_id=trajectory, call_id=call_id, **fields)
 
 
+def verdict(**changes: object) -> VerdictRef:
+    return VerdictRef(**{"verdict_id": "v", "version": 1, **changes})
+
+
 def curated(group: str = "g", trajectory: str = "t", call_id: str = "c", **changes: object) -> StepCurated:
     fields = {"envelope": envelope(), "who": "someone", **changes}
     return StepCurated(group_id=group, trajectory_id=trajectory, call_id=call_id, **fields)
@@ -162,9 +167,10 @@ TRAJECTORIES = st.sampled_from(["t", "u", "v"])
 CALLS = st.sampled_from(["c", "d", "e", "c.1", "d.2", "d.10"])
 CHANNELS = st.sampled_from(["train", "train", "val", "probe"])
 RUNS = st.sampled_from(["run", "run", "run", "other", None])
-REVISIONS = st.integers(0, 2)
+REVISIONS = st.sampled_from([0, 0, 0, 1, 2, -1])
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -0.25, 0.1, 0.2, 0.3, 1e16, 1e30, -1e30])
 COUNTS = st.none() | st.integers(0, 3)
+VERDICTS = st.sampled_from([None, None, verdict()])
 AGAIN = ["30", "70"]
 REASONS = st.sampled_from(["asked", "idle"])
 TAGS = st.sampled_from([(), ("x",), ("x", "y")])
@@ -187,6 +193,7 @@ def _calls(draw: st.DrawFn, group: str) -> CallCaptured:
     odd = draw(st.sampled_from([{}, {}, {}, {"status": "aborted"}, {"spans": ()}, {"response_logprobs": b"\0\0\0"},
         {"sampling": Sampling(temperature=0.0, top_p=0.9, top_k=5, min_p=0.1, presence_penalty=1.0, constrained=True)},
         {"integrity": Integrity(complete=False, missing=("logprobs", "version_unknown"))}, {"integrity": Integrity(complete=False)},
+        {"integrity": Integrity(complete=False, missing=("prompt_mismatch", "fold_bug"))}, {"integrity": Integrity(complete=False, missing=("ids_malformed",))},
         {"spans": (VersionSpan(run_id="run", version=1, start=0, end=1), VersionSpan(run_id="other", version=2, start=1, end=3))},
         {"response_ids": b"\1\2\3\4\5"}]))  # fmt: skip
     return call(
@@ -206,7 +213,11 @@ def _calls(draw: st.DrawFn, group: str) -> CallCaptured:
             "received_us": draw(st.integers(0, 4)),
             "channel": draw(CHANNELS),
             "agent": draw(st.sampled_from([None, "one", "two"])),
-            "tags": draw(TAGS),
+            "tags": draw(
+                st.sampled_from([(), ("x",), ("x", "y"), ("kind:side", "x"), ("x", "kind:main", "kind:side")])
+            ),
+            "call_kind": draw(st.sampled_from([None, None, None, "main", "side", "subagent", "odd"])),
+            "has_tools": draw(st.booleans()),
             **odd,
         },
     )
@@ -227,6 +238,7 @@ def _other_words(draw: st.DrawFn, kind: str, group: str, trajectory: str, at: En
         envelope=at,
         call_id=draw(st.none() | CALLS),
         revision=draw(REVISIONS),
+        verdict=draw(VERDICTS),
         reason=draw(st.sampled_from(["deadline", "crashed"])),
     )
 
@@ -245,7 +257,14 @@ def facts(draw: st.DrawFn) -> Event:
             "name": draw(st.sampled_from(["outcome", "style", *(["completion"] if subject else [])])),
         }
         return reward(
-            group, trajectory, draw(st.none() | VALUES), envelope=at, revision=draw(REVISIONS), **names, **subject
+            group,
+            trajectory,
+            draw(st.none() | VALUES),
+            envelope=at,
+            revision=draw(REVISIONS),
+            verdict=draw(VERDICTS),
+            **names,
+            **subject,
         )
     if kind in "upa":
         return draw(_other_words(kind, group, trajectory, at))
@@ -282,6 +301,7 @@ def facts(draw: st.DrawFn) -> Event:
             calls=draw(COUNTS),
             rewards=draw(COUNTS),
             reward=draw(st.none() | VALUES),
+            revision=draw(REVISIONS),
         )
     if kind == "o":
         size = draw(st.none() | st.integers(0, 3))
@@ -295,6 +315,7 @@ def facts(draw: st.DrawFn) -> Event:
             ordinal=draw(st.sampled_from([None, 0, 7])),
             agent=draw(st.sampled_from([None, "one"])),
             tags=draw(TAGS),
+            revision=draw(REVISIONS),
         )
     if kind == "g":
         return closed(group, draw(st.lists(st.sampled_from("tuvw"), max_size=3)), envelope=at)
@@ -308,6 +329,7 @@ def facts(draw: st.DrawFn) -> Event:
             tags=draw(TAGS),
             metadata=draw(st.sampled_from([None, "{}"])),
             idle_s=draw(st.sampled_from([None, 1.5, 600.0])),
+            revision=draw(REVISIONS),
         )
     if kind == "f":
         return failure(

@@ -3,7 +3,9 @@
 import time
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.patience import PATIENCE_S
 
 WATCH = """
 window.reports = [];
@@ -26,7 +28,8 @@ class Sitting:
 
     def __init__(self, browser: Browser, url: str, **options: Any) -> None:
         self.context: BrowserContext = browser.new_context(**options)
-        self.context.set_default_timeout(15_000)
+        self.context.set_default_timeout(PATIENCE_S * 1000)
+        expect.set_options(timeout=PATIENCE_S * 1000)
         self.context.add_init_script(WATCH)
         self.url = url
         self.requests: list[str] = []
@@ -51,7 +54,7 @@ class Sitting:
         assert self.complaints == [], self.complaints
 
 
-def until(page: Page, expression: str, timeout_s: float = 15.0) -> None:
+def until(page: Page, expression: str, timeout_s: float = PATIENCE_S) -> None:
     """Waits for an expression to be true in the page: Playwright's own wait needs `eval`, which our policy forbids."""
     deadline = time.monotonic() + timeout_s
     while not page.evaluate(expression):

@@ -1,7 +1,7 @@
 """`python -m trainer --config F`: train a run to its end, or resume it.
 
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 1 a rank was lost; 2 it could not go on (one line
-says why), or a replay was stopped.
+says why), or a replay was stopped; 3 the run was over before, and these settings continue nothing.
 """
 
 import json
@@ -16,14 +16,16 @@ from typing import Any
 
 import yaml
 
+from schemas.runtime.modules import needs_extra
 from trainer import settings
-from trainer.errors import TrainerError
+from trainer.errors import RUN_WAS_OVER, TrainerError
 from trainer.ranks import place
 from trainer.ranks.launch import Launched, launched, this_command
 
 Ranks = AbstractContextManager[Launched]
 
 
+@needs_extra("trainer")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command."""
     try:
@@ -61,6 +63,9 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
         print(json.dumps(answer))
     elif flags.dry_run or flags.replay_batch is not None:
         print(yaml.safe_dump(answer, sort_keys=False), end="")
+    if (why := answer.get("why_over")) is not None:
+        print(f"trainer: {why}", file=sys.stderr)
+        return RUN_WAS_OVER
     return 0
 
 

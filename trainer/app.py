@@ -32,7 +32,7 @@ from trainer.plan.journal import kafka_history, kafka_journal
 from trainer.plan.replay_batch import check_planned, replay
 from trainer.ranks.launch import ALONE, Launched
 from trainer.ranks.leader import LedLearner, leading
-from trainer.run import TrainingRun
+from trainer.run import Ending, TrainingRun
 from trainer.settings import TrainerSettings
 from weights.snapshot import WeightsSnapshot
 from weights.transfer_server import Sent, TransferServer
@@ -65,7 +65,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
         ending = run.run()
         if ending == "finished" and settings.linger_s:
             _linger(settings, run.version, stop)
-        return {"ending": ending, **run.standing}
+        return _answer(ending, run)
 
 
 def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
@@ -92,7 +92,11 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
-        return {"ending": run.run(), **run.standing}
+        return _answer(run.run(), run)
+
+
+def _answer(ending: Ending, run: TrainingRun) -> Answer:
+    return {"ending": ending, **run.standing, **({"why_over": run.why_over} if run.why_over else {})}
 
 
 def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:

@@ -47,7 +47,10 @@ class PolicyLearner(Weights, Protocol):
 
     @property
     def critic_digest(self) -> str:
-        """Of the critic as it is now; empty: there is none."""
+        """Of the critic as it is now; empty: it is not hashed yet, or there is none."""
+
+    def hashed_critic(self) -> str:
+        """The same, hashed where it is not yet."""
 
     def examined(self, batch: "LearnerBatch") -> "list[Example]":
         """Its examples with all that the models say of them before the batch."""

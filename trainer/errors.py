@@ -1,5 +1,8 @@
 """What can go wrong in training. Every one of these ends the process with one clear line; none is retried here."""
 
+RUN_WAS_OVER = 3
+"""Exit status of a trainer whose run was over before it began: its supervisor need not start it again."""
+
 
 class TrainerError(Exception):
     """Root of this room's errors."""

@@ -11,7 +11,7 @@ From the first evaluation on the tags say every how many versions there is one, 
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
@@ -32,8 +32,6 @@ from trainer.storage.directories import PartialDirectory, remove
 
 log = structlog.get_logger()
 
-QUIET_S = 300.0
-"""An evaluation in which nothing ended for so long is concluded with what there is."""
 OVER_THOUGH = frozenset({"no_trainable_call", "failed_without_outcome"})
 """Why an episode that is over need not be ready: at temperature 0 no call can be trained."""
 COUNTED_SHARE_MIN = 0.5
@@ -68,12 +66,14 @@ class EvaluatedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`counted`: episodes that the version sampled alone. `greedy`: their mean return at temperature 0."""
+    """`counted`: episodes that the version sampled alone. `greedy`: their mean return at temperature 0. `held_out`: of tasks that
+    are not trained on."""
 
     counted: int
     left_out: int
     greedy: float | None
     pass_at: Mapping[str, float]
+    held_out: bool = False
 
     @property
     def figure(self) -> float | None:
@@ -101,7 +101,9 @@ def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
         tasks = [solved for solved in solutions if len(solved) >= k]
         if tasks:
             shares[str(k)] = fmean(pass_at(len(solved), sum(solved), k) for solved in tasks)
-    return Score(counted, task.tasks * (1 + task.samples) - counted, fmean(greedy) if greedy else None, shares)
+    left_out = task.tasks * (1 + task.samples) - counted
+    held_out = all(part.task.held_out for part in parts)
+    return Score(counted, left_out, fmean(greedy) if greedy else None, shares, held_out)
 
 
 def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
@@ -112,20 +114,22 @@ def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
 class OpenEvaluation:
     """The groups of one version's evaluation so far; of two groups of one part the one that is over first counts."""
 
+    moved_s: float
+    """When a fact of it last arrived: a group, a call, an end."""
     parts: dict[tuple[Kind, int], EvaluatedGroup] = field(default_factory=dict)
-    group_ids: set[str] = field(default_factory=set)
-    moved_s: float = field(default_factory=time.monotonic)
-    """When a group of it last came or ended."""
+    progress: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """group_id -> the newest fact of each group."""
+
+    def see(self, record: GroupRecord, now_s: float) -> None:
+        """A group as it stands now: whoever plays a long episode shows it by its calls."""
+        newest = record.last_progress_us, record.last_progress_event_id
+        if self.progress.get(record.group_id) != newest:
+            self.progress[record.group_id], self.moved_s = newest, now_s
 
     def take(self, group: EvaluatedGroup) -> None:
         earlier = self.parts.get(group.task.part)
-        is_new = group.record.group_id not in self.group_ids
-        self.group_ids.add(group.record.group_id)
-        if earlier is not None and earlier.is_over:
-            return
-        if is_new or group.is_over:
-            self.moved_s = time.monotonic()
-        self.parts[group.task.part] = group
+        if earlier is None or not earlier.is_over:
+            self.parts[group.task.part] = group
 
     @property
     def is_whole(self) -> bool:
@@ -144,6 +148,7 @@ class Evaluations:
         publisher: Publisher,
         writer: BackgroundWriter,
         evaluated: Mapping[int, VersionEvaluated],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._dependencies = dependencies
@@ -151,19 +156,23 @@ class Evaluations:
         self._publisher = publisher
         self._writer = writer
         self._settled = set(evaluated)
-        figures = [_figure(event) for event in evaluated.values() if event.best]
-        self._best = max((figure for figure in figures if figure is not None), default=None)
+        self._best: dict[bool, float] = {}
+        """By whether the tasks are held out: figures of other tasks are not compared."""
+        for event in evaluated.values():
+            if event.best and (figure := _figure(event)) is not None:
+                self._best[bool(event.held_out)] = max(figure, self._best.get(bool(event.held_out), figure))
         self._open: dict[int, OpenEvaluation] = {}
         self._every: int | None = None
+        self._now_s = now_s
 
     def look(self) -> None:
         """Conclude what is over; wait, up to `evaluation_wait_s` without a sign of it, for the evaluation of the version in
         memory. Once per round, between a plan and its training. Raises Stopped, Fenced, LogError."""
-        began_s = time.monotonic()
+        began_s = self._now_s()
         while self._read() and self._is_awaited(began_s):
             self._dependencies.raise_if_stopped()
             self._dependencies.stop.wait(self._settings.poll_interval_s)
-        waited_s = time.monotonic() - began_s
+        waited_s = self._now_s() - began_s
         if waited_s > self._settings.wait_log_interval_s:
             log.info("evaluation_waited_for", version=self._progress.version, waited_s=round(waited_s, 1))
 
@@ -180,9 +189,9 @@ class Evaluations:
                 task = EvaluatedTask.of(record.tags)
                 if task is not None:
                     self._take(task, record)
-        now_s = time.monotonic()
         for version, evaluation in sorted(self._open.items()):
-            if evaluation.is_whole or now_s - evaluation.moved_s > QUIET_S:
+            quiet_s = self._now_s() - evaluation.moved_s
+            if evaluation.is_whole or quiet_s > self._settings.evaluation_quiet_s:
                 self._conclude(version)
         return self._every is not None
 
@@ -193,7 +202,10 @@ class Evaluations:
         self._every = task.every
         rows = self._dependencies.pool.trajectories(record)
         if rows is not None:
-            self._open.setdefault(task.version, OpenEvaluation()).take(EvaluatedGroup(task, record, rows))
+            of_version = self._open.setdefault(task.version, OpenEvaluation(self._now_s()))
+            of_version.take(EvaluatedGroup(task, record, rows))
+        if (evaluation := self._open.get(task.version)) is not None:
+            evaluation.see(record, self._now_s())
 
     def _is_awaited(self, began_s: float) -> bool:
         version = self._progress.named_version
@@ -201,7 +213,7 @@ class Evaluations:
         if version in self._settled or (evaluation is None and (self._every is None or version % self._every)):
             return False
         sign_s = began_s if evaluation is None else evaluation.moved_s
-        if time.monotonic() - sign_s <= self._settings.evaluation_wait_s:
+        if self._now_s() - sign_s <= self._settings.evaluation_wait_s:
             return True
         self._every = None  # until the next one is seen
         log.warning("evaluation_not_waited_for", version=version, began=evaluation is not None)
@@ -209,17 +221,25 @@ class Evaluations:
 
     def _conclude(self, version: int) -> None:
         outcome = score(list(self._open[version].parts.values()), self._settings.run_id)
-        is_best = outcome.figure is not None and (self._best is None or outcome.figure >= self._best)
+        figure, earlier = outcome.figure, self._best.get(outcome.held_out)
+        is_best = figure is not None and (earlier is None or figure >= earlier)
         export = self._keep(version) if is_best else None
         self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
-        log.info("version_evaluated", version=version, greedy=outcome.greedy, pass_at=outcome.pass_at, best=is_best)
-        if is_best:
-            self._best = outcome.figure
+        log.info(
+            "version_evaluated",
+            version=version,
+            greedy=outcome.greedy,
+            pass_at=outcome.pass_at,
+            best=is_best,
+            held_out=outcome.held_out,
+        )
+        if figure is not None and is_best:
+            self._best[outcome.held_out] = figure
             for old in list(self._publisher.exports.glob("best-*")):
                 if export is not None and old != export:
                     remove(old)
         self._settled.add(version)
-        for group_id in self._open.pop(version).group_ids:
+        for group_id in self._open.pop(version).progress:
             self._dependencies.pool.forget(group_id)
 
     def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
@@ -234,6 +254,7 @@ class Evaluations:
             greedy=outcome.greedy,
             pass_at=dict(outcome.pass_at),
             best=best,
+            held_out=outcome.held_out,
             checkpoint_uri=None if export is None else export.resolve().as_uri(),
         )
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.events import RunEnded
 from trainer.errors import NothingLearned
 from trainer.settings import TrainerSettings
 
 NO_BATCH = -1
+USED_UP = "pool_used_up"
 REWARDS_FOR_STOP = 5
 """Batches whose mean reward is compared with stop_reward."""
 SKIPPED_MAX = 3
@@ -79,3 +81,16 @@ def reason_to_end(progress: TrainingProgress, settings: TrainerSettings) -> str 
     return (
         "stop_reward" if sum(progress.rewards[-REWARDS_FOR_STOP:]) / REWARDS_FOR_STOP >= settings.stop_reward else None
     )
+
+
+def why_over(ended: RunEnded, progress: TrainingProgress, settings: TrainerSettings) -> str | None:
+    """Why a run that ended before has nothing to do under these settings; None: it goes on."""
+    reason = USED_UP if ended.reason == USED_UP else reason_to_end(progress, settings)
+    if reason is None:
+        return None
+    further = {
+        "batches_max": f"batches_max is {settings.batches_max}: a larger one continues it",
+        "stop_reward": f"its last batches reached stop_reward {settings.stop_reward}: a larger one, or none, continues it",
+        USED_UP: "no whole batch was left for it: another run_id begins anew",
+    }
+    return f"run {ended.run_id} is over after {progress.batches} batches, and nothing was done; {further[reason]}"

@@ -173,7 +173,7 @@ class Resumption:
         same = self._history.digests[trained.version] == manifest.digest
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
-        if trained.critic_digest != self._dependencies.learner.critic_digest:
+        if trained.critic_digest and trained.critic_digest != self._dependencies.learner.hashed_critic():
             log.warning("replay_gave_another_critic", batch=sequence, version=trained.version)
         self._progress.version, self._progress.digest = (trained.version, manifest.digest) if same else (None, "")
         self._progress.count(sequence, trained.metrics)
@@ -227,5 +227,5 @@ def _check(
     name = checkpoint.path.name
     if state["run_id"] != run_id:
         raise CheckpointForeign(f"checkpoint {name} is of run {state['run_id']}; give run {run_id} another out_dir")
-    if state["digest"] != manifest.digest:
+    if checkpoint.weights_digest != manifest.digest:
         raise CheckpointInvalid(f"checkpoint {name} holds other weights than it was written with")

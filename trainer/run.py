@@ -11,6 +11,7 @@ Order per batch, and why each step may be the last one before a crash:
 Resuming takes the run over (fencing), reads its history, loads the newest checkpoint and replays the plans after it. A
 replay that does not give the published bytes again takes a version number that was never used. A plan that was not
 trained and cannot be read any more is given up by a BatchSkipped with its sequence number, which stays taken.
+A run whose end (RunEnded) settings put further away is resumed like any other: a RunStarted behind a RunEnded takes it back.
 """
 
 from contextlib import closing
@@ -25,7 +26,7 @@ from trainer.errors import Stopped
 from trainer.evaluations import Evaluations
 from trainer.plan.history import History
 from trainer.plan.planner import Planner
-from trainer.progress import NO_BATCH, TrainingProgress, reason_to_end
+from trainer.progress import NO_BATCH, USED_UP, TrainingProgress, reason_to_end, why_over
 from trainer.publication import Publisher, probe_ids
 from trainer.reports import Reports
 from trainer.resume import Resumption
@@ -38,7 +39,8 @@ from weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
-Ending = Literal["finished", "stopped"]
+Ending = Literal["finished", "stopped", "over"]
+"""over: it was over before, and these settings continue nothing."""
 
 
 class TrainingRun:
@@ -48,6 +50,8 @@ class TrainingRun:
         self._settings = settings
         self._dependencies = dependencies
         self._progress = TrainingProgress()
+        self.why_over: str | None = None
+        """Why nothing was done, in a sentence, where the run was over."""
         self._writer = BackgroundWriter()
         self._publisher = Publisher(
             weights=dependencies.learner,
@@ -81,7 +85,8 @@ class TrainingRun:
         }
 
     def run(self) -> Ending:
-        """Until the run is over (also when it was before), or somebody asked to stop: it can be resumed then.
+        """Until the run is over, or somebody asked to stop: it can be resumed then. A run that was over goes on where these
+        settings let it go further than it went.
 
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
@@ -90,8 +95,13 @@ class TrainingRun:
         history = self._dependencies.journal.open(plans_after=oldest)
         self._progress.version_free = history.version_free
         if history.ended is not None:
-            log.info("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
-            return "finished"
+            self.why_over = why_over(history.ended, history.progress, self._settings)
+            if self.why_over is not None:
+                self._progress = history.progress
+                self._progress.version_free = history.version_free
+                log.warning("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
+                return "over"
+            log.info("run_continued", run_id=self._settings.run_id, ended=history.ended.reason)
         self._check_settings(history)
         earlier = [history.trained[sequence] for sequence in sorted(history.trained)]
         with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
@@ -150,7 +160,7 @@ class TrainingRun:
         while (reason := reason_to_end(progress, settings)) is None:
             batch = planner.next_batch()
             if batch is None:
-                reason = "pool_used_up"
+                reason = USED_UP
                 break
             evaluations.look()
             planner.read_ahead()

@@ -44,6 +44,7 @@ class TrainerSettings(BaseSettings):
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "evaluation_quiet_s",
         "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
@@ -142,7 +143,10 @@ class TrainerSettings(BaseSettings):
     """Time between two looks for a whole batch in the pool."""
     evaluation_wait_s: float = Field(default=60.0, ge=0)
     """How long training waits, without a sign of it, for the evaluation that agents play of the version in memory
-    (`claw agents run --eval-every`). 0: never; episodes that two versions sampled are left out of the evaluation."""
+    (`claw agents run --eval-every`): a call of one of its episodes is a sign. Keep it above the longest single call or tool. 0: never;
+    episodes that two versions sampled are left out of the evaluation."""
+    evaluation_quiet_s: float = Field(default=300.0, gt=0)
+    """An evaluation without a sign for so long is concluded with what there is."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None

@@ -1,7 +1,7 @@
 """From a committed plan to a published version: train, keep, stage, publish, in this order (see `run.py`)."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -19,8 +19,7 @@ from trainer.publication import Candidate, Publisher
 from trainer.reports import Reports
 from trainer.settings import TrainerSettings
 from trainer.storage.background import BackgroundWriter, log_not_written
-from trainer.storage.checkpoints import Checkpoints
-from weights.manifest import WeightsManifest
+from trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
 
 log = structlog.get_logger()
 
@@ -60,7 +59,7 @@ class Updater:
         if is_checkpoint_due or self._is_export_due(self._progress.version_free):
             self._writer.wait()  # copies of one batch at a time: a slow disk slows the run and fills no memory
         candidate = self._publisher.candidate()
-        checkpoint = self._keep(candidate.manifest, values) if is_checkpoint_due else None
+        checkpoint = self._keep(candidate, values) if is_checkpoint_due else None
         self.publish(values, candidate, checkpoint)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
@@ -81,19 +80,29 @@ class Updater:
     def _is_export_due(self, version: int) -> bool:
         return version % self._settings.hf_every == 0
 
-    def _keep(self, manifest: WeightsManifest, values: Mapping[str, float]) -> Path | None:
-        """Step 3: the state is copied now and written by the writer's thread. None: the disk takes nothing."""
+    def _keep(self, candidate: Candidate, values: Mapping[str, float]) -> Path | None:
+        """Step 3: the state is copied now and written by the writer's thread, with the digest of the weights, which is hashed
+        meanwhile. None: the disk takes nothing."""
         sequence = self._progress.sequence
         target = self._checkpoints.path(sequence, self._incarnation)
         state = {
             "run_id": self._settings.run_id,
             "sequence": sequence,
             "version": self._progress.version_free,
-            "digest": manifest.digest,
             "metrics": dict(values),
         }
+
+        def save(partial: Path) -> Callable[[], None]:
+            write = self._dependencies.learner.save(partial, state)
+
+            def write_all() -> None:
+                write()
+                (partial / WEIGHTS_DIGEST).write_text(candidate.manifest.digest)
+
+            return write_all
+
         try:
-            finish = self._checkpoints.begin(target, lambda partial: self._dependencies.learner.save(partial, state))
+            finish = self._checkpoints.begin(target, save)
         except OSError as error:
             log_not_written(f"checkpoint {target.name}", error)
             return None

@@ -1,14 +1,18 @@
-"""A version as one pass over its tensors leaves it: packed in host memory, hashed on the way, named by its manifest.
+"""A version as one pass over its tensors leaves it: packed in host memory, hashed by a thread, named by its manifest.
 
 Invariant: a snapshot never changes while anybody holds it, so manifest, transfer and export are of the same bytes.
 Its memory is used again for a later snapshot once nobody holds it any more: whoever reads, holds the snapshot.
+Whoever takes it only copies: GPUs that wait for the copy need not wait for a hash, which is slower. Whoever asks for the
+manifest waits for it.
 """
 
 import hashlib
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -18,11 +22,17 @@ from weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_o
 
 @dataclass(frozen=True, eq=False)
 class WeightsSnapshot:
-    """`buckets`: flat uint8 tensors, filled as `layout` says."""
+    """`buckets`: flat uint8 tensors, filled as `layout` says. `digest`: of the bytes of all `specs`, once they are hashed."""
 
-    manifest: WeightsManifest
+    specs: tuple[TensorShape, ...]
     layout: tuple[Bucket, ...]
     buckets: tuple[torch.Tensor, ...]
+    digest: "Future[str]"
+
+    @cached_property
+    def manifest(self) -> WeightsManifest:
+        """What names the snapshot. Waits until every byte is hashed."""
+        return WeightsManifest(self.specs, self.digest.result())
 
     @classmethod
     def of(cls, named_tensors: NamedTensors, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> "WeightsSnapshot":
@@ -31,11 +41,11 @@ class WeightsSnapshot:
 
     def tensors(self) -> Iterator[tuple[TensorShape, Sequence[memoryview]]]:
         """Every tensor in order, with its bytes in one or more parts. Views: hold the snapshot while you read them."""
-        parts: list[list[memoryview]] = [[] for _ in self.manifest.tensors]
+        parts: list[list[memoryview]] = [[] for _ in self.specs]
         for flat, bucket in zip(self.buckets, self.layout, strict=True):
             for piece in bucket.pieces:
                 parts[piece.tensor].append(_memory(flat, piece))
-        yield from zip(self.manifest.tensors, parts, strict=True)
+        yield from zip(self.specs, parts, strict=True)
 
 
 class HostMemory:
@@ -69,9 +79,11 @@ class Snapshots:
     def __init__(self, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> None:
         self._bucket_bytes_max = bucket_bytes_max
         self._memory = HostMemory(bucket_bytes_max)
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash")  # one: pieces are hashed in their order
 
     def take(self, named_tensors: NamedTensors) -> WeightsSnapshot:
-        """One pass: each tensor is asked for once and copied once, each byte hashed once. They may change afterwards."""
+        """One pass: each tensor is asked for once and copied once, each byte of the copy hashed once, behind it. The tensors may
+        change afterwards."""
         packing = Packing(self._bucket_bytes_max)
         whole: list[torch.Tensor] = []
         specs: list[TensorShape] = []
@@ -84,10 +96,10 @@ class Snapshots:
                     whole.append(self._memory.chunk())
                 target = whole[number][piece.target : piece.target + piece.length]
                 target.copy_(flat[piece.source : piece.source + piece.length])
-                sha.update(target.numpy())
+                self._hasher.submit(sha.update, target.numpy())
         layout = packing.buckets()
         filled = tuple(flat[: bucket.size] for flat, bucket in zip(whole, layout, strict=True))
-        snapshot = WeightsSnapshot(WeightsManifest(tuple(specs), sha.hexdigest()), layout, filled)
+        snapshot = WeightsSnapshot(tuple(specs), layout, filled, self._hasher.submit(sha.hexdigest))
         self._memory.lend(snapshot).extend(whole)
         self._memory.trim()  # three are enough: two staged, one being taken
         return snapshot

@@ -43,7 +43,8 @@ class Stagings:
     def get(self, run_id: str, version: int, digest: str) -> Staging:
         """Raises NotStaged, also for other bytes."""
         with self._lock:
-            for kept in self._kept:
-                if (kept.run_id, kept.version, kept.snapshot.manifest.digest) == (run_id, version, digest):
-                    return kept
+            named = [kept for kept in self._kept if (kept.run_id, kept.version) == (run_id, version)]
+        for kept in named:  # without the lock: a digest may still be on its way
+            if kept.snapshot.manifest.digest == digest:
+                return kept
         raise NotStaged(f"{version_label(run_id, version)} with digest {digest[:12]} is not staged")

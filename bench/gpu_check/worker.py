@@ -19,6 +19,7 @@ from weights.transfer_server import TransferServer
 
 PROBE = [5 + 7 * number % 90 for number in range(48)]
 NAME = "gpu-check"
+SERVED_WITHIN_S = 300.0
 
 
 class Published:
@@ -57,7 +58,7 @@ async def synced(model_dir: Path, count: int, settings: dict[str, Any]) -> dict[
         for version in range(count):
             published.versions.put_nowait(_changed(model, version, server))
             ready = asyncio.ensure_future(published.ready(version))
-            await asyncio.wait({worker, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=own.start_timeout_s)
+            await asyncio.wait({worker, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=SERVED_WITHIN_S)
             if not ready.done():
                 raise RuntimeError(
                     f"version {version} is not served: {worker.exception() if worker.done() else 'too slow'}"

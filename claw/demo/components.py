@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from claw.demo.scorers import DemoScorers
-from claw.demo.settings import DemoSettings, RewardFrom
+from claw.demo.settings import DemoSettings, Protocol, RewardFrom
 from claw.home import claw_home
 from claw.local.stack import Stack
 from claw.workers.places import WorkerPlace, worker_places
@@ -14,7 +14,11 @@ from schemas.http import Channel
 from schemas.runtime.component import Component
 
 MODEL_ID = "verbs-tiny"
-FLOW = "examples.verbs.flow:VerbsFlow"
+FLOWS = {
+    Protocol.CHAT: "examples.verbs.flow:VerbsFlow",
+    Protocol.MESSAGES: "examples.verbs.flow:MessagesVerbsFlow",
+    Protocol.RESPONSES: "examples.verbs.flow:ResponsesVerbsFlow",
+}
 SILENT_FLOW = "examples.verbs.flow:SilentVerbsFlow"
 GROUP_SIZE = 8
 GROUPS_PER_BATCH = 8
@@ -101,7 +105,7 @@ class DemoComponents:
     def evaluation(self, when: str) -> Component:
         """Greedy episodes through the gateway on the val channel, `before` or `after` training; their agents say what they earned."""
         out = ("--episodes", str(GREEDY_EPISODES), "--out", str(self.evaluation_file(when)))
-        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments(FLOW))
+        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments(self.flow))
 
     def agents(self) -> Component:
         """Groups of episodes on the train channel, or people with conversations, until they are stopped."""
@@ -109,8 +113,13 @@ class DemoComponents:
             return self._people()
         files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
         groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
-        flow = FLOW if self.settings.reward is RewardFrom.AGENT else SILENT_FLOW
+        flow = self.flow if self.settings.reward is RewardFrom.AGENT else SILENT_FLOW
         return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(flow), *files, *groups)
+
+    @property
+    def flow(self) -> str:
+        """Of agents that say what they earned."""
+        return FLOWS[self.settings.protocol]
 
     def _people(self) -> Component:
         """They are told what an agent in production is told."""

@@ -21,6 +21,7 @@ from schemas.events import (
     Event,
     GroupRecord,
     RunEnded,
+    RunStarted,
     TrajectoryRecord,
     WeightsPublished,
     WorkerReported,
@@ -65,6 +66,8 @@ class DemoProgress:
                 (self.ready.add if event.ready else self.ready.discard)(event.group_id)
             case BatchTrained(run_id=self.run_id):
                 self.batches.append(event)
+            case RunStarted(run_id=self.run_id):
+                self.ended = None
             case RunEnded(run_id=self.run_id):
                 self.ended = event
             case WeightsPublished(run_id=self.run_id):

@@ -26,6 +26,8 @@ class Result:
 
     reward: str
     """Who judged: `--reward`."""
+    protocol: str
+    """What its agents spoke: `--protocol`."""
     reward_first: float | None
     reward_last: float | None
     greedy_before: float

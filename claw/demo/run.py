@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 POLL_S = 0.1
 MODEL_TIMEOUT_S = 300
-READY_TIMEOUT_S = 360  # vLLM alone may take 300 (rollout's start_timeout_s)
+READY_TIMEOUT_S = 360  # of a tiny model; a worker alone waits as long as its engine moves (rollout's start_quiet_s)
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
 SETTLE_TIMEOUT_S = 60
@@ -255,6 +255,7 @@ class Demo:
         calls = calls_captured(self._log, self._start_offsets)
         return Result(
             reward=str(self.settings.reward),
+            protocol=str(self.settings.protocol),
             reward_first=reward_first(trajectories(self._log, self._start_offsets), self._components.run_id),
             greedy_before=greedy_before,
             greedy_after=greedy_after,

@@ -30,6 +30,14 @@ class RewardFrom(StrEnum):
         return self in (RewardFrom.AGENT, RewardFrom.RULE)
 
 
+class Protocol(StrEnum):
+    """What the agents of a demo speak."""
+
+    CHAT = "chat"
+    MESSAGES = "messages"
+    RESPONSES = "responses"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
     """What a person may change about the demo. Raises CannotRun for bounds that contradict each other."""
@@ -50,6 +58,9 @@ class DemoSettings:
     reward: Annotated[
         RewardFrom, typer.Option(help="Who judges: the agent itself, or with silent agents a reader of the log.")
     ] = RewardFrom.AGENT
+    protocol: Annotated[
+        Protocol, typer.Option(help="What the agents speak: OpenAI's chat, Anthropic's messages, OpenAI's responses.")
+    ] = Protocol.CHAT
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
@@ -58,6 +69,10 @@ class DemoSettings:
     def __post_init__(self) -> None:
         if self.online and self.reward is not RewardFrom.AGENT:
             raise CannotRun(f"--online has people who judge; --reward {self.reward} is for silent agents")
+        if self.protocol is not Protocol.CHAT and (self.online or self.reward is not RewardFrom.AGENT):
+            raise CannotRun(
+                f"--protocol {self.protocol} is for agents that judge themselves: leave --online, --reward out"
+            )
         if self.batches_min > self.batches_max:
             raise CannotRun(f"--batches-min {self.batches_min} is above --batches-max {self.batches_max}")
         if self.set:

@@ -70,4 +70,14 @@ def _episodes(file: Path) -> list[Episode]:
 
 
 def _conversation(episode: Episode) -> str:
-    return "\n".join(f"  {message['role']:>9}  {escape(str(message['content']))}" for message in episode["transcript"])
+    return "\n".join(f"  {role:>9}  {escape(text)}" for role, text in map(_spoken, episode["transcript"]))
+
+
+def _spoken(message: dict[str, Any]) -> tuple[str, str]:
+    """Who said what, in the words of whatever protocol: a text, blocks with texts or results, an item with an output."""
+    role, content = message.get("role", "tool"), message.get("content", message.get("output"))
+    if isinstance(content, list):
+        blocks = [block.get("text", block.get("content", "")) for block in content]
+        role = "tool" if any(block["type"] == "tool_result" for block in content) else role
+        content = "".join(map(str, blocks))
+    return role, str(content)

@@ -23,10 +23,14 @@ def create(
         typer.Option(help="What it may: docs/gateway.md has the table."),
     ] = "agent",
     expires_in: Annotated[str | None, typer.Option(metavar="TIME", help="12h, 30d, …; not set: never.")] = None,
-    scope: Annotated[str | None, typer.Option(help="Sessions under this key are trajectories of this scope.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Its sessions are trajectories SCOPE/…, and it reaches no others.")
+    ] = None,
     alias: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=MODEL", help="Model that a client asks for and the one it gets: 'claude-*=tiny'."),
+        typer.Option(
+            metavar="NAME=MODEL", help="Model asked for and model got: 'claude-*=tiny', weak=tiny:side (side calls)."
+        ),
     ] = None,
     sampling: Annotated[
         list[str] | None,
@@ -36,7 +40,8 @@ def create(
         bool, typer.Option("--strip-strict", help="Take `strict` out of tools, so that no grammar shapes samples.")
     ] = False,
     idle_s: Annotated[
-        float | None, typer.Option(min=0.001, max=1e9, help="Sessions are complete after so many silent seconds.")
+        float | None,
+        typer.Option(min=0.001, max=1e9, help="Its sessions end after so many silent seconds; it reaches no others."),
     ] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""Fetches Apache Kafka: exactly the jars of `infra/kafka/jars.lock`, each verified by its sha256 before it gets its name.
+"""Fetches Apache Kafka: exactly the jars of `jars.lock` beside this file, each verified by its sha256 before it gets its name.
 
 A file under its final name is therefore whole and right, and a fetch killed half-way is taken up where it stopped.
 Standard library only: the setup runs it as `python -m claw.local.jars`.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claw.errors import CannotRun
-from claw.home import PROJECT, claw_home
+from claw.home import claw_home
 
-LOCK = PROJECT / "infra" / "kafka" / "jars.lock"
+LOCK = Path(__file__).with_name("jars.lock")  # in the package, so that a wheel has it
 FETCH_THREADS = 8
 READ_TIMEOUT_S = 30
 TRIES = 3
@@ -51,9 +51,7 @@ def read_lock(lock: Path = LOCK) -> list[Jar]:
     try:
         lines = lock.read_text().splitlines()
     except OSError as error:
-        raise CannotRun(
-            f"cannot read the list of Kafka's jars {lock} ({error.strerror}): run claw from a clone of the project"
-        ) from None
+        raise CannotRun(f"cannot read the list of Kafka's jars {lock} ({error.strerror}): install claw again") from None
     entries = [re.split("[: ]", line.strip()) for line in lines if line.strip() and not line.startswith("#")]
     return [Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in entries]
 

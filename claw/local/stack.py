@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -13,9 +12,11 @@ from claw.home import claw_home
 from claw.local.ports import free_ports, is_free
 from claw.workers.places import WorkerPlace
 from eventlog.settings import LogSettings
+from schemas.runtime.child import module_argv
 from schemas.runtime.component import Component
 from schemas.runtime.files import write_atomically
 from schemas.runtime.restarts import RestartBudget
+from trainer.errors import RUN_WAS_OVER
 
 CURRENT = "current"
 LOG_FILE = "log.json"
@@ -52,7 +53,7 @@ class Stack:
         """`python -m module arguments…` as a component with a log file of its own."""
         return Component(
             name=name,
-            argv=(sys.executable, "-m", module, *arguments),
+            argv=module_argv(module, *arguments),
             log_path=self.run_dir / "logs" / f"{name}.log",
             env=self.environment(),
             budget=RestartBudget(restarts_max=restarts_max),
@@ -102,7 +103,8 @@ class Stack:
         return f"{os.uname().nodename}-{self.run_dir.name}-{place.name}"
 
     def trainer(self, config: Path, *arguments: str) -> Component:
-        return self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
+        trainer = self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
+        return replace(trainer, finished_before_code=RUN_WAS_OVER)
 
 
 def dashboard_port() -> int:

@@ -79,8 +79,14 @@ def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:
 def as_text(states: list[ComponentState]) -> str:
     if not states:
         return "nothing was started yet: `claw demo`, or `claw up`"
-    lines = [f"{s.component:<12} {s.pid or '-':>8}  {s.state:<11} restarts {s.restarts}" for s in states]
-    return "\n".join(lines)
+    return "\n".join(
+        f"{s.component:<12} {s.pid or '-':>8}  {s.state:<11} restarts {s.restarts}{_why(s)}" for s in states
+    )
+
+
+def _why(state: ComponentState) -> str:
+    was_over = state.state is State.FINISHED and bool(state.exit_code)
+    return ", it was over before it began: its log says what continues it" if was_over else ""
 
 
 def with_engine(states: list[ComponentState]) -> list[ComponentState]:

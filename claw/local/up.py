@@ -1,7 +1,6 @@
 """`claw up` and `claw down`: a stack that stays until it is stopped, watched by one manager process."""
 
 import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from claw.local.status_file import STATUS_FILE, read_manager, read_status, write
 from claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from eventlog.kafka.admin import create_topics, describe_topics
 from eventlog.settings import LogSettings
+from schemas.runtime.child import module_argv
 from schemas.runtime.component import Component, State
 from schemas.runtime.identity import ProcessId
 from schemas.runtime.processes import Processes
@@ -171,7 +171,7 @@ def _detach(settings: UpSettings) -> int:
     options += ["--model", str(settings.model)] if settings.model else []
     options += ["--config", str(settings.config)] if settings.config else []
     with (run_dir / "manager.log").open("wb") as output:
-        command = [sys.executable, "-m", "claw.cli", "up", *options]
+        command = module_argv("claw.cli", "up", *options)
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from claw.errors import CannotRun
 from claw.pool.options import PerspectiveOptions
 from claw.show.log import log_for_reading
+from claw.show.notice import notice
 from datapool.batch.spec import BatchSpec, load, of_preset
 from datapool.view.runs import RunIndex
 from datapool.view.view import TOPICS, PoolView
+from eventlog.kafka.groups import facts_behind
 from eventlog.kafka.reader import read_topics
 from eventlog.records import readable
 from eventlog.settings import LogSettings
@@ -38,8 +40,17 @@ def open_pool(
     prefix: str, *, tokens: bool = False, group: str | None = None, topics: Sequence[Topic] = TOPICS
 ) -> Iterator[OpenPool]:
     """A view of the pool, or of what a question needs of it: as `PoolView`. Raises CannotRun."""
-    with log_for_reading(prefix) as settings, pool_of(settings, tokens=tokens, group=group, topics=topics) as pool:
-        yield pool
+    with log_for_reading(prefix) as settings:
+        say_how_far(settings)
+        with pool_of(settings, tokens=tokens, group=group, topics=topics) as pool:
+            yield pool
+
+
+def say_how_far(settings: LogSettings) -> None:
+    """One line on stderr where the pool does not hold all facts yet, so that nobody takes an earlier moment for now."""
+    if behind := facts_behind(settings):
+        facts = f"{behind:,} facts" if behind > 1 else "1 fact"
+        notice(f"the pool is {facts} behind: what follows is of an earlier moment (`claw streams` folds them)")
 
 
 @contextmanager

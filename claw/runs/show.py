@@ -14,6 +14,7 @@ from consumers.runs.read import read_all, read_named
 from schemas.envelopes import now_us
 
 Json = dict[str, Any]  # as `consumers.runs.summary` makes it
+TASKS = {True: ", held-out tasks", False: ", tasks not held out of training", None: ""}
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -103,7 +104,7 @@ def _evaluations(run: Json) -> Iterator[str]:
 
 def _evaluation(one: Json) -> str:
     shares = "".join(f", pass@{k} {share:.3f}" for k, share in one["pass_at"].items())
-    return f"version {one['version']}: greedy {_number(one['greedy'])}{shares}, {one['trajectories']} episodes"
+    return f"version {one['version']}: greedy {_number(one['greedy'])}{shares}, {one['trajectories']} episodes{TASKS[one['held_out']]}"
 
 
 def compare_text(pair: Json) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 
 from claw.local.broker import resolve_broker
@@ -15,7 +14,7 @@ HELP = ("--help", "-h")
 
 def run_dashboard(arguments: Sequence[str]) -> int:
     """The page's exit code. Raises CannotRun where there is no broker."""
-    argv = (sys.executable, "-m", MODULE, *arguments)
+    argv = child.module_argv(MODULE, *arguments)
     if any(each in HELP or each.startswith("--bootstrap") for each in arguments):
         os.execv(argv[0], argv)  # nothing of ours is needed
     with resolve_broker() as broker:

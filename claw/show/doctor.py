@@ -1,14 +1,17 @@
 """`claw doctor`: what would not hold on this machine or this broker, each finding with what to do about it."""
 
 import importlib.util
+import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import orjson
 
+from claw import bf16
 from claw.errors import CannotRun
 from claw.home import claw_home
 from claw.local.java import find_java
@@ -16,14 +19,9 @@ from claw.show.log import log_for_reading
 from eventlog.errors import LogError
 from eventlog.kafka.admin import check_broker, describe_topics, diff_topics
 from eventlog.settings import LogSettings
+from schemas.runtime.modules import EXTRAS
 
 DISK_FREE_MIN_GIB = 5
-EXTRAS = {
-    "gateway": ("fastapi", "uvicorn", "uvloop", "httptools"),
-    "streams": ("faust",),
-    "trainer": ("torch", "transformers", "deepspeed", "tensorboard"),
-    "rollout": ("vllm", "aiohttp"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def _bad(findings: list[Finding]) -> bool:
 
 
 def machine() -> Iterator[Finding]:
-    """Disk, Java, and which rooms' libraries are installed."""
+    """Disk, Java, the CPU, and which rooms' libraries are installed."""
     free_gib = shutil.disk_usage(claw_home().parent).free / 2**30
     yield Finding("disk", "ok" if free_gib > DISK_FREE_MIN_GIB else "bad", f"{free_gib:.0f} GiB free")
     try:
@@ -64,6 +62,18 @@ def machine() -> Iterator[Finding]:
             "note" if absent else "ok",
             f"not installed: {', '.join(absent)} (extra `{room}`)" if absent else "libraries installed",
         )
+    if importlib.util.find_spec("torch"):
+        yield cpu(Path(sys.prefix), bf16.product())
+
+
+def cpu(environment: Path, command: Sequence[str | Path]) -> Finding:
+    """Whether torch can multiply in bf16: as the set-up found, else tried now by the child `command`, which takes seconds."""
+    try:
+        trial = bf16.recorded(environment) or bf16.tried(command)
+    except CannotRun as unknown:
+        return Finding("cpu", "note", str(unknown))
+    mended = trial.outcome == "capped" and any(name in os.environ for name in bf16.VARIABLES)
+    return Finding("cpu", "ok" if trial.outcome == "runs" else "note" if mended else "bad", bf16.words(trial))
 
 
 def broker(prefix: str) -> Iterator[Finding]:

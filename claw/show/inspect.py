@@ -4,7 +4,7 @@ from contextlib import closing
 
 import orjson
 
-from claw.pool.reading import pool_of
+from claw.pool.reading import pool_of, say_how_far
 from claw.show.log import log_for_reading
 from consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
 from datapool.batch.rewards import slot_text
@@ -18,6 +18,7 @@ from schemas.topics import STEPS, TRAJECTORIES
 def inspect(trajectory_id: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
     """Prints the trajectory; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one."""
     with log_for_reading(prefix) as settings:
+        say_how_far(settings)
         answer = _find(settings, trajectory_id, group_id)
     if answer is None:
         print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")

@@ -16,15 +16,16 @@ Name = Annotated[
     str,
     typer.Argument(metavar="ID", help="As `claw workers list` shows it; its end behind a dash is enough: rollout-2."),
 ]
+Everyone = Annotated[bool, typer.Option("--all", help="Those, too, that ended or fell silent more than an hour ago.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the worker's report that it was done.")]
 
 
 @workers.command("list")
-def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
-    """List all workers: version, versions behind, state and why, calls in flight, KV cache, the last sync by phases."""
+def list_(everyone: Everyone = False, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+    """List the workers: version, versions behind, state and why, calls in flight, KV cache, the last sync by phases."""
     from claw.workers.show import run_list
 
-    raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
+    raise typer.Exit(run_list(prefix=prefix, everyone=everyone, as_json=as_json))
 
 
 @workers.command()

@@ -14,16 +14,20 @@ PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "pause
 """Of a sync, in their order; what else is reported comes behind them."""
 
 
-def run_list(*, prefix: str, as_json: bool) -> int:
-    """Prints every worker that the log knows."""
+def run_list(*, prefix: str, everyone: bool, as_json: bool) -> int:
+    """Prints the workers that the log knows, those that are gone for an hour only for `everyone`."""
     with log_for_reading(prefix) as settings:
-        rows = [worker_row(worker) for worker in known_workers(settings)]
+        workers = known_workers(settings)
+    rows = [worker_row(worker) for worker in workers if everyone or not worker.gone]
+    left_out = len(workers) - len(rows)
     if as_json:
-        print(orjson.dumps({"workers": rows}).decode())
+        print(orjson.dumps({"workers": rows, "left_out": left_out}).decode())
     elif rows:
         print("\n".join(as_text(rows)))
-    else:
+    elif not left_out:
         notice("no worker has reported yet; `claw up --model M` or `claw rollout --model M` starts one")
+    if left_out and not as_json:
+        notice(f"left out: {left_out} that ended or fell silent more than an hour ago (--all)")
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from consumers.dashboard.acts import PersonalActs
 from consumers.dashboard.kept import KeptAnswers
+from consumers.dashboard.log_watch import LogWatch
 from consumers.dashboard.outline import CallTrees
 from consumers.feedback.view import FeedbackView, PageLog
 from consumers.lineage.history import Runs, take
@@ -78,6 +79,7 @@ class DashboardSource:
         self.feedback = FeedbackView(log, pool, self._did)
         """What people said; it starts and stops the pool's view, too."""
         self.kept = KeptAnswers()
+        self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
         self.runs_caught_up = False
         self._runs = RunsState()
@@ -91,9 +93,11 @@ class DashboardSource:
         self._follower = Follower(self.log.reader([BATCHES, WEIGHTS, WORKERS]), self._apply)
         self._follower.start()
         threading.Thread(target=self._catch_up, args=(self._follower,), name="dashboard-start", daemon=True).start()
+        self.watch.start()
 
     def stop(self) -> None:
         """Ends the threads, and waits for what is not acknowledged yet."""
+        self.watch.stop()
         self.feedback.stop()
         if self._follower is not None:
             self._follower.stop()

@@ -15,4 +15,5 @@ def worker_rows(state: RunsState, now_us: int) -> list[Json]:
         KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, now_us))
         for _, report in sorted(state.workers.items())
     ]
-    return sorted(map(worker_row, latest), key=lambda each: (each["state"] == "dead", each["silent"]))
+    rows = [worker_row(worker) for worker in latest if not worker.gone]
+    return sorted(rows, key=lambda each: (each["state"] == "dead", each["silent"]))

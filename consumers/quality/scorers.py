@@ -13,6 +13,7 @@ import orjson
 
 from consumers.errors import ConsumerError
 from consumers.quality.sample import Sample
+from schemas.runtime.modules import importable
 
 SOFT_SHARE = 0.8
 NGRAM = 4
@@ -122,10 +123,11 @@ SCORERS: Mapping[str, Scorer] = {
 
 
 def named(name: str) -> Scorer:
-    """A scorer of the table, or `module:name` of one's own. Raises ScorerUnknown."""
+    """A scorer of the table, or `module:name` of one's own, also in the working folder. Raises ScorerUnknown."""
     if name in SCORERS:
         return SCORERS[name]
     module, _, attribute = name.partition(":")
+    importable()
     try:
         scorer = getattr(importlib.import_module(module), attribute) if attribute else None
     except (ImportError, AttributeError) as error:

@@ -68,6 +68,7 @@ class ObservedRun:
     evaluations: dict[int, VersionEvaluated] = field(default_factory=dict)
     """By version; the last word on each."""
     ended: RunEnded | None = None
+    """Its end, unless it was started again behind it."""
 
     @property
     def batches(self) -> list[TrainedBatch]:
@@ -105,7 +106,7 @@ class ObservedRun:
         """One more event of this run, in the order of the log; a later one of the same batch or version replaces the earlier."""
         match event:
             case RunStarted():
-                self.incarnations += 1
+                self.incarnations, self.ended = self.incarnations + 1, None
                 self.model_id, self.config = event.model_id, _json(event.config)
                 self.started_us = self.started_us or event.envelope.occurred_at_us
             case BatchTrained():

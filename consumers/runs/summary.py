@@ -70,6 +70,7 @@ def evaluation(event: VersionEvaluated) -> Json:
         "pass_at": dict(sorted(event.pass_at.items(), key=lambda item: int(item[0]))),
         "trajectories": event.trajectories,
         "best": event.best,
+        "held_out": event.held_out,
         "export": event.checkpoint_uri,
     }
 

@@ -7,6 +7,7 @@ from schemas.events import WorkerReported
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""
+GONE_AFTER_S = 3600.0
 Json = dict[str, Any]  # what `--json` has of a worker
 
 
@@ -33,6 +34,11 @@ class KnownWorker:
     def at_work(self) -> bool:
         """Neither dead nor silent. The versions of others' runs are not looked up: they may lie at the log's very beginning."""
         return self.report.state != "dead" and not self.silent
+
+    @property
+    def gone(self) -> bool:
+        """Whether it ended, or fell silent, so long ago that a list of workers leaves it out: its last report stays in the log."""
+        return not self.at_work and self.age_s > GONE_AFTER_S
 
 
 def age_s(report: WorkerReported, at_us: int) -> float:

@@ -1,7 +1,8 @@
 """The system calls that code in the sandbox does not get, as a seccomp program. Pure.
 
 They are those that look into other processes, make namespaces or mounts, load code into the kernel, keep memory that no limit
-counts, or open a socket that is not of this machine's files. They fail with EPERM; clone3, whose flags a filter cannot see, with
+counts, take what the whole machine has once (AIO's requests, its disks' time), or open a socket that is not of this machine's files. So do
+settings that make a queue longer. They fail with EPERM; clone3, whose flags a filter cannot see, with
 ENOSYS, so that libc takes clone. Another architecture's calls end the process.
 """
 
@@ -14,7 +15,7 @@ NEW_NAMESPACES = 0x7E020000
 """All CLONE_NEW* flags that clone takes."""
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD, JUMP_EQUAL, JUMP_ABOVE, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-AT_NUMBER, AT_ARCHITECTURE, AT_FIRST_ARGUMENT = 0, 4, 16
+AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENTS = 0, 4, (16, 24, 32)
 X32 = 0x40000000
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -59,6 +60,11 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "request_key": (249, 218),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    "vmsplice": (278, 75),
+    "tee": (276, 77),
+    "io_setup": (206, 0),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
     "shmget": (29, 194),
     "shmat": (30, 196),
     "semget": (64, 190),
@@ -81,6 +87,11 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 CLONE3 = 435
 CLONE = {"x86_64": 56, "aarch64": 220}
 SOCKET = {"x86_64": 41, "aarch64": 198}
+QUEUES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "setsockopt": (54, 208, 2, (7, 8, 32, 33)),  # SO_SNDBUF, SO_RCVBUF, and both by force
+    "fcntl": (72, 25, 1, (1031,)),  # F_SETPIPE_SZ
+}
+"""Name -> numbers as above, which argument says what is set, and what is refused. `keeper.queues` counts what queues hold without."""
 
 
 def program(machine: str = "") -> bytes:
@@ -95,12 +106,16 @@ def program(machine: str = "") -> bytes:
     ]
     if machine == "x86_64":
         code += [_jump(JUMP_ABOVE, X32, 0, 1), _word(RETURN, KILL_PROCESS)]
-    for number in filter(None, (numbers[column] for numbers in DENIED.values())):
-        code += [_jump(JUMP_EQUAL, number, 0, 1), _word(RETURN, ERRNO | EPERM)]
+    for number in (numbers[column] for numbers in DENIED.values()):
+        code += [] if number is None else [_jump(JUMP_EQUAL, number, 0, 1), _word(RETURN, ERRNO | EPERM)]
+    for *numbers, argument, options in QUEUES.values():
+        refusals = [word for one in options for word in (_jump(JUMP_EQUAL, one, 0, 1), _word(RETURN, ERRNO | EPERM))]
+        code += [_jump(JUMP_EQUAL, numbers[column], 0, len(refusals) + 2), _word(LOAD, AT_ARGUMENTS[argument])]
+        code += [*refusals, _word(RETURN, ALLOW)]
     code += [_jump(JUMP_EQUAL, CLONE3, 0, 1), _word(RETURN, ERRNO | ENOSYS)]
-    code += [_jump(JUMP_EQUAL, CLONE[machine], 0, 4), _word(LOAD, AT_FIRST_ARGUMENT)]
+    code += [_jump(JUMP_EQUAL, CLONE[machine], 0, 4), _word(LOAD, AT_ARGUMENTS[0])]
     code += [_jump(JUMP_ANY_BIT, NEW_NAMESPACES, 0, 1), _word(RETURN, ERRNO | EPERM), _word(RETURN, ALLOW)]
-    code += [_jump(JUMP_EQUAL, SOCKET[machine], 0, 3), _word(LOAD, AT_FIRST_ARGUMENT)]
+    code += [_jump(JUMP_EQUAL, SOCKET[machine], 0, 3), _word(LOAD, AT_ARGUMENTS[0])]
     code += [_jump(JUMP_EQUAL, AF_UNIX, 1, 0), _word(RETURN, ERRNO | EPERM), _word(RETURN, ALLOW)]
     return b"".join(code)
 

@@ -17,11 +17,15 @@ from consumers.sandbox import filters, kernel
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-ROOT_BYTES, FILES_MAX, OPEN_FILES_MAX = 1 << 20, 2048, 256
+ROOT_BYTES, FILES_MAX, OPEN_FILES_MAX = 1 << 20, 2048, 64
 USER = 1000
 """The user in the sandbox; outside it is the keeper's, or nobody where the keeper is root."""
 NOBODY = 65534
-FOLDER = "/tmp/work"  # of the sandbox's own file system
+WRITABLE = "/tmp"  # of the sandbox's own file system
+FOLDER = WRITABLE + "/work"
+OLD = "/.old"
+SITES = (WRITABLE, "/mnt", "/opt", "/srv", "/media", "/home", "/run", "/var", "/root", "/boot")
+"""Folders that every machine has some of; over one of them, in its own view, a sandbox builds its root."""
 DESCRIPTORS_MAX = 4096
 SPARE_BYTES = 256 << 20
 """Address space beside twice the memory: libraries and stacks are mapped and hardly used. What is used is counted outside."""
@@ -73,28 +77,56 @@ def reap() -> None:
 
 
 def build_root(readable: Sequence[str], files_bytes: int) -> None:
-    """A root of its own: programs and libraries to read, some devices, its own /proc, and one place to write."""
+    """A root of its own: programs and libraries to read, some devices, its own /proc, and one place to write.
+
+    Raises OSError, with the path, for something of `readable` that cannot be brought.
+    """
+    sources = {path: os.path.realpath(path) for path in readable}  # as links of the old root lead
+    base = site([*sources, *sources.values()])
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    _tmpfs("/tmp", f"size={ROOT_BYTES},mode=755")  # any folder would do: it is only where the new root is built
-    os.mkdir("/tmp/old")  # pathlib is slow to load
-    os.chdir("/tmp")
-    kernel.call("pivot_root", b".", b"old")
+    _tmpfs(base, f"size={ROOT_BYTES},mode=755")
+    os.mkdir(base + OLD)  # pathlib is slow to load
+    os.chdir(base)
+    kernel.call("pivot_root", b".", OLD.encode()[1:])
     os.chdir("/")
-    for path in (*SYSTEM, *DEVICES, *readable):
+    for path in (*SYSTEM, *DEVICES):
         _bring(path)
-    for folder in ("/proc", "/tmp"):
+    for folder in ("/proc", WRITABLE):
         os.makedirs(folder, exist_ok=True)
+    _tmpfs(WRITABLE, f"size={files_bytes},nr_inodes={FILES_MAX},mode=1777")  # before what is read: it may lie there
+    for path in sorted(sources):  # a folder before what lies in it
+        _bind(sources[path], path)
     try:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC, "subset=pid")
     except OSError:  # in a container whose own /proc is masked: then there is none
         pass
-    os.symlink("/tmp", "/dev/shm")
-    kernel.let_go("/old")
-    os.rmdir("/old")
+    os.symlink(WRITABLE, "/dev/shm")
+    kernel.let_go(OLD)
+    os.rmdir(OLD)
     kernel.make_read_only("/")
-    _tmpfs("/tmp", f"size={files_bytes},nr_inodes={FILES_MAX},mode=1777")
-    os.mkdir(FOLDER)
+    kernel.make_writable(WRITABLE)
+    os.mkdir(working_folder(readable))
     kernel.set_host_name("sandbox")
+
+
+def site(paths: Sequence[str]) -> str:
+    """A folder that holds none of the paths: what lies there is out of sight while the root is built over it. Raises OSError."""
+    for path in SITES:
+        if os.path.isdir(path) and not os.path.islink(path) and not any(_within(other, path) for other in paths):
+            return path
+    raise OSError(f"each of {', '.join(SITES)} holds something that the sandbox must read, or is not there")
+
+
+def working_folder(readable: Sequence[str]) -> str:
+    """Where the program begins: a folder to write that holds nothing of what is only read."""
+    folder, number = FOLDER, 1
+    while any(_within(path, folder) for path in readable):
+        folder, number = f"{FOLDER}-{number}", number + 1
+    return folder
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
 
 
 def _tmpfs(path: str, options: str) -> None:
@@ -102,19 +134,31 @@ def _tmpfs(path: str, options: str) -> None:
 
 
 def _bring(path: str) -> None:
-    """A path of the old root to the same place in the new one; what is not there is left out."""
-    old = "/old" + path
+    """A path of the system to the same place in the new root, a link as a link; what is not there is left out."""
+    old = OLD + path
     if os.path.lexists(path) or not os.path.lexists(old):
         return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.islink(old):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(os.readlink(old), path)
+    else:
+        _bind(path, path)
+
+
+def _bind(source: str, path: str) -> None:
+    """What the old root has at `source` at `path` of the new one. Raises OSError, with the path, where that cannot be."""
+    if path in ("/", WRITABLE) or any(_within(path, own) for own in ("/proc", "/dev/shm")):
+        raise OSError(f"{path} cannot be brought into the sandbox, which has one of its own")
+    if os.path.lexists(path):  # it lies in something that was brought
         return
+    old = OLD + source
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.isdir(old):
         os.mkdir(path)
     else:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
     kernel.mount(old, path, "", kernel.MS_BIND | kernel.MS_REC)
+    kernel.make_read_only(path)  # at once: a folder for the next one must not be made in the machine's own
 
 
 def fill(files: Mapping[str, bytes], setup: Mapping[str, Any]) -> None:
@@ -153,14 +197,12 @@ def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) 
         kernel.drop_capabilities()
         if setup["landlock"]:
             readable = ("/",) if setup["namespaces"] else (*SYSTEM, *DEVICES, *setup["readable"])
-            writable = ("/tmp", "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")
+            writable = (WRITABLE, "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")
             kernel.landlock(setup["landlock"], [path for path in readable if os.path.exists(path)], writable)
         if setup["seccomp"]:
             kernel.seccomp(filters.program())
         for number in (signal.SIGPIPE, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        if not program["argv"]:  # a trial: whether all of this can be had
-            os._exit(0)
         os.execvpe(program["argv"][0], program["argv"], program["env"])
     except BaseException as error:  # noqa: BLE001 - told to the keeper
         os.write(report, marshal.dumps(("failed", str(error))))

@@ -7,6 +7,7 @@ It ends when its client's end of the socket closes, and what it started ends wit
 A message is eight bytes of length, then `marshal`; both ends are ours.
 """
 
+import fcntl
 import marshal
 import os
 import resource
@@ -15,6 +16,7 @@ import shutil
 import signal
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -27,8 +29,11 @@ STOP_ROUNDS = 100
 REPORT_BYTES_MAX = 1 << 20
 LENGTH = struct.Struct(">Q")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+SOCKET_BYTES = 2 * 212_992
+"""What one socket's queue takes at most: Linux's default, and a message that begins just below it."""
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 TRIAL = {
-    "argv": [], "env": {}, "files": {}, "cpu_s": 5, "memory_bytes": 1 << 28, "processes": 8, "files_bytes": 1 << 20,
+    "argv": [sys.executable, "-I", "-S", "-c", ""], "env": {}, "files": {}, "cpu_s": 5, "memory_bytes": 1 << 28, "processes": 8, "files_bytes": 1 << 20,
     "output_bytes": 1 << 16, "stdin": b"",
 }  # fmt: skip
 
@@ -73,7 +78,7 @@ class Running:
     def watch(self) -> None:
         """Memory and number of all its processes."""
         pids = kernel.members(self.pid)
-        self.memory_bytes = sum(resident(pid) for pid in pids)
+        self.memory_bytes = sum(resident(pid) for pid in pids) + (0 if self.folder else queues(self.pid))
         if self.memory_bytes > self.program["memory_bytes"]:
             self.stop("memory")
         elif len(pids) >= self.program["processes"]:
@@ -111,12 +116,22 @@ def resident(pid: int) -> int:
         return 0
 
 
+def queues(pid: int) -> int:
+    """Bytes that the sockets of a network namespace may hold, whoever has them, or nobody but a message in a queue."""
+    try:
+        with open(f"/proc/{pid}/net/unix", "rb") as file:
+            return (file.read().count(b"\n") - 1) * SOCKET_BYTES
+    except OSError:
+        return 0
+
+
 def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) -> Running:
     """Starts one program. extra: a descriptor that it gets as 3. Raises OSError."""
     folder = "" if setup["namespaces"] else tempfile.mkdtemp(prefix="claw-sandbox-")
-    setup = {**setup, "folder": folder or inside.FOLDER}
-    stdin = os.memfd_create("stdin")
+    setup = {**setup, "folder": folder or inside.working_folder(setup["readable"])}
+    stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(stdin, program["stdin"])
+    fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, SEALS)  # it can be opened again, for writing too
     given_in = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
     os.close(stdin)
     pipes = {name: os.pipe() for name in ("stdout", "stderr", "status", "report")}
@@ -210,8 +225,10 @@ def settle(running: list[Running], *, late: bool, idle: bool) -> None:
 
 
 def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
-    """What this kernel lets us use, tried once; and in words why that is too little (empty: it is enough)."""
+    """What this kernel lets us use, tried once by running Python; and in words why that is too little (empty: it is enough)."""
     setup = {"readable": readable, "landlock": kernel.landlock_abi(), "seccomp": True}
+    if missing := [path for path in readable if not os.path.exists(path)]:
+        return setup, f"what the code may read is not there: {', '.join(missing)}"
     refusals = []
     for namespaces in (True, False):
         setup.update(namespaces=namespaces, root=namespaces and os.geteuid() == 0)
@@ -224,13 +241,22 @@ def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
             continue
         if trial["exit_code"] == 0:
             return setup, ""
-        refusals.append(trial["detail"] or trial["reason"])
+        refusals.append(trial["detail"] or f"{sys.executable} {ending(trial)}")
     if isolation == "weak":  # limits alone
         return {**setup, "seccomp": False, "landlock": 0}, ""
     return (
         setup,
-        f"this kernel lets us make no sandbox ({'; '.join(refusals)}); `isolation: weak` runs the code all the same",
+        f"no sandbox can be made here ({'; '.join(refusals)}); `isolation: weak` runs the code all the same",
     )
+
+
+def ending(trial: Mapping[str, Any]) -> str:
+    """How a program that did not do its work ended, with its own last line."""
+    if trial["reason"] != "ended":
+        return f"was ended: {trial['reason']}"
+    how = f"died of signal {trial['signal']}" if trial["signal"] else f"ended with {trial['exit_code']}"
+    last = trial["stderr"].decode(errors="replace").strip().rpartition("\n")[2]
+    return f"{how}: {last}" if last else how
 
 
 def send(peer: socket.socket, message: Any) -> None:

@@ -72,6 +72,12 @@ def make_read_only(path: str) -> None:
     call("mount_setattr", AT_FDCWD, path.encode(), AT_RECURSIVE, attributes, len(attributes))
 
 
+def make_writable(path: str) -> None:
+    """One mount that this process made read-only, and none below it."""
+    attributes = struct.pack("=QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0)
+    call("mount_setattr", AT_FDCWD, path.encode(), 0, attributes, len(attributes))
+
+
 def prctl(option: int, first: int = 0, second: int = 0) -> None:
     """prctl(2)."""
     words = [ctypes.c_ulong(word) for word in (first, second, 0, 0)]

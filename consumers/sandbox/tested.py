@@ -5,6 +5,7 @@ from the tests' process, in which no code of a model runs; stdout of the code is
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, Sa
 
 PACKAGE = "consumers.sandbox.joined"
 JOINED = Path(__file__).parent / "joined"
+WIRE, STAND_IN = ("wire.py", "forms.py"), ("stand_in.py", "solution.py", "remote.py", "anything.py")
+ADDRESS = re.compile(r"0x[0-9a-f]+")
 TESTS_FILE, MODULE = "test_solution.py", "solution"
 DETAIL_BYTES = 400
 CODES_FAULT = frozenset({"cpu", "memory", "processes", "output", "wall"})
@@ -43,48 +46,84 @@ def by_tests(
     """Code in a module `solution` against pytest's tests, or a script that has its names. Raises BrokenTests, SandboxRefused."""
     host = SandboxProgram(
         argv=[sys.executable, "-s", "-m", f"{PACKAGE}.host", MODULE],
-        files={**_files("host.py", "wire.py"), f"{MODULE}.py": code.encode("utf-8", "replace")},
+        files={**_files("host.py", *WIRE), f"{MODULE}.py": code.encode("utf-8", "replace")},
         limits=limits,
     )
     program = SandboxProgram(
         argv=[sys.executable, "-s", "-m", f"{PACKAGE}.stand_in", kind, MODULE, TESTS_FILE],
-        files={**_files("stand_in.py", "wire.py"), TESTS_FILE: tests.encode("utf-8", "replace")},
+        files={**_files(*STAND_IN, *WIRE), TESTS_FILE: tests.encode("utf-8", "replace")},
         environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         limits=limits,
         reports=True,
     )
-    return counted(*sandbox.run_joined(host, program))
+    outcome, judgement = sandbox.run_joined(host, program)
+    result = counted(outcome, judgement)
+    if isinstance(result, CodeResult):
+        return result
+    if kind == "pytest":
+        alone = sandbox.run(replace(program, argv=[*program.argv[:-3], "alone", MODULE, TESTS_FILE]))
+        if result.is_like(stop_of(alone)):
+            raise BrokenTests(f"the tests do not run: {result.words}")
+    return CodeResult(passed=0, tests=0, reason="failed", detail=f"the tests stopped at: {result.words}")
 
 
-def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult:
-    """The verdict of two outcomes. Raises BrokenTests."""
-    lines: list[tuple[str, Any]] = [tuple(json.loads(line)) for line in tests.report.split(b"\n")[:-1]]
+@dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """The tests did not come to their end, so that somebody is to blame."""
+
+    place: tuple[int, str, str] | None
+    """Line, kind and words of the error; None: there was none, or nobody said."""
+    collected: int
+    code_used: bool
+    """Whether the code had more to do than to be there."""
+    words: str
+
+    def is_like(self, alone: "EarlyStop") -> bool:
+        """Whether it came about without any code as well. What no line tells, code may have brought about that was asked."""
+        if alone.collected or self.place != alone.place:
+            return False
+        return self.place is not None or not self.code_used
+
+
+def stop_of(tests: SandboxOutcome) -> EarlyStop:
+    """As the tests' process told it."""
+    values = dict(reversed(reports_of(tests)))  # the first of each counts
+    place = values.get("stopped")
+    words = f"{place[1]}: {place[2]}" if place else last_words_of(tests)
+    same = (place[0], place[1], ADDRESS.sub("", place[2])) if place else None
+    return EarlyStop(same, values.get("tests", 0), values.get("asked", True), words)
+
+
+def reports_of(tests: SandboxOutcome) -> list[tuple[str, Any]]:
+    """Words and values, in their order."""
+    return [tuple(json.loads(line)) for line in tests.report.split(b"\n")[:-1]]
+
+
+def last_words_of(tests: SandboxOutcome) -> str:
+    """What was printed at the end."""
+    return " ".join((tests.stdout + b" " + tests.stderr)[-DETAIL_BYTES:].decode("utf-8", "replace").split())
+
+
+def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult | EarlyStop:
+    """The verdict of two outcomes. Raises BrokenTests where the code had no part in it."""
+    lines = reports_of(tests)
     values = dict(lines)
-    last_words = " ".join((tests.stdout + b" " + tests.stderr)[-DETAIL_BYTES:].decode("utf-8", "replace").split())
     fault = next((one.reason for one in (code, tests) if one.reason in CODES_FAULT), "")
     if "broken" in values:
-        return CodeResult(
-            passed=0, tests=0, reason=fault or "broken", detail=f"the code did not load: {values['broken']}"
-        )
-    passed = len(
-        {name for word, name in lines if word == "passed"}
-        - {name for word, name in lines if word in ("failed", "skipped")}
-    )
+        words = f"the code did not load: {values['broken']}"
+        return CodeResult(passed=0, tests=0, reason=fault or "broken", detail=words)
+    ends = {word: {name for each, name in lines if each == word} for word in ("passed", "failed", "skipped")}
+    passed = len(ends["passed"] - ends["failed"] - ends["skipped"])
     total = values.get("tests", 0)
     if fault:
         return CodeResult(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
+    if "unreadable" in values or "no_fixture" in values:
+        raise BrokenTests(f"the tests do not run: {values.get('no_fixture') or last_words_of(tests)}")
     if not total or values.get("finished") not in (0, 1):
-        if "fault" in values:
-            return CodeResult(
-                passed=passed, tests=total, reason="failed", detail=f"the tests stopped at: {values['fault']}"
-            )
-        raise BrokenTests(f"the tests do not run: {last_words}")
-    whole = tests.exit_code == 0 and values.get("finished") == 0 and passed == total
-    return (
-        CodeResult(passed=passed, tests=total)
-        if whole
-        else CodeResult(passed=min(passed, total), tests=total, reason="failed", detail=last_words)
-    )
+        return stop_of(tests)
+    if tests.exit_code == 0 and values["finished"] == 0 and passed == total:
+        return CodeResult(passed=passed, tests=total)
+    return CodeResult(passed=min(passed, total), tests=total, reason="failed", detail=last_words_of(tests))
 
 
 def by_cases(

@@ -1,6 +1,7 @@
 """What a page answers when it cannot: problem details (RFC 9457), a sentence that says what to do."""
 
 import json
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -25,12 +26,24 @@ class PageProblem(Exception):
 
 
 class SafeJson(Response):
-    """JSON in ASCII: ids and texts of agents may hold what UTF-8 cannot carry."""
+    """JSON in ASCII: ids and texts of agents may hold what UTF-8 cannot carry. A loss or a return may be no number: it is null."""
 
     media_type = "application/json"
 
-    def render(self, content: Any) -> bytes:  # any JSON value
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
+    def render(self, content: Any) -> bytes:  # any JSON value, and numbers that JSON cannot hold
+        try:
+            text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        except ValueError:  # rare, so that the usual answer is not looked through
+            text = json.dumps(_finite(content), separators=(",", ":"), allow_nan=False)
+        return text.encode("ascii")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def problem(status: int, detail: str) -> Response:
@@ -56,8 +69,11 @@ def answer_problems(app: FastAPI) -> None:
         return problem(422, f"{'.'.join(map(str, first['loc'][1:])) or 'body'}: {first['msg']}")
 
     @app.exception_handler(LogError)
-    async def of_log(_: Request, error: LogError) -> Response:
-        return problem(503, f"the log does not answer, nothing was written for sure: {error}")
+    async def of_log(request: Request, error: LogError) -> Response:
+        if request.method in ("GET", "HEAD"):
+            return problem(503, f"the log does not answer: {error}")
+        unknown = "it is not known whether it was written: look, then say it again"
+        return problem(503, f"the log does not answer, and {unknown} ({error})")
 
     @app.exception_handler(PoolError)
     async def of_pool(_: Request, error: PoolError) -> Response:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from datapool.batch.advantages import Return
 from datapool.batch.masks import is_trained
-from datapool.batch.rewards import Lacking, Slots, lacking, sums_as_pool, supplied, worth
+from datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
 from datapool.batch.spec import BatchSpec
 from datapool.batch.states import states_of
 from datapool.fold.project import winners
@@ -82,20 +82,32 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
     members = pool.members(record)
     if members is None:
         return None
-    counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, spec)]
+    counted = [member_of(record, row, steps, spec) for row, steps in members if counts(row, steps, spec)]
     reasons = {one.record.trajectory_id: one.dropped_by(spec, closed=record.closed) for one in counted}
     dropped = {name: reason for name, reason in reasons.items() if reason is not None}
     kept = tuple(member for member in counted if member.record.trajectory_id not in dropped)
     return PooledGroup(record, kept, dropped)
 
 
-def counts(row: TrajectoryRecord, spec: BatchSpec) -> bool:
-    """Whether a trajectory that is over is a member for this spec."""
+def counts(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> bool:
+    """Whether a trajectory that is over is a member for this spec. steps: captured."""
     if row.ready:
         return True
     if spec.policy == "any":
         return IMITABLE.issuperset(row.reasons)
-    return spec.unfinished != "drop" and row.reasons == ("abandoned",) and row.return_total is not None
+    return spec.unfinished != "drop" and row.reasons == ("abandoned",) and _is_judged(row, steps, spec)
+
+
+def _is_judged(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> bool:
+    """Whether somebody gave it a reward that the spec hears; what is supplied in place of a missing one is none."""
+    own, of_steps = _slots(row, steps)
+    return any(is_filled(slot, spec) for slots in (own, *of_steps) for slot in slots)
+
+
+def _slots(row: TrajectoryRecord, steps: Sequence[StepRecord]) -> tuple[Slots, list[Slots]]:
+    """Of the trajectory itself, and of each of its calls."""
+    own = tuple(slot for slot in row.rewards if slot.step_index is None)
+    return own, [winners(step.rewards, ()) if len(step.rewards) > 1 else step.rewards for step in steps]
 
 
 def member_of(
@@ -104,8 +116,7 @@ def member_of(
     """A member as the spec sees it. steps: captured, in order."""
     tags = frozenset((*group.tags, *row.tags))
     member = PooledTrajectory(row, tuple(steps), None, tags)
-    own: Slots = tuple(slot for slot in row.rewards if slot.step_index is None)
-    of_steps: list[Slots] = [winners(step.rewards, ()) if len(step.rewards) > 1 else step.rewards for step in steps]
+    own, of_steps = _slots(row, steps)
     if spec.rewards_required:
         judged = [n for n, step in enumerate(steps) if is_trained(step, member, spec)] or list(range(len(steps)))
         calls = [of_steps[n] for n in judged]

@@ -72,7 +72,7 @@ def _place(slot: RewardSlot, patterns: Sequence[SlotPattern]) -> int | None:
 def votes(slots: Iterable[RewardSlot]) -> dict[str, list[RewardSlot]]:
     """By name what several people said, in the order in which they said it; what one alone said is merged with nothing."""
     people: dict[str, list[RewardSlot]] = defaultdict(list)
-    for slot in sorted(slots, key=slot_rank):
+    for slot in sorted(slots, key=slot_rank):  # no person's word has a verdict
         if slot.source.startswith(HUMAN):
             people[slot.name].append(slot)
     return {name: slots for name, slots in people.items() if len(slots) > 1}

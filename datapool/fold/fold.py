@@ -79,8 +79,13 @@ def _in_trajectory(
         fields = trajectory.called(now, fact, position)
     else:
         fields = ON_TRAJECTORY[type(fact)](now, fact)
-    run_id = merge.first(now.run_id, fact.envelope.run_id)
-    return replace(now, **fields, run_id=run_id, progress=max(now.progress, progress))
+    run_id = _calls_run(now.calls_run_id, fact)
+    return replace(now, **fields, calls_run_id=run_id, progress=max(now.progress, progress))
+
+
+def _calls_run(now: str | None, fact: Fact) -> str | None:
+    """The first by name that captured calls name; others speak about them, and for whatever run they like."""
+    return merge.first(now, fact.envelope.run_id) if isinstance(fact, CallCaptured) else now
 
 
 def _observed(
@@ -90,7 +95,7 @@ def _observed(
         group,
         trajectories=trajectories,
         channel=merge.channel(group.channel, getattr(fact, "channel", "")),
-        run_id=merge.first(group.run_id, fact.envelope.run_id),
+        calls_run_id=_calls_run(group.calls_run_id, fact),
         progress=max(group.progress, progress),
     )
 
@@ -112,6 +117,8 @@ def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
         fact.agent,
         fact.tags,
         fact.ordinal,
+        fact.envelope.run_id,
+        fact.revision,
     )
     if group.declaration is not None and declaration.rank <= group.declaration.rank:
         return group

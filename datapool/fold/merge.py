@@ -39,7 +39,7 @@ def first(left: str | None, right: str | None) -> str | None:
 
 
 def slot(left: RewardSlot | None, right: RewardSlot) -> RewardSlot:
-    """The highest revision, then the later word, then the highest event id and content."""
+    """A verdict before a claim, then the highest revision, then the later word, then the highest event id and content."""
     return right if left is None else max(left, right, key=slot_rank)
 
 
@@ -56,9 +56,13 @@ def _slot_order(key: tuple[int | None, str, str]) -> tuple[int, str, str]:
     return -1 if index is None else index, source, name
 
 
-def slot_rank(slot: RewardSlot) -> tuple[int, int, str, Rank]:
-    """Total among the slots of one subject, source and name."""
-    return slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value, slot.failed)
+def slot_rank(slot: RewardSlot) -> tuple[bool, int, int, str, Rank]:
+    """Total among the slots of one subject, source and name.
+
+    What a scorer's kept verdict says, that it gave up, too, outranks what anybody claims in its slot: a claim's revision
+    is whatever its writer likes.
+    """
+    return slot.verdict, slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value, slot.failed)
 
 
 def content(*values: object) -> Rank:

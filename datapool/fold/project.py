@@ -6,7 +6,7 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from datapool.fold import bounds, forest, merge
 from datapool.fold.digests import row_digest, rows_digest
 from datapool.fold.readiness import counted_calls, group_reasons, trajectory_reasons
-from datapool.fold.state import GroupState, SlotKey, StepState, TrajectoryState
+from datapool.fold.state import Ending, GroupState, Registration, SlotKey, StepState, TrajectoryState
+from datapool.fold.step import kind_of, tagged, tools_in_use
 from datapool.fold.trainable import reasons
 from schemas.codec import encode
 from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
+from schemas.http import CallKind
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
 from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
@@ -50,6 +52,8 @@ class Surroundings(NamedTuple):
     """Rewards by index that mean this call at present."""
     chain_known: bool
     task: str | None
+    kind: str
+    """What the call is for, as all calls of the trajectory tell."""
 
 
 class StepImage(Struct, frozen=True):
@@ -120,12 +124,14 @@ def _trajectory(
     calls = call_order(now)
     by_index = rewards_by_index(now, calls)
     captures = {call_id: step.capture for call_id, step in now.steps.items() if step.capture is not None}
-    whole_chains = forest.whole_chains(captures)
+    whole_chains, in_use = forest.whole_chains(captures), tools_in_use(captures.values())
     steps = {
         call_id: _step(
             (group_id, trajectory_id, call_id),
             step,
-            Surroundings(by_index.get(call_id, ()), call_id in whole_chains, now.registration.task),
+            Surroundings(
+                by_index.get(call_id, ()), call_id in whole_chains, now.registration.task, _kind(step, in_use=in_use)
+            ),
             old.get(call_id),
             rows,
         )
@@ -148,6 +154,12 @@ def _step(
     record = _step_record(ids, state, around)
     digest = _write(rows, STEPS, step_key(*ids), record)
     return StepImage(state, around, digest, record.trainable, record.reward_total)
+
+
+def _kind(step: StepState, *, in_use: bool) -> str:
+    if step.capture is None:
+        return CallKind.MAIN
+    return kind_of(step.capture.call_kind, has_tools=step.capture.has_tools, in_use=in_use)
 
 
 def call_order(now: TrajectoryState) -> tuple[str, ...]:
@@ -209,6 +221,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
         reward_total=_total(winners(own, around.by_index) if around.by_index else own),
         curation=state.curation,
         task=around.task,
+        tags=tagged(blank.tags, around.kind),
     )
 
 
@@ -226,12 +239,7 @@ def _trajectory_record(
     return TrajectoryRecord(
         group_id=group_id,
         trajectory_id=trajectory_id,
-        status=now.ending.status,
-        status_event_id=now.ending.event_id,
-        status_us=now.ending.occurred_at_us,
-        reason=now.ending.reason,
-        calls_expected=now.ending.calls,
-        rewards_expected=now.ending.rewards,
+        **_life(now.ending, now.registration),
         calls=tuple(listed),
         offsets=tuple(position.offset for call_id in listed if (position := captures[call_id].position) is not None),
         calls_left_out=len(calls) - len(listed),
@@ -245,20 +253,36 @@ def _trajectory_record(
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,
-        task=now.registration.task,
-        tags=now.registration.tags,
         run_id=now.run_id,
+        calls_run_id=now.calls_run_id,
         trainable_calls=trainable,
         ready=not why_not,
         reasons=why_not,
-        registered_event_id=now.registration.event_id,
-        registered_us=now.registration.occurred_at_us,
-        idle_s=now.registration.idle_s,
-        metadata=now.registration.metadata,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
         digest=rows_digest([(call_id, step.digest) for call_id, step in steps.items()]),
     )
+
+
+def _life(ending: Ending, registration: Registration) -> dict[str, Any]:  # fields of a record, by name
+    """How it began and ended."""
+    return {
+        "status": ending.status,
+        "status_event_id": ending.event_id,
+        "status_us": ending.occurred_at_us,
+        "status_revision": ending.revision,
+        "reason": ending.reason,
+        "calls_expected": ending.calls,
+        "rewards_expected": ending.rewards,
+        "task": registration.task,
+        "tags": registration.tags,
+        "registered_event_id": registration.event_id,
+        "registered_us": registration.occurred_at_us,
+        "registered_revision": registration.revision,
+        "registered_run_id": registration.run_id,
+        "idle_s": registration.idle_s,
+        "metadata": registration.metadata,
+    }
 
 
 def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
@@ -304,6 +328,8 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         declared=declared is not None,
         declared_event_id=declared.event_id if declared else "",
         declared_us=declared.occurred_at_us if declared else 0,
+        declared_revision=declared.revision if declared else 0,
+        declared_run_id=declared.run_id if declared else None,
         expected_size=declared.expected_size if declared else None,
         channel=group.channel,
         task=declared.task if declared else None,
@@ -312,6 +338,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         tags=declared.tags if declared else (),
         ordinal=declared.ordinal if declared else None,
         run_id=group.run_id,
+        calls_run_id=group.calls_run_id,
         members=counted,
         members_left_out=left_out,
         closed=group.closing is not None,

@@ -17,6 +17,7 @@ from datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
+from datapool.fold.step import own_tags
 from datapool.fold.trainable import CAPTURE_FLAWS, FOLD_BUG
 from schemas.events import Event, GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
@@ -68,6 +69,7 @@ def _capture(record: StepRecord) -> StepRecord:
         first_received_us=0,
         trainable=False,
         reasons=flaws,
+        tags=own_tags(record.tags),
         rewards=(),
         reward_total=None,
         curation=None,
@@ -91,16 +93,24 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
             record.calls_expected,
             record.rewards_expected,
             None if completion is None else completion.value,
+            record.status_revision,
         ),
         registration=Registration(
-            record.registered_us, record.registered_event_id, record.task, record.tags, record.metadata, record.idle_s
+            record.registered_us,
+            record.registered_event_id,
+            record.task,
+            record.tags,
+            record.metadata,
+            record.idle_s,
+            record.registered_run_id,
+            record.registered_revision,
         ),
         steps=steps,
         failed_calls=frozenset(record.failed_calls),
         slots=slots,
         channel=record.channel,
         agent=record.agent,
-        run_id=record.run_id,
+        calls_run_id=record.calls_run_id,
         progress=SignOfLife(record.last_progress_us, record.last_progress_event_id),
         buggy=FOLD_BUG in record.reasons,
     )
@@ -113,7 +123,7 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
         closing=Closing(record.closed_us, record.closed_event_id, record.closed_members) if record.closed else None,
         trajectories=trajectories,
         channel=record.channel,
-        run_id=record.run_id,
+        calls_run_id=record.calls_run_id,
         progress=SignOfLife(record.last_progress_us, record.last_progress_event_id),
         buggy=FOLD_BUG in record.reasons,
     )
@@ -129,4 +139,6 @@ def _declaration(record: GroupRecord) -> Declaration:
         record.agent,
         record.tags,
         record.ordinal,
+        record.declared_run_id,
+        record.declared_revision,
     )

@@ -90,11 +90,13 @@ class Ending(Struct, frozen=True):
     calls: int | None = None
     rewards: int | None = None
     reward: float | None = None
+    revision: int = 0
 
     @property
     def rank(self) -> Rank:
         words = content(self.reason, self.calls, self.rewards, self.reward)
-        return STATUS_RANK[self.status], self.occurred_at_us, self.event_id, words
+        absolute = self.status != "open", self.status == "evicted"
+        return *absolute, self.revision, STATUS_RANK[self.status], self.occurred_at_us, self.event_id, words
 
     @property
     def slots(self) -> tuple[RewardSlot, ...]:
@@ -121,11 +123,13 @@ class Registration(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     metadata: str | None = None
     idle_s: float | None = None
+    run_id: str | None = None
+    revision: int = 0
 
     @property
     def rank(self) -> Rank:
-        last = content(self.task, self.tags, self.metadata, self.idle_s)
-        return bool(self.event_id), self.occurred_at_us, self.event_id, last
+        last = content(self.task, self.tags, self.metadata, self.idle_s, self.run_id)
+        return bool(self.event_id), self.revision, self.occurred_at_us, self.event_id, last
 
 
 class TrajectoryState(Struct, frozen=True):
@@ -138,9 +142,15 @@ class TrajectoryState(Struct, frozen=True):
     slots: Slots = {}
     channel: str = ""
     agent: str | None = None
-    run_id: str | None = None
+    calls_run_id: str | None = None
+    """The first by name that its captured calls name."""
     progress: SignOfLife = NO_PROGRESS
     buggy: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that played it, by who registered it, else by its calls. Whoever judges it names none."""
+        return self.calls_run_id if self.registration.run_id is None else self.registration.run_id
 
     @property
     def evicted(self) -> bool:
@@ -164,11 +174,15 @@ class Declaration(Struct, frozen=True):
     agent: str | None = None
     tags: tuple[str, ...] = ()
     ordinal: int | None = None
+    run_id: str | None = None
+    revision: int = 0
 
     @property
     def rank(self) -> Rank:
-        words = content(self.expected_size, self.task, self.deadline_us, self.agent, self.tags, self.ordinal)
-        return self.occurred_at_us, self.event_id, words
+        words = content(
+            self.expected_size, self.task, self.deadline_us, self.agent, self.tags, self.ordinal, self.run_id
+        )
+        return self.revision, self.occurred_at_us, self.event_id, words
 
 
 class Closing(Struct, frozen=True):
@@ -184,13 +198,20 @@ class Closing(Struct, frozen=True):
 
 
 class GroupState(Struct, frozen=True):
-    """One group. Channel, run and progress are over all of its facts, of evicted trajectories too."""
+    """One group. Channel, run of the calls and progress are over all of its facts, of evicted trajectories too."""
 
     group_id: str
     declaration: Declaration | None = None
     closing: Closing | None = None
     trajectories: Mapping[str, TrajectoryState] = {}
     channel: str = ""
-    run_id: str | None = None
+    calls_run_id: str | None = None
+    """The first by name that its captured calls name."""
     progress: SignOfLife = NO_PROGRESS
     buggy: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """Whose group it is: the run that its opening names, else that of its calls. Whoever judges in it names none."""
+        declared = self.declaration.run_id if self.declaration is not None else None
+        return self.calls_run_id if declared is None else declared

@@ -1,4 +1,10 @@
-"""What facts say of one call: its capture, the row of its tokens, the slot of a reward."""
+"""What facts say of one call: its capture, the row of its tokens, the slot of a reward, and what it is for.
+
+What a call is for is its client's own word, else told from all captures of its trajectory that count: an agent asks for a
+title before or beside its first call with tools, and no order, process or restart may decide which of them are its work.
+"""
+
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -15,6 +21,10 @@ from schemas.events import (
     StepRecord,
     StepTokens,
 )
+from schemas.http import CallKind, kind_tag
+
+KINDS = (CallKind.MAIN, CallKind.SIDE, CallKind.SUBAGENT)
+TAGS = {kind_tag(kind): kind for kind in KINDS}
 
 
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
@@ -72,7 +82,9 @@ def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
         worker_id=call.worker_id,
         agent=call.agent,
         channel=call.channel,
-        tags=call.tags,
+        tags=own_tags(call.tags),
+        call_kind=stated_kind(call),
+        has_tools=call.has_tools,
         usage=call.usage,
         timings=call.timings,
         integrity=call.integrity,
@@ -109,5 +121,32 @@ def reward_slot(fact: RewardAssigned | ScoringFailed) -> tuple[SlotKey, RewardSl
         event_id=fact.envelope.event_id,
         occurred_at_us=fact.envelope.occurred_at_us,
         failed=failed,
+        verdict=fact.verdict is not None,
     )
     return SlotKey(index, fact.source, fact.name), slot
+
+
+def stated_kind(call: CallCaptured) -> str | None:
+    """What its client says that the call is, by a tag or else in a word of its own; None: nothing that we know."""
+    named = (*(TAGS.get(tag) for tag in call.tags), call.call_kind)
+    return next((kind for kind in named if kind in KINDS), None)
+
+
+def own_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Tags without those that name a kind: of a record the fold alone says these."""
+    return tuple(tag for tag in tags if tag not in TAGS) if not TAGS.keys().isdisjoint(tags) else tags
+
+
+def tools_in_use(captures: Iterable[CallCaptured | StepRecord]) -> bool:
+    """Whether some calls of a trajectory offer tools: one without them is a side call then."""
+    return any(capture.has_tools for capture in captures)
+
+
+def kind_of(stated: str | None, *, has_tools: bool, in_use: bool) -> str:
+    """The kind of a captured call. in_use: `tools_in_use` of its trajectory."""
+    return stated or (CallKind.SIDE if in_use and not has_tools else CallKind.MAIN)
+
+
+def tagged(tags: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """Tags of a record: those of the capture, and its kind's."""
+    return tags if kind == CallKind.MAIN else (*tags, kind_tag(kind))

@@ -1,7 +1,8 @@
 """Whether a step may be trained on, and each reason why not as a stable word.
 
 A reason is decided by the capture alone (`capture_flaws`, sizes that the small record no longer shows) or from the
-record and its neighbours (`reasons`). Words of `Integrity.missing` are passed through.
+record and its neighbours (`reasons`). Words of `Integrity.missing` are passed through; one that is a word of the fold's own
+is shown as `missing_<word>`, since states are read back from these.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,6 +25,7 @@ PARENT_MISSING = "parent_missing"
 CURATED_OUT = "curated_out"
 TOO_MANY_JUDGEMENTS = "too_many_judgements"
 """Earlier ones are forgotten, among them perhaps the one that kept the step out of training."""
+OWN_WORDS = CAPTURE_FLAWS | {FOLD_BUG, NO_CALL, PARENT_MISSING, CURATED_OUT, TOO_MANY_JUDGEMENTS}
 
 
 def capture_flaws(call: CallCaptured) -> tuple[str, ...]:
@@ -70,7 +72,8 @@ def _reasons(step: StepState, chain_known: bool) -> Iterator[str]:
 
 def _record_reasons(record: StepRecord) -> Iterator[str]:
     if record.integrity is None or not record.integrity.complete:
-        yield from (record.integrity and record.integrity.missing) or ("incomplete",)
+        words = (record.integrity and record.integrity.missing) or ("incomplete",)
+        yield from (f"missing_{word}" if word in OWN_WORDS else word for word in words)
     if record.status != "completed":
         yield f"status_{record.status}"
     if record.response_length == 0:

@@ -58,15 +58,18 @@ def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
 
 
 def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
-    """Registered; the later word wins."""
-    registration = Registration(*_word(fact), fact.task, fact.tags, fact.metadata, fact.idle_s)
+    """Registered; the higher revision wins, then the later word."""
+    at_us, event_id = _word(fact)
+    registration = Registration(
+        at_us, event_id, fact.task, fact.tags, fact.metadata, fact.idle_s, fact.envelope.run_id, fact.revision
+    )
     won = registration if registration.rank > now.registration.rank else now.registration
     return {"registration": won, **_observed(now, fact)}
 
 
 def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> Fields:
     """The agent is done. Of two completions one counts as a whole, with its counts and its reward."""
-    ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward)
+    ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward, fact.revision)
     return {"ending": _later(now.ending, ending)}
 
 

@@ -113,7 +113,7 @@ class _Answers:
         full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
         trained = self._trained(*ids)
         state, lines = self._inherited(group, trained)
-        counted = row.ready if self.perspective is None else counts(row, self.perspective.spec)
+        counted = row.ready if self.perspective is None else counts(row, self.rows.steps(*ids), self.perspective.spec)
         if not counted and state not in ("trained", "planned"):
             state = "not_ready"
         if state == "next":

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to re-export them
     AdminClient,
@@ -16,14 +18,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 )
 
 from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
-from eventlog.kafka.librdkafka import admin_config, consumer_config, error_of, request_failure, unreachable
-from eventlog.kafka.offsets import offsets_of, places_of
+from eventlog.kafka.librdkafka import admin_config, consumer_config, error_of, patiently, request_failure, unreachable
+from eventlog.kafka.offsets import known_topics, offsets_of, places_of
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 from schemas.topics import CALLS, Topic
 
-METADATA_TIMEOUT_S = 30.0
-METADATA_POLL_S = 0.05
+METADATA_TIMEOUT_S = 90.0
+"""How long a broker may take to take over the partitions of topics that it has just created."""
+METADATA_POLL_S, PROGRESS_S = 0.05, 5.0
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +129,9 @@ def check_catalogue(settings: LogSettings) -> None:
     TopicMissing, LogError (which names both counts), BrokerUnreachable.
     """
     catalogue = settings.catalogue()
-    existing = _metadata(AdminClient(admin_config(settings)), settings).topics
-    for name in map(catalogue.name, catalogue):
-        if name not in existing:
-            raise TopicMissing(name)
-        if (count := len(existing[name].partitions)) != settings.partitions:
+    names = [catalogue.name(topic) for topic in catalogue]
+    for name, topic in known_topics(AdminClient(admin_config(settings)), settings, names).items():
+        if (count := len(topic.partitions)) != settings.partitions:
             raise LogError(
                 f"{name} has {count} partitions, the settings say {settings.partitions}: "
                 f"set CLAW_LOG_PARTITIONS={count} (or --partitions) or take another prefix; the count of one is never changed"
@@ -181,10 +183,7 @@ def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
 
 
 def _metadata(admin: AdminClient, settings: LogSettings) -> ClusterMetadata:
-    try:
-        return admin.list_topics(timeout=settings.connect_timeout_s)
-    except KafkaException as raised:
-        raise request_failure(error_of(raised), settings) from raised
+    return patiently(lambda: admin.list_topics(timeout=settings.connect_timeout_s), settings)
 
 
 def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
@@ -199,26 +198,37 @@ def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
 
 
 def _wait_for_leaders(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> None:
-    """A stream worker that starts before the metadata is there gets an empty assignment and idles for a minute."""
-    deadline = time.monotonic() + METADATA_TIMEOUT_S
-    while not all(_has_leaders(_metadata(admin, settings).topics.get(name)) for name in names):
-        if time.monotonic() > deadline:
-            raise BrokerUnreachable(f"topics were created, but have no leaders after {METADATA_TIMEOUT_S:.0f} s")
+    """A stream worker that starts before the metadata is there gets an empty assignment and idles for a minute. On a slow
+    machine a fresh broker takes a while to take a hundred partitions over, which a line says."""
+    begun_s, said_s = time.monotonic(), 0.0
+    while time.monotonic() < begun_s + METADATA_TIMEOUT_S:
+        if all(_has_leaders(_metadata(admin, settings).topics.get(name)) for name in names):
+            with suppress(BrokerUnreachable):  # waits until the leaders know it, too
+                _offsets(settings, list(settings.catalogue()), OFFSET_END, timeout_s=PROGRESS_S)
+                return
+        elapsed_s = time.monotonic() - begun_s
+        if elapsed_s >= said_s + PROGRESS_S:
+            said_s = elapsed_s
+            log.info("log_topics_awaited", seconds=round(elapsed_s), seconds_max=METADATA_TIMEOUT_S)
         time.sleep(METADATA_POLL_S)
-    end_offsets(settings, list(settings.catalogue()))  # waits until the leaders know it, too
+    raise BrokerUnreachable(
+        f"the topics are created, and after {METADATA_TIMEOUT_S:.0f} s the broker is still taking over their partitions: start again"
+    )
 
 
 def _has_leaders(topic: TopicMetadata | None) -> bool:
     return topic is not None and bool(topic.partitions) and all(at.leader >= 0 for at in topic.partitions.values())
 
 
-def _offsets(settings: LogSettings, topics: Sequence[Topic], *which: int) -> list[dict[Place, int]]:
-    """One answer for each of `which`: OFFSET_BEGINNING, OFFSET_END, or a time in milliseconds."""
+def _offsets(
+    settings: LogSettings, topics: Sequence[Topic], *which: int, timeout_s: float | None = None
+) -> list[dict[Place, int]]:
+    """One answer for each of `which`: OFFSET_BEGINNING, OFFSET_END, or a time in milliseconds. timeout_s: as `offsets_of`."""
     consumer = Consumer(consumer_config(settings))
     try:
         names = [settings.catalogue().name(topic) for topic in topics]
         places = places_of(consumer, settings, names, None)
-        return [offsets_of(consumer, settings, places, each) for each in which]
+        return [offsets_of(consumer, settings, places, each, timeout_s=timeout_s) for each in which]
     finally:
         consumer.close()
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from eventlog.kafka.admin import begin_offsets, end_offsets
 from eventlog.kafka.librdkafka import admin_config, error_of, request_failure
+from eventlog.kafka.reader import committed_offsets
 from eventlog.records import Place
 from eventlog.settings import LogSettings
-from schemas.topics import GROUPS
+from schemas.topics import CALLS, GROUPS, REWARDS
 
+FACTS = (CALLS, REWARDS)
 GROUPS_MAX = 200
 """Consumer groups of the broker whose offsets are asked for."""
 
@@ -52,6 +55,14 @@ def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
         ConsumerGroup(name, states[name].state.name.lower(), len(states[name].members), places)
         for name, places in own.items()
     ]
+
+
+def facts_behind(settings: LogSettings) -> int:
+    """How many facts the streams of this generation have not folded yet. Raises BrokerUnreachable, TopicMissing."""
+    begins, ends = begin_offsets(settings, FACTS), end_offsets(settings, FACTS)
+    numbers = sorted({number for _, number in ends})
+    reached = committed_offsets(settings, settings.catalogue().streams_group, FACTS, numbers)
+    return sum(max(0, end - max(begins[place], reached.get(place) or 0)) for place, end in ends.items())
 
 
 def generations(settings: LogSettings) -> list[int]:

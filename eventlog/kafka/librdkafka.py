@@ -2,7 +2,9 @@
 this file and nowhere else.
 """
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -14,6 +16,7 @@ from schemas.topics import LARGEST_RECORD_BYTES
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 Config = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
 COMPRESSION_LEVEL = 1
 """Of zstd: packs token ids as well as its default of 3, in half the time (`bench.datapool --only storage`)."""
@@ -25,6 +28,20 @@ FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""Partitions, or the coordinator of a group, are between two brokers, or their only one is starting or was fenced for a moment.
+confluent-kafka calls some of these retriable only within transactions."""
+RETRY_S = 0.05
 
 
 def _common(settings: LogSettings) -> Config:
@@ -150,10 +167,36 @@ def delivery_failure(error: KafkaError, topic: str) -> LogError:
     return NotAcknowledged(f"{topic}: {error.name()}: {error.str()}")
 
 
+def heals(error: KafkaError) -> bool:
+    """Whether the same request may succeed soon, with nobody doing anything."""
+    return bool(error.retriable()) or error.code() in MOVING
+
+
+def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", *, timeout_s: float | None = None) -> T:
+    """The answer to a request; errors that heal are waited out, for `connect_timeout_s` where no time is given.
+
+    Raises what `request_failure` says.
+    """
+    deadline_s = time.monotonic() + (settings.connect_timeout_s if timeout_s is None else timeout_s)
+    while True:
+        try:
+            return request()
+        except KafkaException as raised:
+            error = error_of(raised)
+            if not heals(error) or time.monotonic() > deadline_s:
+                raise request_failure(error, settings, topic) from raised
+        time.sleep(RETRY_S)
+
+
 def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -> LogError:
     """What a failed request means to a reader or to administration."""
     if error.code() in UNREACHABLE:
         return unreachable(settings)
+    if error.code() in MOVING:
+        return BrokerUnreachable(
+            f"the broker at {settings.bootstrap_servers} is still taking over its partitions ({error.name()}"
+            f"{f' of {topic}' if topic else ''}): it heals by itself, try again in a moment"
+        )
     if error.code() in (*UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return TopicMissing(topic or "(unnamed)")
     return LogError(f"{topic or 'log'}: {error.name()}: {error.str()}")

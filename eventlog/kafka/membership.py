@@ -18,7 +18,16 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eventlog.kafka.librdkafka import UNREACHABLE, error_of, fetched, member_config, record_of, request_failure
+from eventlog.kafka.librdkafka import (
+    UNREACHABLE,
+    error_of,
+    fetched,
+    heals,
+    member_config,
+    patiently,
+    record_of,
+    request_failure,
+)
 from eventlog.kafka.offsets import OUT_OF_RANGE, out_of_range, places_of
 from eventlog.protocols import OnRevoked
 from eventlog.records import Place, Record
@@ -90,7 +99,7 @@ class KafkaMembership:
             self._consumer.commit(offsets=held, asynchronous=False)
         except KafkaException as raised:
             error = error_of(raised)
-            if error.retriable() or error.code() in (*PUT_OUT, *UNREACHABLE):
+            if heals(error) or error.code() in (*PUT_OUT, *UNREACHABLE):
                 return self._refused(error.str())
             raise request_failure(error, self._settings, f"group {self._group_id}") from raised
         return True
@@ -105,10 +114,12 @@ class KafkaMembership:
         """A group that never committed begins at the beginning: only an explicit offset says so."""
         if self._closing:  # whoever closes while it joins still gets its partitions, and no answers any more
             return
-        try:
-            starts = consumer.committed(partitions, timeout=self._settings.connect_timeout_s) if partitions else []
-        except KafkaException as raised:
-            raise request_failure(error_of(raised), self._settings, f"group {self._group_id}") from raised
+        timeout_s = self._settings.connect_timeout_s
+        starts: list[TopicPartition] = []
+        if partitions:
+            starts = patiently(
+                lambda: consumer.committed(partitions, timeout=timeout_s), self._settings, f"group {self._group_id}"
+            )
         for start in starts:
             start.offset = OFFSET_BEGINNING if start.offset == OFFSET_INVALID else start.offset
         self._member_id = consumer.memberid()
@@ -148,7 +159,7 @@ class KafkaMembership:
             self._positions[place] = int(message.offset() or 0)
         elif error.code() in OUT_OF_RANGE:
             raise out_of_range(self._consumer, self._settings, place, int(message.offset() or 0))
-        elif not (error.retriable() or error.code() in IGNORED):
+        elif not (heals(error) or error.code() in IGNORED):
             raise request_failure(error, self._settings, place[0])
         return None
 

@@ -2,24 +2,17 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]  # its stubs forget to re-export them
 
 from eventlog.errors import HistoryCut, LogError, TopicMissing
-from eventlog.kafka.librdkafka import error_of, request_failure, unreachable
+from eventlog.kafka.librdkafka import UNKNOWN_TOPIC, patiently, unreachable
 from eventlog.records import Place
 from eventlog.settings import LogSettings
 
 OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-MOVING = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-)
-RETRY_S = 0.05
 
 
 def reached(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
@@ -42,46 +35,62 @@ class ReadTimeout:
             raise unreachable(self._settings)
 
 
+class TopicLister(Protocol):
+    """A client of either kind."""
+
+    def list_topics(self, *, timeout: float) -> ClusterMetadata: ...
+
+
+def known_topics(client: TopicLister, settings: LogSettings, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    """What the broker says of these topics. An error of a topic is waited out, unless it is that there is none.
+
+    Raises TopicMissing, BrokerUnreachable, LogError.
+    """
+
+    def request() -> dict[str, TopicMetadata]:
+        existing = client.list_topics(timeout=settings.connect_timeout_s).topics
+        for name in names:
+            error = existing[name].error if name in existing else None
+            if name not in existing or (error is not None and error.code() in UNKNOWN_TOPIC):
+                raise TopicMissing(name)
+            if error is not None:
+                raise KafkaException(error)
+        return {name: existing[name] for name in names}
+
+    return patiently(request, settings, "the topics")
+
+
 def places_of(
     consumer: Consumer, settings: LogSettings, names: Sequence[str], partitions: Sequence[int] | None
 ) -> list[Place]:
-    try:
-        existing = consumer.list_topics(timeout=settings.connect_timeout_s).topics
-    except KafkaException as raised:
-        raise request_failure(error_of(raised), settings) from raised
-    for name in names:
-        if name not in existing or existing[name].error is not None:
-            raise TopicMissing(name)
+    """Every partition of the topics, or those of `partitions`. Raises TopicMissing, BrokerUnreachable."""
+    topics = known_topics(consumer, settings, names)
     return [
         (name, number)
         for name in names
-        for number in (sorted(existing[name].partitions) if partitions is None else partitions)
+        for number in (sorted(topics[name].partitions) if partitions is None else partitions)
     ]
 
 
-def offsets_of(consumer: Consumer, settings: LogSettings, places: Sequence[Place], which: int) -> dict[Place, int]:
-    """First (OFFSET_BEGINNING) or one past the last committed (OFFSET_END) offset of each place, in one request."""
+def offsets_of(
+    consumer: Consumer, settings: LogSettings, places: Sequence[Place], which: int, *, timeout_s: float | None = None
+) -> dict[Place, int]:
+    """First (OFFSET_BEGINNING) or one past the last committed (OFFSET_END) offset of each place, in one request.
+
+    timeout_s: how long a broker that is named leader a moment before it has the partition may take; as `patiently`.
+    """
     queries = [TopicPartition(*place, which) for place in places]
-    deadline = time.monotonic() + settings.connect_timeout_s
-    while True:
-        answers, error = _ask_offsets(consumer, settings, queries)
-        if error is None:
-            return {(answer.topic, answer.partition): answer.offset for answer in answers}
-        # A broker is named leader in the metadata a moment before it has the partition.
-        if (not error.retriable() and error.code() not in MOVING) or time.monotonic() > deadline:
-            raise request_failure(error, settings, ", ".join(sorted({name for name, _ in places})))
-        time.sleep(RETRY_S)
 
-
-def _ask_offsets(
-    consumer: Consumer, settings: LogSettings, queries: list[TopicPartition]
-) -> tuple[list[TopicPartition], KafkaError | None]:
-    """The answers, and the first error: of the request as a whole, or of one partition in it."""
-    try:
+    def request() -> dict[Place, int]:
         answers = consumer.offsets_for_times(queries, timeout=settings.connect_timeout_s)
-    except KafkaException as raised:
-        return [], error_of(raised)
-    return answers, next((answer.error for answer in answers if answer.error is not None), None)
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+        return {(answer.topic, answer.partition): answer.offset for answer in answers}
+
+    names = {name for name, _ in places}
+    about = names.pop() if len(names) == 1 else f"{len(names)} topics"
+    return patiently(request, settings, about, timeout_s=timeout_s)
 
 
 def out_of_range(consumer: Consumer, settings: LogSettings, place: Place, offset: int) -> LogError:

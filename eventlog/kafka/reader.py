@@ -21,7 +21,16 @@ from confluent_kafka import (
 )
 
 from eventlog.errors import BrokerUnreachable
-from eventlog.kafka.librdkafka import UNREACHABLE, consumer_config, error_of, fetched, record_of, request_failure
+from eventlog.kafka.librdkafka import (
+    UNREACHABLE,
+    consumer_config,
+    error_of,
+    fetched,
+    heals,
+    patiently,
+    record_of,
+    request_failure,
+)
 from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
 from eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
 from eventlog.protocols import Start
@@ -165,7 +174,7 @@ class LogReader:
             return None
         if error.code() in OUT_OF_RANGE:
             raise out_of_range(self._consumer, self._settings, place, int(message.offset() or 0))
-        if error.retriable() or error.code() in UNREACHABLE:
+        if heals(error) or error.code() in UNREACHABLE:
             return None
         raise request_failure(error, self._settings, place[0])
 
@@ -188,9 +197,9 @@ def committed_offsets(
     queries = [TopicPartition(name, number) for name in names for number in numbers]
     consumer = Consumer(consumer_config(settings, group_id=group_id))
     try:
-        answers = consumer.committed(queries, timeout=settings.connect_timeout_s)
-    except KafkaException as raised:
-        raise request_failure(error_of(raised), settings) from raised
+        answers = patiently(
+            lambda: consumer.committed(queries, timeout=settings.connect_timeout_s), settings, f"group {group_id}"
+        )
     finally:
         consumer.close()
     return {(at.topic, at.partition): None if at.offset == OFFSET_INVALID else at.offset for at in answers}

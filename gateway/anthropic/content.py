@@ -1,37 +1,42 @@
 """A message of Anthropic's API put together from the events of its stream."""
 
-from collections.abc import Iterable
-
 from gateway.foreign_json import Json, count, loads_shallow
 
 TOOL_INPUT = "partial_json"
 
 
-def message_of(events: Iterable[dict[str, Json]]) -> dict[str, Json] | None:
-    """The message as a whole reply holds it, whatever the order of the events; None when nothing of one came.
+class StreamedMessage:
+    """The message as a whole reply holds it, as its events come (an `Assembly`), whatever their order.
 
     The input of a tool is an object, or the text that came of it where that is no JSON.
     """
-    fields: dict[str, Json] = {}
-    usage: dict[str, Json] = {}
-    blocks: dict[int, _Block] = {}
-    for event in events:
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Json] = {}
+        self._usage: dict[str, Json] = {}
+        self._blocks: dict[int, _Block] = {}
+
+    def take(self, event: dict[str, Json]) -> None:
+        """The next event."""
         kind, index = event.get("type"), count(event.get("index"), 0)
         if kind == "message_start":
             start = _object(event.get("message"))
-            usage = {**_object(start.get("usage")), **usage}
-            fields = {**start, **fields}
+            self._usage = {**_object(start.get("usage")), **self._usage}
+            self._fields = {**start, **self._fields}
         elif kind == "content_block_start":
-            blocks.setdefault(index, _Block()).begin(_object(event.get("content_block")))
+            self._blocks.setdefault(index, _Block()).begin(_object(event.get("content_block")))
         elif kind == "content_block_delta":
-            blocks.setdefault(index, _Block()).grow(_object(event.get("delta")))
+            self._blocks.setdefault(index, _Block()).grow(_object(event.get("delta")))
         elif kind == "message_delta":
-            usage |= _object(event.get("usage"))
-            fields |= _object(event.get("delta"))
-    if not (fields or blocks):
-        return None
-    content = [blocks[index].whole() for index in sorted(blocks)]
-    return {**fields, "content": content, **({"usage": usage} if usage else {})}
+            self._usage |= _object(event.get("usage"))
+            self._fields |= _object(event.get("delta"))
+
+    def whole(self) -> dict[str, Json] | None:
+        """None when nothing of one came."""
+        if not (self._fields or self._blocks):
+            return None
+        content = [self._blocks[index].whole() for index in sorted(self._blocks)]
+        return {**self._fields, "content": content, **({"usage": self._usage} if self._usage else {})}
 
 
 class _Block:

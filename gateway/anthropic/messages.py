@@ -4,10 +4,9 @@ Only an engine that packs tokens tells them exactly; from any other the calls ar
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from gateway.anthropic.content import message_of
+from gateway.anthropic.content import StreamedMessage
 from gateway.anthropic.errors import anthropic_error, error_message
 from gateway.call_protocol import CallRequest
 from gateway.errors import GatewayError, InvalidRequest, UpstreamBroken
@@ -55,8 +54,8 @@ class AnthropicMessages(PackedProtocol):
         reason = encodable(fields.get("stop_reason"))
         return [Outline(0, FINISH_REASONS.get(reason, reason) if reason else None, b"")]
 
-    def assembled(self, events: Sequence[dict[str, Json]]) -> dict[str, Json] | None:
-        return message_of(events)
+    def assembly(self) -> StreamedMessage:
+        return StreamedMessage()
 
     def is_last(self, event: bytes) -> bool:
         try:

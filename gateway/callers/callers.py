@@ -4,35 +4,22 @@ lineage, none (docs/callers.md has the table).
 Invariant: sessions count within their scope, and the ids made of them are one to one: no two sessions share a trajectory.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import quote
 
 from gateway.callers.hints import Hints, SessionName
 from gateway.callers.lineage import Lineage
+from gateway.callers.scopes import derived_id, own_id, require_own, scope_of
 from gateway.callers.signs import CallerSigns
 from gateway.errors import InvalidRequest
 from gateway.identity import Identity, Route, fresh_lane
 from schemas.api_keys import ApiKey
-from schemas.envelopes import new_id
-from schemas.http import GROUP_HEADER, TRAJECTORY_HEADER, CallKind
+from schemas.envelopes import decision_id, new_id
+from schemas.http import GROUP_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
 
-READABLE_CHARACTERS_MAX = 256
-TRAJECTORIES_MAX = 10_000
 WEAK_SOURCE = "user"
 """Names a person, maybe: it makes no scope of a path that named a trajectory before it."""
-
-
-@dataclass(slots=True)
-class Toolbox:
-    """What the calls of one trajectory share."""
-
-    in_use: bool = False
-    """Some of them had tools."""
 
 
 class Caller(NamedTuple):
@@ -41,23 +28,24 @@ class Caller(NamedTuple):
     identity: Identity
     source: str
     """In the words of `CallCaptured.identity_source`."""
-    toolbox: Toolbox
     client: str | None = None
     parent: str | None = None
     """The trajectory that started this one, if that is another one."""
-    stated_kind: str | None = None
+    kind: str | None = None
+    """As its client says; None: the pool tells from all calls of the trajectory (`datapool/fold/step.py`)."""
     has_tools: bool = False
     replied: Callable[[Sequence[bytes]], None] | None = None
     """To be told the bodies of its reply, where calls are joined by them."""
     idle_s: float | None = None
     """A silence after which the trajectory is complete; None: somebody completes it."""
 
-    @property
-    def kind(self) -> str:
-        """As the client says; else a call without the tools that others of its trajectory have is a side call. Told late,
-        since a side call may be made beside the first one of its trajectory."""
-        is_side = self.toolbox.in_use and not self.has_tools
-        return self.stated_kind or (CallKind.SIDE if is_side else CallKind.MAIN)
+
+class RetryKey(NamedTuple):
+    """By what a request is known when it is sent again."""
+
+    digest: str
+    """Of its protocol and body."""
+    idempotency_key: str | None = None
 
 
 class Callers:
@@ -65,22 +53,26 @@ class Callers:
 
     def __init__(self, awaits: Callable[[Identity, str], bool]) -> None:
         self._awaits, self._lineage = awaits, Lineage()
-        self._toolboxes: OrderedDict[Identity, Toolbox] = OrderedDict()
 
-    def caller(self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, digest: str) -> Caller:
-        """Who makes a call with this body. Raises InvalidRequest for two names that contradict each other."""
+    def caller(
+        self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, retry: RetryKey
+    ) -> Caller:
+        """Who makes a call with this body. Raises InvalidRequest for two names that contradict each other, Forbidden for
+        one that the key does not own."""
         path, lone = (route.identity, route.lone) if route else (None, False)
         if path is not None:
             _agree(path, signs, lone=lone)
         session, replied = signs.session or hints.session, None
         is_scope = lone and _makes_scope(session, signs)
         scope = scope_of(key, path.trajectory_id if path is not None and is_scope else None)
+        _require_own(key, None if is_scope else path, signs)
         if path is not None and not is_scope:
             identity, source = path._replace(group_id=signs.group or path.group_id), "path"
         elif signs.trajectory:
             identity, source = Identity(signs.group or signs.trajectory, signs.trajectory), "headers"
         else:
-            who, source, replied = self._derived(scope, key, session, hints, partial(self._lost, digest, signs.group))
+            lost = partial(self._lost, retry.digest, signs.group)
+            who, source, replied = self._derived(scope, key, session, hints, retry.idempotency_key, lost)
             identity = _in_group(who, signs.group)
         derived = source not in ("path", "headers")
         parent = signs.parent
@@ -89,10 +81,9 @@ class Callers:
         return Caller(
             identity,
             source,
-            self._toolbox(identity, in_use=hints.has_tools),
             client=signs.client,
             parent=parent,
-            stated_kind=signs.kind,
+            kind=signs.kind or (CallKind.SIDE if hints.is_side else None),
             has_tools=hints.has_tools,
             replied=replied,
             idle_s=key.idle_s if key is not None and derived else None,
@@ -104,58 +95,38 @@ class Callers:
         key: ApiKey | None,
         session: SessionName | None,
         hints: Hints,
+        idempotency_key: str | None,
         awaits: Callable[[Identity], bool],
     ) -> tuple[Identity, str, Callable[[Sequence[bytes]], None] | None]:
         if session is not None:
             trajectory_id = derived_id(scope, session.parts)
             return Identity(trajectory_id, trajectory_id), f"session:{session.source}", None
         has_scope = key is not None and key.scope
-        joined = self._lineage.trajectory(scope, hints, awaits, partial(_fresh, scope)) if has_scope else None
+        fresh = partial(_fresh, scope, idempotency_key)
+        joined = self._lineage.trajectory(scope, hints, awaits, fresh) if has_scope else None
         if joined is not None:
             return joined[0], "lineage", partial(self._lineage.replied, scope, *joined)
-        return fresh_lane(), "none", None
+        return fresh_lane(partial(own_id, key), idempotency_key and _keyed(scope, idempotency_key)), "none", None
 
     def _lost(self, digest: str, group: str | None, who: Identity) -> bool:
         return self._awaits(_in_group(who, group), digest)
 
-    def _toolbox(self, who: Identity, *, in_use: bool) -> Toolbox:
-        if not who.named:
-            return Toolbox(in_use)
-        toolbox = self._toolboxes.setdefault(who, Toolbox())
-        self._toolboxes.move_to_end(who)
-        toolbox.in_use = toolbox.in_use or in_use
-        if len(self._toolboxes) > TRAJECTORIES_MAX:
-            self._toolboxes.popitem(last=False)
-        return toolbox
+
+def _require_own(key: ApiKey | None, path: Identity | None, signs: CallerSigns) -> None:
+    """path: the trajectory that it names. Sessions are within the key's scope as they are made."""
+    require_own(key, **{GROUP_HEADER: signs.group, TRAJECTORY_HEADER: signs.trajectory, PARENT_HEADER: signs.parent})
+    if path is not None:
+        require_own(key, trajectory_id=path.trajectory_id, group_id=path.group_id)
 
 
-def scope_of(key: ApiKey | None, path: str | None) -> str:
-    """Within which a session's name counts. `:` and `=` are ours: they stand in no quoted text.
-
-    >>> scope_of(None, None), scope_of(None, "team")
-    ('local', 'team')
-    """
-    if key is None:
-        return "local" if path is None else _quoted(path)
-    own = _quoted(key.scope) if key.scope else f"key={_quoted(key.name or key.digest.hex()[:16])}"
-    return own if path is None else f"{own}:{_quoted(path)}"
-
-
-def derived_id(scope: str, parts: tuple[str, ...]) -> str:
-    """The trajectory of a session; a long one ends in its hash.
-
-    >>> derived_id("team", ("s 1", "agent/2"))
-    'team/s%201/agent%2F2'
-    """
-    whole = "/".join((scope, *map(_quoted, parts)))
-    if len(whole) <= READABLE_CHARACTERS_MAX:
-        return whole
-    return f"{whole[:64]}…{sha256(whole.encode()).hexdigest()}"
-
-
-def _fresh(scope: str) -> Identity:
-    trajectory_id = derived_id(scope, (new_id(),))
+def _fresh(scope: str, idempotency_key: str | None) -> Identity:
+    trajectory_id = derived_id(scope, (new_id() if idempotency_key is None else _keyed(scope, idempotency_key),))
     return Identity(trajectory_id, trajectory_id)
+
+
+def _keyed(scope: str, idempotency_key: str) -> str:
+    """Sent again under its key a request finds the trajectory that it began, in whichever process."""
+    return decision_id("lane", scope, idempotency_key)
 
 
 def _in_group(who: Identity, group: str | None) -> Identity:
@@ -173,7 +144,3 @@ def _agree(path: Identity, signs: CallerSigns, *, lone: bool) -> None:
     for header, of_path, of_header in pairs:
         if of_header is not None and of_header != of_path:
             raise InvalidRequest(f"the path says {of_path!r}, the header {header} says {of_header!r}", param=header)
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="@")

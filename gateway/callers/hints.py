@@ -28,6 +28,8 @@ class Hints(NamedTuple):
     """What stands before the messages: the system's text, instructions."""
     messages: Sequence[object] = ()
     """As parsed."""
+    is_side: bool = False
+    """Its model was asked for by an alias of side calls."""
     previous: str | None = None
     """The reply that it goes on from, without repeating what was before."""
 

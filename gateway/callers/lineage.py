@@ -56,10 +56,9 @@ class Lineage:
         *earlier, whole = digests
         asked_again = (who for who in self._owners.get((scope, whole), ()) if awaits(who))
         who = next(asked_again, None) or self._continued(scope, earlier, hints) or fresh()
-        beginning = Beginning()
-        if not all(_role(message) in BEFORE_AGENTS for message in hints.messages):
-            self._remember(scope, whole, who, beginning)
-        return who, beginning
+        if all(_role(message) in BEFORE_AGENTS for message in hints.messages):
+            return who, Beginning()
+        return who, self._remember(scope, whole, who)
 
     def replied(self, scope: str, who: Identity, beginning: Beginning, bodies: Sequence[bytes]) -> None:
         """Take note of a reply, in JSON, one body for each choice."""
@@ -85,13 +84,16 @@ class Lineage:
                 return who
         return None
 
-    def _remember(self, scope: str, digest: bytes, who: Identity, beginning: Beginning) -> None:
+    def _remember(self, scope: str, digest: bytes, who: Identity) -> Beginning:
+        """One that is asked for again keeps the reply that it got."""
         owners = self._owners.setdefault((scope, digest), {})
         self._owners.move_to_end((scope, digest))
+        beginning = owners.get(who) or Beginning()
         if who in owners or len(owners) < OWNERS_MAX:
             owners[who] = beginning
         if len(self._owners) > self._entries_max:
             self._owners.popitem(last=False)
+        return beginning
 
 
 def _only(owners: Mapping[Identity, Beginning], answer: object) -> Identity | None:
@@ -102,7 +104,7 @@ def _only(owners: Mapping[Identity, Beginning], answer: object) -> Identity | No
     """
     if len(owners) >= OWNERS_MAX:  # there may be more
         return None
-    texts = {hash(text) for text in _texts(answer)}
+    texts = {hash(text) for text in _texts(_lasting(answer))}
     fitting = [who for who, beginning in owners.items() if texts <= beginning.reply]
     if len(owners) == 1 and not next(iter(owners.values())).reply:
         return next(iter(owners))
@@ -112,14 +114,15 @@ def _only(owners: Mapping[Identity, Beginning], answer: object) -> Identity | No
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The texts in a JSON value, keys left out; a text that is JSON itself (arguments of a tool) without its spaces."""
+    """The texts in a JSON value, but names of members and of kinds (`type`), which clients write as they like; a text that is
+    JSON itself (arguments of a tool) without its spaces."""
     values = [value]
     while values:
         value = values.pop()
         if isinstance(value, str):
             yield _compact(value) if value[:1] in ("{", "[") else value
         elif isinstance(value, (dict, list)):
-            values += value.values() if isinstance(value, dict) else value
+            values += (each for name, each in value.items() if name != "type") if isinstance(value, dict) else value
 
 
 def _compact(text: str) -> str:

@@ -9,14 +9,14 @@ from hashlib import sha256
 
 from gateway.adaptation import Adaptation
 from gateway.call_protocol import CallProtocol
-from gateway.callers.callers import Callers
+from gateway.callers.callers import Callers, RetryKey
 from gateway.callers.hints import Hints
 from gateway.callers.signs import signs
 from gateway.capture.durable_log import EventSink
 from gateway.capture.events import ModelCall
 from gateway.capture.idempotency import Finished
 from gateway.capture.recorder import CallRecorder
-from gateway.capture.redaction import redacted
+from gateway.capture.redaction import redacted_body, redacted_message
 from gateway.capture.stream import StreamedCall
 from gateway.capture.turns import Earlier
 from gateway.control.crowding import Crowds
@@ -89,11 +89,12 @@ class ModelCalls:
     def _begin(self, exchange: Exchange, protocol: CallProtocol) -> ModelCall:
         """The call that a request is. Raises InvalidRequest."""
         received_us = now_us()
-        headers = client_headers(exchange.headers)
+        headers = client_headers(exchange.headers, exchange.key)
         request = self._adaptation.request(protocol, exchange.body, exchange.key)
         digest = sha256(exchange.body).hexdigest()
-        caller = self._callers.caller(exchange.route, exchange.key, signs(exchange.headers), request.hints, digest)
-        attempt = self._recorder.begin(caller.identity, headers, digest)
+        retry = RetryKey(f"{protocol.name}:{digest}", headers.idempotency_key)
+        caller = self._callers.caller(exchange.route, exchange.key, signs(exchange.headers), request.hints, retry)
+        attempt = self._recorder.begin(caller.identity, headers, retry.digest)
         exchange.call_id, exchange.on_lost = attempt.call_id, partial(self._recorder.lost, attempt)
         return ModelCall(
             producer=self._producer,
@@ -149,7 +150,7 @@ class ModelCalls:
         if answer.reply.status != 200:
             return None
         reply = call.protocol.parse_reply(answer.reply, answer.request)
-        headers = [JSON, *reply_headers(call.identity, call.call_id, reply.choices[0].spans)]
+        headers = [JSON, *reply_headers(call.identity, call.call_id, reply.spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
         return await self._recorder.record(call, answer.engine, reply, timings, reply.body, headers)
 
@@ -183,7 +184,7 @@ def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, .
     status, body = answer.reply.status, answer.reply.body
     message = protocol.error_message(body)
     if message is not None:
-        return UpstreamRefused(redacted(message, secrets), status), body
-    text = redacted(error_text(body), secrets)[:MESSAGE_CHARACTERS_MAX]
+        return UpstreamRefused(redacted_message(message, secrets), status), body
+    text = redacted_message(error_text(redacted_body(body, secrets)), secrets)[:MESSAGE_CHARACTERS_MAX]
     refusal = UpstreamRefused(text or f"the engine answers {status}", status)
     return refusal, protocol.error(refusal)

@@ -20,7 +20,7 @@ from gateway.upstream.engines import Engine
 from schemas.arrays import ITEM_BYTES
 from schemas.envelopes import decision_id, envelope, now_us
 from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, TrajectoryStarted, Usage
-from schemas.http import CallKind, Channel, kind_tag
+from schemas.http import Channel
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
@@ -66,7 +66,7 @@ def captured(
     call: ModelCall, engine: Engine, reply: EngineReply, timings: Timings, encoded: Sequence[EncodedCall]
 ) -> tuple[CallCaptured, ...]:
     """One event per choice; choice k > 0 is the call `<call_id>.<k>`. encoded: how each is written, in their order."""
-    alone, caller, kind = len(reply.choices) == 1, call.caller, call.caller.kind
+    alone, caller = len(reply.choices) == 1, call.caller
     secrets = [secret for secret in call.secrets if engine.fixed and len(secret) >= SECRET_CHARACTERS_MIN]
     return tuple(
         [
@@ -91,13 +91,14 @@ def captured(
                 upstream=engine.url,
                 protocol=call.protocol.name,
                 client=caller.client,
-                call_kind=kind,
+                call_kind=caller.kind,
+                has_tools=caller.has_tools,
                 parent_trajectory=caller.parent,
                 identity_source=caller.source,
                 adapted=call.request.adapted,
                 agent=call.headers.agent,
                 channel=call.headers.channel or Channel.TRAIN,
-                tags=call.headers.tags if kind == CallKind.MAIN else (*call.headers.tags, kind_tag(kind)),
+                tags=call.headers.tags,
                 status="aborted" if choice.aborted else "completed",
                 http_status=200,
                 idempotency_key=call.headers.idempotency_key,
@@ -115,7 +116,7 @@ def started(call: ModelCall) -> TrajectoryStarted:
     who = call.identity
     event_id = decision_id("session", who.group_id, who.trajectory_id)
     return TrajectoryStarted(
-        envelope=envelope(call.producer, event_id=event_id, run_id=call.headers.run_id),
+        envelope=envelope(call.producer, event_id=event_id, run_id=call.headers.run_id, key_name=call.headers.key_name),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         channel=call.headers.channel or Channel.TRAIN,
@@ -150,12 +151,21 @@ def choice_id(call_id: str, choice: int) -> str:
     return f"{call_id}.{choice}" if choice else call_id
 
 
-def repeated(event: CallCaptured, attempt: int, received_us: int) -> CallCaptured:
-    """The same reply, given once more to a later try of its call: which of the captures counts is told by time."""
+def repeated(event: CallCaptured, attempt: int, received_us: int, key_name: str | None) -> CallCaptured:
+    """The same reply, given once more to a later try of its call: which of the captures counts is told by time.
+
+    key_name: of whoever tries again.
+    """
     own = event.envelope
     return replace(
         event,
-        envelope=envelope(own.producer, run_id=own.run_id, traceparent=own.traceparent, causation_id=own.event_id),
+        envelope=envelope(
+            own.producer,
+            run_id=own.run_id,
+            traceparent=own.traceparent,
+            causation_id=own.event_id,
+            key_name=key_name,
+        ),
         attempt=attempt,
         timings=Timings(received_us=received_us, dispatched_us=received_us, done_us=received_us),
     )
@@ -169,7 +179,8 @@ def without_bodies(event: CallCaptured) -> CallCaptured:
 
 
 def _envelope(call: ModelCall) -> Envelope:
-    return envelope(call.producer, run_id=call.headers.run_id, traceparent=call.headers.traceparent)
+    labels = call.headers
+    return envelope(call.producer, run_id=labels.run_id, traceparent=labels.traceparent, key_name=labels.key_name)
 
 
 def _integrity(missing: tuple[str, ...]) -> Integrity:

@@ -89,7 +89,7 @@ class RecentCalls:
         self._bytes = 0
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
-        """The call that a request is. `digest` is of its body. Raises InvalidRequest for a key used for two bodies."""
+        """The call that a request is. `digest` is of its protocol and body. Raises InvalidRequest for a key used for two."""
         keyed = headers.idempotency_key is not None
         slot = _slot(identity, headers.idempotency_key, digest)
         if not identity.named:  # made up for this one request: nobody can ask again
@@ -98,7 +98,7 @@ class RecentCalls:
         recent = entry if entry and self._is_recent(entry) else None
         if recent and recent.digest != digest:
             raise InvalidRequest(
-                "this idempotency key was used for another body",
+                "this idempotency key was used for another request",
                 param=IDEMPOTENCY_KEY_HEADER,
                 code="idempotency_key_reused",
             )

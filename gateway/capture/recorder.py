@@ -71,13 +71,14 @@ class CallRecorder:
         self._deltas.remember(call, reply, encoded, events)
         self.turns.remember(call, reply)
         if call.identity.named:
-            self.replied.note(call.identity, call.call_id, reply.choices[0].spans)
+            self.replied.note(call.identity, call.call_id, reply.spans)
         return finished
 
     async def repeat(self, call: ModelCall, finished: Finished) -> None:
         """Let a reply be sent once more: what of it is not acknowledged is stored before. Raises NotCaptured."""
         if call.attempt.keyed:
-            events = tuple([repeated(event, call.attempt.number, call.received_us) for event in finished.events])
+            again = call.attempt.number, call.received_us, call.headers.key_name
+            events = tuple([repeated(event, *again) for event in finished.events])
             finished = finished._replace(events=events)
             self._recent.finish(call.attempt, finished)
         if finished.events:

@@ -21,6 +21,12 @@ def redacted(text: str, secrets: Sequence[str]) -> str:
     return text
 
 
+def redacted_message(text: str, secrets: Sequence[str]) -> str:
+    """A text that may itself quote JSON; nothing is left of one that holds a secret in JSON's escapes."""
+    clean = redacted(text, secrets)
+    return BLANK if _may_hold(clean.encode(errors="replace"), secrets) else clean
+
+
 def redacted_body(body: bytes, secrets: Sequence[str]) -> bytes:
     """A body without the secrets, in whatever way JSON strings write them; the same object where it holds none."""
     if not _may_hold(body, secrets):

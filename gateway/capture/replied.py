@@ -4,29 +4,35 @@ Invariant: for information only. A process that was started later, or another on
 so a completion never counts by them (docs/adr/0003-completions-count.md).
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from gateway.headers import version_range
 from gateway.identity import Identity
 from schemas.events import VersionSpan
 
-TRAJECTORIES_MAX = 10_000
+CALLS_MAX = 10_000
+"""Of one trajectory, the last."""
+ALL_CALLS_MAX = 100_000
+"""About 350 bytes each."""
 
 
 class Replied:
     """Call id and version label of each reply, by trajectory; those whose last reply is oldest are forgotten first."""
 
-    def __init__(self) -> None:
-        self._calls: OrderedDict[Identity, list[dict[str, str | None]]] = OrderedDict()
+    def __init__(self, calls_max: int = CALLS_MAX, all_calls_max: int = ALL_CALLS_MAX) -> None:
+        self._calls_max, self._all_calls_max, self._count = calls_max, all_calls_max, 0
+        self._calls: OrderedDict[Identity, deque[dict[str, str | None]]] = OrderedDict()
 
     def note(self, who: Identity, call_id: str, spans: tuple[VersionSpan, ...]) -> None:
         """A reply is stored and about to be sent."""
         version = version_range(spans) if spans else None
-        self._calls.setdefault(who, []).append({"call_id": call_id, "policy_version": version})
+        calls = self._calls.setdefault(who, deque(maxlen=self._calls_max))
+        self._count += len(calls) < self._calls_max
+        calls.append({"call_id": call_id, "policy_version": version})
         self._calls.move_to_end(who)
-        if len(self._calls) > TRAJECTORIES_MAX:
-            self._calls.popitem(last=False)
+        while self._count > self._all_calls_max and len(self._calls) > 1:
+            self._count -= len(self._calls.popitem(last=False)[1])
 
     def of(self, who: Identity) -> list[dict[str, str | None]]:
         """In the order of the replies."""
-        return self._calls.get(who, [])
+        return list(self._calls.get(who, ()))

@@ -42,6 +42,7 @@ class StreamedCall:
         self._call, self._opened, self._exchange = call, opened, exchange
         self._recorder, self._metrics = recorder, metrics
         self._stream = call.protocol.open_stream(opened.request)
+        self._adding: asyncio.Task[None] | None = None
         self._headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),
             *reply_headers(call.identity, call.call_id, ()),
@@ -89,6 +90,8 @@ class StreamedCall:
                 exchange.write(passed)
                 if exchange.congested:
                     incoming.pause()
+            if self._adding is None and stream.behind:
+                self._adding = asyncio.ensure_future(self._add_up())
             return not stream.over
 
         exchange.on_drained = incoming.resume
@@ -99,9 +102,19 @@ class StreamedCall:
                 incoming.resume()
                 await incoming.relay(lambda piece: stream.feed(piece) is not None)
 
+    async def _add_up(self) -> None:
+        """Add up what has passed, in as many turns of the loop as it takes: a stream may come faster than it can be read."""
+        while self._stream.behind:
+            self._stream.add_up()
+            await asyncio.sleep(0)
+        self._adding = None
+
     async def _capture(self, failure: Failure | None) -> Failure | None:
         """Store the stream, whole or not. Returns why the client must not have its end, if so."""
         try:
+            if self._adding is not None:
+                await self._adding
+            await self._add_up()
             reply = self._stream.reply(interrupted=failure is not None)
             if failure is None and not reply.ended:
                 failure = UpstreamBroken("the engine's stream ended before its end")

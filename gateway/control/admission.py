@@ -7,6 +7,10 @@ those in the published weights, never their version number: a resumed run may ha
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
 room, so it takes none and could give none back.
 
+A group is of the run that opened it, and takes that run's room alone. `run_of` knows the declared groups of the pool and
+what this process opened. Two gateways that are asked for one group by two runs, before either reads of the other's in the
+pool, both open it; then the later word is the declaration (docs/pool.md), and the other run's room comes back.
+
 Input: `datapool.groups`, `training.batches`; a replay only rebuilds the numbers. `apply` runs on a
 follower's thread, the rest on the event loop: a lock guards both. Several gateways come to the same numbers, but each may
 admit one group too many before it reads of the groups that the others have admitted.
@@ -63,9 +67,20 @@ class _Run:
     given_up: set[int] = field(default_factory=set)
     """Batches that will never be in any; their groups are skipped."""
     opened: set[str] = field(default_factory=set)
+    aside: set[str] = field(default_factory=set)
+    """Opened for it, too, and taking no room: groups of other channels, or opened without admission a moment ago."""
     skipped: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
     """Closed with no ready member."""
+
+    def has(self, group_id: str) -> bool:
+        """Whether the group was opened for this run."""
+        return group_id in self.opened or group_id in self.aside
+
+    def forget(self, group_id: str) -> None:
+        """The group is none of this run's."""
+        self.opened.discard(group_id)
+        self.aside.discard(group_id)
 
     @property
     def batches(self) -> int:
@@ -116,17 +131,31 @@ class AdmissionView:
                 run.opened.add(group_id)
             return decision
 
-    def release(self, run_id: str, group_id: str) -> None:
-        """Take a reservation back: the group could not be written."""
+    def note(self, run_id: str, group_id: str) -> bool:
+        """Take note of a group that is opened for a run and reserves no room; False: it was known as the run's."""
         with self._lock:
-            self._run(run_id).opened.discard(group_id)
+            run = self._run(run_id)
+            if run.has(group_id):
+                return False
+            run.aside.add(group_id)
+            return True
+
+    def release(self, run_id: str, group_id: str) -> None:
+        """Take a reservation or a note back: the group could not be written."""
+        with self._lock:
+            self._run(run_id).forget(group_id)
+
+    def run_of(self, group_id: str) -> str | None:
+        """The run that a group was opened for, as far as this process knows."""
+        with self._lock:
+            return next((run_id for run_id, run in self._runs.items() if run.has(group_id)), None)
 
     def _take(self, event: Event) -> None:
         match event:
-            case GroupRecord(run_id=str() as run_id, channel=Channel.TRAIN):
+            case GroupRecord(run_id=str() as run_id):
+                if event.declared:
+                    self._forget_others(run_id, event.group_id)
                 _group(self._run(run_id), event)
-            case GroupRecord(run_id=str() as run_id):  # a call of the group named another channel; a group stays there
-                self._run(run_id).opened.discard(event.group_id)
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
@@ -137,14 +166,22 @@ class AdmissionView:
             case _:
                 pass
 
+    def _forget_others(self, run_id: str, group_id: str) -> None:
+        """A group that two runs opened is of one of them, and the other's room comes back."""
+        for name, run in self._runs.items():
+            if name != run_id:
+                run.forget(group_id)
+
     def _run(self, run_id: str) -> _Run:
         return self._runs.setdefault(run_id, _Run())
 
 
 def _group(run: _Run, record: GroupRecord) -> None:
-    if not record.declared and record.group_id not in run.opened:
+    if not record.declared and not run.has(record.group_id):
         return
-    run.opened.add(record.group_id)
+    takes_room = record.channel == Channel.TRAIN  # once a call of the group names another channel, it stays there
+    (run.aside if takes_room else run.opened).discard(record.group_id)
+    (run.opened if takes_room else run.aside).add(record.group_id)
     barren = record.closed and not any(member.ready for member in record.members)
     (run.barren.add if barren else run.barren.discard)(record.group_id)
 

@@ -11,9 +11,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 
 from datapool.fold.bounds import GROUP_SIZE_MAX
 from datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
+from gateway.callers.scopes import own_id, require_own
 from gateway.foreign_json import INT32_MAX
 from gateway.headers import ClientHeaders
 from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
+from schemas.api_keys import ApiKey
 from schemas.envelopes import decision_id, envelope, new_id, now_us
 from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
@@ -38,8 +40,10 @@ def _json_value(value: Any) -> Any:  # any JSON value
 Name = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterValidator(_clean)]
 Tags = Annotated[tuple[Name, ...], Field(max_length=32)]
 JsonValue = Annotated[Any, AfterValidator(_json_value)]
-Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
-RewardValue = Annotated[FiniteFloat, Field(ge=-REWARD_MAX, le=REWARD_MAX)]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX, strict=True)]
+Revision = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
+"""A higher one replaces a lower one, whatever the clocks of two gateways say."""
+RewardValue = Annotated[FiniteFloat, Field(ge=-REWARD_MAX, le=REWARD_MAX, strict=True)]
 
 
 class Body(BaseModel):
@@ -52,15 +56,16 @@ class OpenGroup(Body):
     """POST /groups"""
 
     group_id: Name | None = None
-    size: Annotated[int, Field(ge=1, le=GROUP_SIZE_MAX)] = 8
+    size: Annotated[int, Field(ge=1, le=GROUP_SIZE_MAX, strict=True)] = 8
     channel: Name | None = None
     run_id: Name | None = None
     task: JsonValue = None
-    deadline_s: Annotated[FiniteFloat, Field(gt=0, le=1e9)] | None = None
+    deadline_s: Annotated[FiniteFloat, Field(gt=0, le=1e9, strict=True)] | None = None
     agent: Name | None = None
     tags: Tags = ()
     admission: bool = True
-    ordinal: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
+    ordinal: Annotated[int, Field(ge=0, lt=1 << 63, strict=True)] | None = None
+    revision: Revision = 0
 
 
 class RegisterTrajectory(Body):
@@ -73,6 +78,7 @@ class RegisterTrajectory(Body):
     run_id: Name | None = None
     metadata: JsonValue = None
     idle_s: Annotated[FiniteFloat, Field(gt=0, le=1e9, strict=True)] | None = None
+    revision: Revision = 0
 
 
 class CompleteTrajectory(Body):
@@ -85,17 +91,19 @@ class CompleteTrajectory(Body):
     channel: Name | None = None
     """Accepted as in the other bodies, and not used: a completion has no channel of its own."""
     run_id: Name | None = None
+    revision: Revision = 0
 
 
 class AssignReward(Body):
     """POST …/rewards"""
 
-    value: RewardValue
+    value: RewardValue | None
+    """Null takes back what stands in the slot."""
     name: Name = "outcome"
     source: Name = "agent"
     call_id: Name | None = None
     step_index: Count | None = None
-    revision: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    revision: Revision = 0
     metadata: JsonValue = None
     run_id: Name | None = None
 
@@ -120,6 +128,7 @@ def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, produce
         agent=body.agent or headers.agent,
         tags=body.tags or headers.tags,
         ordinal=body.ordinal,
+        revision=body.revision,
     )
 
 
@@ -137,6 +146,7 @@ def trajectory_started(
         tags=body.tags or headers.tags,
         metadata=_json(body.metadata),
         idle_s=body.idle_s,
+        revision=body.revision,
     )
 
 
@@ -152,6 +162,7 @@ def trajectory_completed(
         calls=body.calls,
         rewards=body.rewards,
         reward=body.reward,
+        revision=body.revision,
     )
 
 
@@ -181,17 +192,26 @@ def run_of(body: OpenGroup, headers: ClientHeaders) -> str | None:
     return body.run_id or headers.run_id
 
 
-def group_id_of(body: OpenGroup, headers: ClientHeaders) -> str:
-    """The id in the body, else a new one; the same request under the same idempotency key gets the same id."""
-    key = headers.idempotency_key
-    return body.group_id or (decision_id("group", key, body.model_dump_json()) if key else new_id())
+def group_id_of(body: OpenGroup, headers: ClientHeaders, key: ApiKey | None) -> str:
+    """The id in the body, else a new one; the same request under the same idempotency key gets the same id.
+
+    Raises Forbidden for an id that the API key does not own.
+    """
+    require_own(key, group_id=body.group_id)
+    same = headers.idempotency_key
+    return body.group_id or own_id(key, decision_id("group", same, body.model_dump_json()) if same else new_id())
 
 
 def _envelope(producer: str, run_id: str | None, headers: ClientHeaders, *subject: str) -> Envelope:
     # A request repeated under its idempotency key is the same fact, so it has the same event id.
     key = headers.idempotency_key
-    event_id = decision_id(*subject, key) if key else None
-    return envelope(producer, event_id=event_id, run_id=run_id or headers.run_id, traceparent=headers.traceparent)
+    return envelope(
+        producer,
+        event_id=decision_id(*subject, key) if key else None,
+        run_id=run_id or headers.run_id,
+        traceparent=headers.traceparent,
+        key_name=headers.key_name,
+    )
 
 
 def _json(value: Any) -> str | None:  # any JSON value

@@ -34,7 +34,7 @@ class TokenCounting:
 
     async def count_tokens(self, request: Request) -> Response:
         """The engine's answer; its refusals are in Anthropic's shape. Raises GatewayError."""
-        body, _ = self._adaptation.adapt(await request.body(), request.scope[KEY], samples=False)
+        body = self._adaptation.adapt(await request.body(), request.scope[KEY], samples=False).body
         identity, headers = request.scope[IDENTITY], request.scope["headers"]
         dispatch = Dispatch(
             protocol=CountingRoute(),

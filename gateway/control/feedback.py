@@ -1,7 +1,7 @@
 """What people say of replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
 
-Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; agents and operators, who stand
-behind apps with many users, name who speaks. A request is stored as a reward is, and answered once all of it is.
+Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; operators, who stand behind apps
+with many users, name who speaks; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
 
 Output: `rewards` (RewardAssigned, OutputEdited, PreferenceGiven, StepCurated), key group_id.
 """
@@ -30,7 +30,9 @@ from datapool.feedback import (
     keyed_act,
     preference_event,
 )
+from gateway.callers.scopes import require_own
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from gateway.control.sources import RewardSources, is_ahead
 from gateway.errors import Forbidden, Unusable
 from gateway.headers import ClientHeaders, client_headers
 from gateway.http.asgi import IDENTITY, KEY
@@ -41,8 +43,6 @@ from schemas.events import Event
 from schemas.topics import REWARDS, Topic
 
 ITEMS_MAX = 1000
-AHEAD_MAX_US = 60_000_000
-"""How far the clock of whoever gives a person's reward may be ahead of ours: a higher revision would silence that person."""
 Publish = Callable[[Topic, str, Event], Awaitable[None]]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Item = TypeVar("Item")
@@ -87,7 +87,7 @@ class GivePreference(Body):
     rejected: Subject
     outcome: Literal["chosen", "tie", "both_bad", "withdrawn"] = "chosen"
     name: Text = OVERALL
-    strength: Annotated[float, Field(ge=0, le=1)] | None = None
+    strength: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
     comment: Text | None = None
     who: Text | None = None
 
@@ -121,6 +121,9 @@ class FeedbackRoutes:
     async def give_preference(self, request: Request, group_id: str, body: PreferenceItems) -> JSONResponse:
         """Raises Unusable, Forbidden, NotCaptured."""
         checked_id(group_id, "group_id")
+        for item in body:
+            sides = item.chosen.trajectory_id, item.rejected.trajectory_id
+            require_own(request.scope[KEY], group_id=group_id, chosen=sides[0], rejected=sides[1])
 
         def events(item: GivePreference, by: Signature) -> Sequence[FeedbackFact]:
             sides = [
@@ -140,11 +143,12 @@ class FeedbackRoutes:
         items: Sequence[Any],  # of one kind, with `who`
         events_of: Callable[[Any, Signature], Sequence[FeedbackFact]],
     ) -> JSONResponse:
-        headers, at_us, act_id = client_headers(request.scope["headers"]), now_us(), new_id()
+        key, at_us, act_id = request.scope[KEY], now_us(), new_id()
+        headers = client_headers(request.scope["headers"], key)
         events: dict[str, FeedbackFact] = {}
         for number, item in enumerate(items):
             try:
-                by = self._signature(request.scope[KEY], item.who, headers, at_us, act_id)
+                by = self._signature(key, item.who, headers, at_us, act_id)
                 for event in events_of(item, by):
                     if event.envelope.event_id in events:
                         raise InvalidFeedback("again:", "one person says two things of one subject in one request")
@@ -161,7 +165,14 @@ class FeedbackRoutes:
         name = speaker(key, who)
         if headers.idempotency_key:
             act_id = keyed_act(headers.idempotency_key, name)
-        return Signature(who=name, producer=self._producer, at_us=at_us, act_id=act_id, traceparent=headers.traceparent)
+        return Signature(
+            who=name,
+            producer=self._producer,
+            at_us=at_us,
+            act_id=act_id,
+            traceparent=headers.traceparent,
+            key_name=headers.key_name,
+        )
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:
@@ -178,11 +189,12 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
     return checked_name("who", who)
 
 
-def as_speaker(body: AssignReward, key: ApiKey | None) -> AssignReward:
+def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources) -> AssignReward:
     """A reward as this key may give it: an annotator's is the annotator's own word, as feedback is. Raises Forbidden, Unusable."""
     if key is not None and key.role == "annotator":
         body = _annotators(body, key)
-    if body.source.startswith(HUMAN) and body.revision > now_us() + AHEAD_MAX_US:
+    sources.require(key, body.source, body.revision)
+    if body.source.startswith(HUMAN) and is_ahead(body.revision):
         raise Unusable(
             "revision must not be ahead: of a person's word it is the time in microseconds", param="revision"
         )

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.adaptation import Adaptation
+from gateway.adaptation import SIDE, Adaptation
 from gateway.anthropic.errors import reads_anthropic
 from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
 from gateway.foreign_json import Json, count, loads
+from gateway.headers import passed_on
 from gateway.http.asgi import KEY
 from gateway.upstream.engines import Engine, WorkerTable
 from gateway.upstream.pool import HttpUpstream
@@ -19,8 +20,11 @@ Model = dict[str, Json]
 class Models:
     """Lists the models of live workers, or what the first fixed upstream lists, and the names that are aliases of them."""
 
-    def __init__(self, workers: WorkerTable, upstream: HttpUpstream, adaptation: Adaptation) -> None:
+    def __init__(
+        self, workers: WorkerTable, upstream: HttpUpstream, adaptation: Adaptation, *, passes_authorization: bool
+    ) -> None:
         self._workers, self._upstream, self._adaptation = workers, upstream, adaptation
+        self._passes_authorization = passes_authorization
 
     async def list_models(self, request: Request) -> Response:
         """All of them, on one page. Raises NoWorker when nothing serves anything."""
@@ -34,7 +38,7 @@ class Models:
     async def retrieve_model(self, request: Request, model_id: str) -> Response:
         """The model of a name that a call would be served under. Raises NotFound, NoWorker."""
         models = {model["id"]: model for model in await self._models(request)}
-        served = self._adaptation.served_name(model_id, self._adaptation.rules(request.scope[KEY]))
+        served = self._adaptation.served(model_id, self._adaptation.rules(request.scope[KEY])).name
         model = models.get(model_id) or models.get(served)
         if model is None:
             raise NotFound(f"the model {model_id!r} does not exist", param="model", code="model_not_found")
@@ -46,18 +50,23 @@ class Models:
         live = self._workers.live()
         fixed = [engine for engine in live if engine.fixed]
         if fixed:
-            served = {model["id"]: model for model in await self._listed_by(fixed[0])}
+            served = {model["id"]: model for model in await self._listed_by(fixed[0], request)}
         elif live:
             names = sorted({engine.model for engine in live if engine.model})
             served = {name: {"id": name, "object": "model", "created": 0, "owned_by": "claw"} for name in names}
         else:
             raise NoWorker("no rollout worker is ready", retry_after_s=1.0)
-        aliases = self._adaptation.rules(request.scope[KEY]).aliases
+        aliases = {
+            name: target.removesuffix(SIDE)
+            for name, target in self._adaptation.rules(request.scope[KEY]).aliases.items()
+        }
         named = {name: {**served[target], "id": name} for name, target in aliases.items() if target in served}
         return [*served.values(), *(model for name, model in named.items() if name not in served and "*" not in name)]
 
-    async def _listed_by(self, engine: Engine) -> list[Model]:
-        reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", {})
+    async def _listed_by(self, engine: Engine, request: Request) -> list[Model]:
+        """As a call would be sent, with the provider's key where calls have it."""
+        headers = passed_on(request.scope["headers"], credentials=self._passes_authorization)
+        reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", headers)
         if 400 <= reply.status < 500:
             raise UpstreamRefused(f"the engine answers {reply.status}", reply.status)
         if reply.status != 200:

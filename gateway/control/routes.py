@@ -8,6 +8,7 @@ import importlib.metadata
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -19,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from eventlog.errors import LogError, RecordTooLarge
 from gateway.anthropic.errors import anthropic_error, reads_anthropic
-from gateway.callers.callers import scope_of
+from gateway.callers.scopes import own_id, require_own, scope_of
 from gateway.capture.durable_log import EventSink
 from gateway.capture.replied import Replied
 from gateway.control.admission import AdmissionView, Wait
@@ -42,10 +43,12 @@ from gateway.control.crowding import Crowds
 from gateway.control.feedback import FeedbackRoutes, as_speaker
 from gateway.control.health import Health
 from gateway.control.models import Models
+from gateway.control.sources import AGENT, RewardSources, require_timely
 from gateway.control.steps import SubmitSteps, step_events
 from gateway.errors import (
     BodyTooLarge,
     GatewayError,
+    GroupOfOtherRun,
     InvalidRequest,
     MethodNotAllowed,
     NotAdmitted,
@@ -84,28 +87,32 @@ class Control:
         self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
         self._orders, self._replied = admission.orders, replied
         self.producer = f"gateway/{settings.instance}"
+        self._public_url = settings.public_url
+        self._sources = RewardSources(settings.reward_sources)
         self._retry_after_s = settings.admission_retry_after_s
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
-        group_id = group_id_of(body, headers)
+        require_timely(request.scope[KEY], body.revision)
+        group_id = group_id_of(body, headers, request.scope[KEY])
         run_id = run_of(body, headers)
-        counted = run_id if body.admission and channel_of(body, headers) == Channel.TRAIN else None
+        takes_room = body.admission and channel_of(body, headers) == Channel.TRAIN
         event = group_opened(body, group_id, headers, self.producer)
         if self._orders.is_taken(event):
             raise OrdinalTaken(f"ordinal {body.ordinal} was opened by another request", param="ordinal")
-        reserved = counted is not None and self._admit(counted, group_id)
+        claimed = self._claim(run_id, group_id, takes_room=takes_room)
         self._orders.note(event)
         try:
             await self.publish(CALLS, group_id, event)
         except NotCaptured:
-            if counted and reserved:
-                self._admission.release(counted, group_id)
+            if run_id is not None and claimed:
+                self._admission.release(run_id, group_id)
             raise
         self._crowds.declared(group_id)
         return JSONResponse({"group_id": group_id}, status_code=201)
 
-    async def next_ordinal(self, order: str) -> JSONResponse:
+    async def next_ordinal(self, request: Request, order: str) -> JSONResponse:
+        require_own(request.scope[KEY], order=order)
         try:
             await asyncio.to_thread(self._orders.read_unfolded)
         except LogError as error:
@@ -116,18 +123,24 @@ class Control:
         return JSONResponse({"calls": self._replied.of(_identity(request))})
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
-        who = self._member(request)
-        event = trajectory_started(body or RegisterTrajectory(), who, _headers(request), self.producer)
+        body, who = body or RegisterTrajectory(), self._member(request)
+        require_timely(request.scope[KEY], body.revision)
+        event = trajectory_started(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
-        who = self._member(request)
-        event = trajectory_completed(body or CompleteTrajectory(), who, _headers(request), self.producer)
+        body, who = body or CompleteTrajectory(), self._member(request)
+        require_timely(request.scope[KEY], body.revision)
+        if body.reward is not None:
+            self._sources.require(request.scope[KEY], AGENT)
+        event = trajectory_completed(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
         who = _identity(request)
-        event = reward_assigned(as_speaker(body, request.scope[KEY]), who, _headers(request), self.producer)
+        event = reward_assigned(
+            as_speaker(body, request.scope[KEY], self._sources), who, _headers(request), self.producer
+        )
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
@@ -136,6 +149,8 @@ class Control:
         who = self._member(request)
         body = body.model_copy(update={"channel": body.channel or channel})
         events = step_events(body, who, _headers(request), self.producer)
+        if events.rewards:
+            self._sources.require(request.scope[KEY], AGENT)
         await asyncio.gather(*(self.publish(CALLS, who.group_id, event) for event in events.calls))
         self._metrics.captured.labels("named").inc(len(events.calls))
         await asyncio.gather(*(self.publish(REWARDS, who.group_id, event) for event in events.rewards))
@@ -144,17 +159,17 @@ class Control:
         return JSONResponse({"accepted": len(events.calls), "call_ids": [event.call_id for event in events.calls]})
 
     async def init_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
-        headers, hosts = _headers(request), [value for name, value in request.scope["headers"] if name == b"host"]
-        if not hosts:
-            raise InvalidRequest("base_url is made of the Host header, which is missing", param="host")
+        body, headers, root = body or RegisterTrajectory(), _headers(request), self._public_url or _own_url(request)
+        require_timely(request.scope[KEY], body.revision)
         name = headers.idempotency_key
         subject = (scope_of(request.scope[KEY], None), headers.run_id or "", name or "")
-        ids = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
-        who = Identity(group_id=ids[0], trajectory_id=ids[1])
+        fresh = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
+        group_id, trajectory_id = [own_id(request.scope[KEY], each) for each in fresh]
+        who = Identity(group_id, trajectory_id)
         self._crowds.admit(who)
-        event = trajectory_started(body or RegisterTrajectory(), who, headers, self.producer)
+        event = trajectory_started(body, who, headers, self.producer)
         await self.publish(CALLS, who.group_id, event)
-        base_url = f"http://{hosts[0].decode('latin-1')}/{who.trajectory_id}/{who.group_id}"
+        base_url = "/".join((root, *(quote(each, safe="") for each in (who.trajectory_id, who.group_id))))
         return JSONResponse({"trajectory_id": who.trajectory_id, "group_id": who.group_id, "base_url": base_url})
 
     def _member(self, request: Request) -> Identity:
@@ -163,8 +178,24 @@ class Control:
         self._crowds.admit(who)
         return who
 
+    def _claim(self, run_id: str | None, group_id: str, *, takes_room: bool) -> bool:
+        """Whether this request made the group the run's, and has to release it if it fails.
+
+        Raises GroupOfOtherRun, NotAdmitted.
+        """
+        owner = self._admission.run_of(group_id)
+        if owner not in (None, run_id):
+            raise GroupOfOtherRun(
+                f"group {group_id} was opened by run {owner}: give a group an id of its own, "
+                f"or run_id {owner} to declare this one again",
+                param="group_id" if run_id else "run_id",
+            )
+        if run_id is None:
+            return False
+        return self._admit(run_id, group_id) if takes_room else self._admission.note(run_id, group_id)
+
     def _admit(self, run_id: str, group_id: str) -> bool:
-        """Whether this request reserved room, and has to release it if it fails. Raises NotAdmitted."""
+        """Whether this request reserved room. Raises NotAdmitted."""
         decision = self._admission.reserve(run_id, group_id)
         self._metrics.admission.labels(decision.reason if isinstance(decision, Wait) else "admitted").inc()
         if isinstance(decision, Wait):
@@ -242,7 +273,7 @@ def control_app(
     app.add_api_route("/v1/api/hello", health.live, methods=["GET"])
     app.add_api_route("/v1/api/hello", health.live, methods=["HEAD"], include_in_schema=False)
     app.add_api_route("/v1/calls", control.replied, methods=["GET"])
-    app.add_api_route("/orders/{order}", control.next_ordinal, methods=["GET"])
+    app.add_api_route("/orders/{order:path}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])
     app.add_api_route("/readyz", health.ready, methods=["GET"])
     app.add_api_route("/version", health.version, methods=["GET"])
@@ -282,5 +313,13 @@ def _identity(request: Request) -> Identity:
     return who
 
 
+def _own_url(request: Request) -> str:
+    """By which the client reached us, as far as we can tell. Raises InvalidRequest."""
+    host = next((value for name, value in request.scope["headers"] if name == b"host"), None)
+    if host is None:
+        raise InvalidRequest("base_url is made of the Host header, which is missing", param="host")
+    return f"http://{host.decode('latin-1')}"
+
+
 def _headers(request: Request) -> ClientHeaders:
-    return client_headers(request.scope["headers"])
+    return client_headers(request.scope["headers"], request.scope[KEY])

@@ -40,7 +40,7 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.http import Channel
+from schemas.http import CallKind, Channel
 
 PROTOCOL = "submit_steps"
 TOKENS = {"prompt_ids", "response_ids", "rollout_log_probs", "spans"}
@@ -68,10 +68,10 @@ Logprobs = Annotated[bytes, BeforeValidator(_logprobs), WithJsonSchema({"type": 
 class SamplingUsed(Body):
     """How a step was sampled; by default without anything that shapes a distribution."""
 
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     top_k: Count = 0
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_p: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
 
 
 class SubmittedStep(Body):
@@ -81,7 +81,7 @@ class SubmittedStep(Body):
     response_ids: Ids
     rollout_log_probs: Logprobs | None = None
     spans: list[Any] | None = None
-    policy_version: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
+    policy_version: Annotated[int, Field(ge=0, lt=1 << 63, strict=True)] | None = None
     run_id: Name | None = None
     reward: RewardValue | None = None
     call_id: Name | None = None
@@ -182,7 +182,7 @@ def _captured(
     absent = (("logprobs", logprobs), ("version_unknown", spans), ("multimodal", not step.multi_modal_data))
     missing = tuple(word for word, there in absent if not there)
     return CallCaptured(
-        envelope=envelope(producer, event_id=event_id, run_id=step.run_id or headers.run_id),
+        envelope=envelope(producer, event_id=event_id, run_id=step.run_id or headers.run_id, key_name=headers.key_name),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         call_id=call_id,
@@ -198,6 +198,7 @@ def _captured(
         upstream="",
         agent=headers.agent,
         protocol=PROTOCOL,
+        call_kind=CallKind.MAIN,  # who submits a step wants it trained, unless a tag says otherwise
         channel=channel or headers.channel or Channel.TRAIN,
         tags=headers.tags,
         status="completed",
@@ -218,5 +219,6 @@ def _reward(value: float, call: CallCaptured) -> RewardAssigned:
         call.envelope.producer,
         event_id=decision_id("RewardAssigned", *subject, repr(value)),
         run_id=call.envelope.run_id,
+        key_name=call.envelope.key_name,
     )
     return RewardAssigned(envelope=own, group_id=subject[0], trajectory_id=subject[1], call_id=subject[2], value=value)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from gateway.call_protocol import CallProtocol
+from gateway.callers.scopes import require_own
 from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
 from gateway.headers import CALL_ID, overhead
 from gateway.http.auth import KeyRing, require
@@ -72,6 +73,8 @@ class Door:
         if route is not None and route.endpoint in PROMPT_ENDPOINTS:
             exchange.body_bytes_max, exchange.label = settings.body_bytes_max, PROMPT_ENDPOINTS[route.endpoint]
         require(exchange.key, act_of(exchange))
+        if route is not None and route.needs_identity and route.identity is not None:
+            require_own(exchange.key, trajectory_id=route.identity.trajectory_id, group_id=route.identity.group_id)
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer a request, and let go of what it holds once its client has the reply."""
@@ -155,15 +158,16 @@ def act_of(exchange: Exchange) -> Act:
     """What a request is, for the table of roles. A look-up in the registry may be a POST, and changes nothing either."""
     if exchange.is_call:
         return "call"
-    if exchange.route is not None and exchange.route.endpoint in (REWARDS, FEEDBACK):
+    endpoint = exchange.route.endpoint if exchange.route is not None else None
+    if endpoint == REWARDS:
         return "judge"
-    if exchange.route is None and exchange.head.method == b"POST" and names_preferences(exchange.path):
-        return "judge"
+    if endpoint == FEEDBACK or (
+        endpoint is None and exchange.head.method == b"POST" and names_preferences(exchange.path)
+    ):
+        return "speak"
     if exchange.path.rstrip("/") in OPERATOR_PATHS:
         return "operate"
-    reads = exchange.head.method in READING or (
-        exchange.route is None and exchange.path.startswith(f"{REGISTRY_PATH}/")
-    )
+    reads = exchange.head.method in READING or (endpoint is None and exchange.path.startswith(f"{REGISTRY_PATH}/"))
     return "read" if reads else "live"
 
 

@@ -1,19 +1,19 @@
 """OpenAI's chat completions as vLLM serves them: what the gateway must know of a protocol."""
 
 import re
-from collections.abc import Sequence
 
 from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from gateway.errors import GatewayError, error_body
 from gateway.foreign_json import Json, count, dumps, object_of
-from gateway.openai.chunks import completion_of
-from gateway.openai.reply import encodable, parse_reply, with_choices
+from gateway.openai.chunks import StreamedCompletion
+from gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
 from gateway.openai.request import parse_chat
 from gateway.openai.stream_filter import FIRST_TOKEN, StreamFilter
 from gateway.tokens.protocol import PackedProtocol
 from gateway.tokens.reply import Outline
 from gateway.tokens.sse import data_of
 from gateway.upstream.pool import UpstreamReply
+from schemas.http import TOKENS_HEADER
 
 
 def error_message(body: bytes) -> str | None:
@@ -46,8 +46,8 @@ class OpenAIProtocol(PackedProtocol):
             for position, answer in enumerate(answers)
         ]
 
-    def assembled(self, events: Sequence[dict[str, Json]]) -> dict[str, Json] | None:
-        return completion_of(events, self.kind)
+    def assembly(self) -> StreamedCompletion:
+        return StreamedCompletion(self.kind)
 
     def is_last(self, event: bytes) -> bool:
         return data_of(event).strip() == self.last
@@ -58,7 +58,8 @@ class OpenAIProtocol(PackedProtocol):
 
 
 class ChatCompletions(OpenAIProtocol):
-    """`POST /v1/chat/completions`, a `CallProtocol`. From an engine that does not pack tokens they are asked for in the reply."""
+    """`POST /v1/chat/completions`, a `CallProtocol`. An engine that is not known to pack tokens is asked for them in the reply,
+    too, and believed where it packs them all the same."""
 
     name = "chat"
     path = "/v1/chat/completions"
@@ -67,7 +68,15 @@ class ChatCompletions(OpenAIProtocol):
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
         """As `CallProtocol.parse_reply`."""
-        return super().parse_reply(reply, request) if request.packed else parse_reply(reply, request)
+        packed = request.packed or TOKENS_HEADER in reply.headers
+        return super().parse_reply(reply, request) if packed else parse_reply(reply, request)
+
+    def own_bytes(self, body: bytes, request: CallRequest) -> bytes:
+        """As `PackedProtocol.own_bytes`."""
+        if not request.added:
+            return body
+        own = without_added(body, request)
+        return own if own is not None else written_anew(body, request)
 
     def open_stream(self, request: CallRequest) -> ReplyStream:
         """As `CallProtocol.open_stream`."""

@@ -1,42 +1,59 @@
 """The chunks of a stream of OpenAI's, chat's or a text completion's, put together as if they had not been streamed."""
 
-from collections.abc import Iterable
-
 from gateway.foreign_json import Json, count
-from gateway.openai.message import joined, merge
+from gateway.openai.message import container, joined, merge
 
 
-def completion_of(chunks: Iterable[dict[str, Json]], kind: str) -> dict[str, Json] | None:
-    """The completion, `kind` being its `object`; None when no chunk has a choice."""
-    fields: dict[str, Json] = {}
-    choices: dict[int, dict[str, Json]] = {}
-    for chunk in chunks:
-        fields |= {name: value for name, value in chunk.items() if name != "choices" and value is not None}
-        listed = chunk.get("choices")
+class StreamedCompletion:
+    """A completion, as its chunks come (an `Assembly`). kind: its `object`."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._fields: dict[str, Json] = {}
+        self._choices: dict[int, dict[str, Json]] = {}
+
+    def take(self, event: dict[str, Json]) -> None:
+        """The next chunk."""
+        self._fields |= {name: value for name, value in event.items() if name != "choices" and value is not None}
+        listed = event.get("choices")
         for position, choice in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(choice, dict):
                 index = count(choice.get("index"), position)
-                _add(choices.setdefault(index, {"index": index, "finish_reason": None}), choice)
-    if not choices:
-        return None
-    return {**fields, "object": kind, "choices": [joined(choices[index]) for index in sorted(choices)]}
+                _add(self._choices.setdefault(index, {"index": index, "finish_reason": None}), choice)
+
+    def whole(self) -> dict[str, Json] | None:
+        """None when no chunk has a choice."""
+        choices = self._choices
+        if not choices:
+            return None
+        return {**self._fields, "object": self._kind, "choices": [joined(choices[index]) for index in sorted(choices)]}
 
 
 def _add(into: dict[str, Json], choice: dict[str, Json]) -> None:
     """Take in one choice of one chunk."""
     for name, value in choice.items():
         if name == "delta" and isinstance(value, dict):
-            merge(into.setdefault("message", {}), value)
+            merge(container(into, "message", dict), value)
         elif name == "text":
             merge(into, {name: value})
-        elif name == "logprobs" and isinstance(value, dict):
-            lists = into[name] = into.get(name) or {}
-            for key, items in value.items():
-                _extend(lists, key, items)
+        elif name == "logprobs":
+            _add_logprobs(into, value)
         elif name == "token_ids":
             _extend(into, name, value)
         elif name != "index" and (value is not None or name not in into):
             into[name] = value
+
+
+def _add_logprobs(into: dict[str, Json], value: Json) -> None:
+    """Null, or whatever an engine makes of a flag, counts where no lists came."""
+    if not isinstance(value, dict):
+        into.setdefault("logprobs", value)
+        return
+    lists = into.get("logprobs")
+    if not isinstance(lists, dict):
+        lists = into["logprobs"] = {}
+    for name, items in value.items():
+        _extend(lists, name, items)
 
 
 def _extend(into: dict[str, Json], name: str, items: Json) -> None:

@@ -20,18 +20,18 @@ def merge(into: dict[str, Json], delta: dict[str, Json]) -> None:
     """Texts grow; objects, and lists of objects with an index, are merged; of all else the last one counts."""
     for name, value in delta.items():
         if isinstance(value, str) and name not in LAST_WINS:
-            _container(into, name, _Pieces).append(value)
+            container(into, name, _Pieces).append(value)
         elif isinstance(value, dict):
-            merge(_container(into, name, dict), value)
+            merge(container(into, name, dict), value)
         elif isinstance(value, list) and value and all(isinstance(item, dict) and "index" in item for item in value):
-            items = _container(into, name, _Indexed)
+            items = container(into, name, _Indexed)
             for item in value:
                 merge(items.setdefault(count(item["index"], len(items)), {}), item)
         elif value is not None or name not in into:
             into[name] = value
 
 
-def _container(into: dict[str, Json], name: str, kind: type[T]) -> T:
+def container(into: dict[str, Json], name: str, kind: type[T]) -> T:
     """What stands under this name if it is of this kind; else a new one, which stands there from now on."""
     container = into.get(name)
     if type(container) is not kind:

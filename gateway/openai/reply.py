@@ -101,6 +101,13 @@ def without_added(raw: bytes, request: CallRequest) -> bytes | None:
         return None
 
 
+def written_anew(raw: bytes, request: CallRequest) -> bytes:
+    """The same content as `without_added`, of a completion that cannot be cut. Raises UpstreamBroken for what is none."""
+    fields = completion(raw)
+    clean(fields, request)
+    return dumps(fields)
+
+
 def clean(fields: dict[str, Json], request: CallRequest) -> None:
     """Take what only capture asked for out of a completion, or a chunk of one."""
     if TOKEN_IDS in request.added:

@@ -1,7 +1,5 @@
 """The events of a streamed response of OpenAI's, put together as if it had not been streamed."""
 
-from collections.abc import Iterable
-
 from gateway.foreign_json import Json, count
 
 LAST = ("response.completed", "response.incomplete", "response.failed")
@@ -22,21 +20,32 @@ MEMBERS = {
 """Of events that grow a text of an item itself: the text's name."""
 
 
-def response_of(events: Iterable[dict[str, Json]]) -> dict[str, Json] | None:
-    """The response in the last event; of a stream without one, what its items add up to; None when nothing of one came."""
-    fields: dict[str, Json] = {}
-    items: dict[int, _Item] = {}
-    for event in events:
-        response, kind = event.get("response"), event.get("type")
+class StreamedResponse:
+    """A response, as its events come (an `Assembly`): that in the last event; without one, what its items add up to."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Json] = {}
+        self._items: dict[int, _Item] = {}
+        self._is_over = False
+
+    def take(self, event: dict[str, Json]) -> None:
+        """The next event; what follows the last one adds nothing."""
+        response = event.get("response")
+        if self._is_over:
+            return
         if isinstance(response, dict):
-            fields = response
-            if kind in LAST:
-                return response
+            self._fields, self._is_over = response, event.get("type") in LAST
         elif "output_index" in event:
-            items.setdefault(count(event["output_index"], len(items)), _Item()).take(event)
-    if not items:
-        return None
-    return {**fields, "status": "in_progress", "output": [items[index].whole() for index in sorted(items)]}
+            self._items.setdefault(count(event["output_index"], len(self._items)), _Item()).take(event)
+
+    def whole(self) -> dict[str, Json] | None:
+        """None when nothing of one came."""
+        items = self._items
+        if self._is_over:
+            return self._fields
+        if not items:
+            return None
+        return {**self._fields, "status": "in_progress", "output": [items[index].whole() for index in sorted(items)]}
 
 
 class _Item:

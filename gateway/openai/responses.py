@@ -14,7 +14,7 @@ from gateway.foreign_json import Json, dumps, loads, rewritten
 from gateway.openai.chat import error_message
 from gateway.openai.reply import encodable
 from gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
-from gateway.openai.response_events import LAST, response_of
+from gateway.openai.response_events import LAST, StreamedResponse
 from gateway.openai.sampling import effective
 from gateway.tokens.protocol import PackedProtocol, PackedStream
 from gateway.tokens.reply import Outline
@@ -68,8 +68,8 @@ class Responses(PackedProtocol):
             raise UpstreamBroken("the engine's reply has no output", code="upstream_bad_reply")
         return [Outline(0, _finish_reason(fields), b"")]
 
-    def assembled(self, events: Sequence[dict[str, Json]]) -> dict[str, Json] | None:
-        return response_of(events)
+    def assembly(self) -> StreamedResponse:
+        return StreamedResponse()
 
     def is_last(self, event: bytes) -> bool:
         try:

@@ -1,5 +1,7 @@
 """A stream of chat from an engine that writes tokens into its chunks: what only capture asked for is cut out on the way.
 
+One that hands its tokens over all the same is believed, as everywhere.
+
 Invariant: ids and log-probabilities are the engine's own, in its order. A chunk with text and no ids, or with a wrong
 number of log-probabilities, is named; nothing here raises for what an engine sent.
 """
@@ -9,10 +11,10 @@ from collections.abc import Iterator
 
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.foreign_json import Json, count, dumps, loads_shallow
-from gateway.openai.chunks import completion_of
 from gateway.openai.reply import PROMPT, clean, understood
 from gateway.openai.request import LOGPROBS, TOKEN_IDS
 from gateway.openai.sse import spans_comment, without_comment, without_fields
+from gateway.tokens.handed_over import COMMENT
 from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
 from gateway.tokens.protocol import CHUNK_INVALID, STREAM_END, PackedProtocol, PackedStream, no_choices, read_events
 from gateway.tokens.reply import CHOICE_INDEX
@@ -30,7 +32,7 @@ class StreamFilter(PackedStream):
     """Fed with the pieces of one stream, in order (a `ReplyStream`)."""
 
     def __init__(self, protocol: PackedProtocol, request: CallRequest) -> None:
-        super().__init__(protocol)
+        super().__init__(protocol, adds_up=False)
         self._request = request
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._events: list[bytes] = []
@@ -40,8 +42,13 @@ class StreamFilter(PackedStream):
         return self._give_out(b"".join([self._pass(event) for event in self._splitter.feed(piece)]))
 
     def reply(self, *, interrupted: bool) -> EngineReply:
+        if any(self._handed_over):
+            return super().reply(interrupted=interrupted)
         chunks, flaws = read_events(self._events)
-        fields = completion_of(chunks, "chat.completion")
+        assembly = self._protocol.assembly()
+        for chunk in chunks:
+            assembly.take(chunk)
+        fields = assembly.whole()
         if fields is None:
             return no_choices(self.over and not interrupted)
         answers = fields["choices"]
@@ -71,6 +78,8 @@ class StreamFilter(PackedStream):
         return spans
 
     def _pass(self, event: bytes) -> bytes:
+        if event.startswith(COMMENT):
+            return super()._pass(event)
         self._events.append(event)
         self.over = self.over or (self._protocol.last in event and self._protocol.is_last(event))
         passed = self._for_client(event)

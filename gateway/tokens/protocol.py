@@ -1,12 +1,15 @@
 """What protocols share whose tokens a worker hands over by itself: replies are passed on, not taken apart.
 
-A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembled`) and which event of it is
-the last. An engine that hands nothing over is served all the same: its calls are stored, not trainable, and say why.
+A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembly`) and which event of it is
+the last. Invariant: a stream is added up while it passes, some at a time, so neither its end nor a piece of it, however
+long, holds the loop for longer than that takes. An engine that hands nothing over is served all the same: its calls are stored, not trainable, and say why.
 """
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
 
 from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from gateway.errors import GatewayError, UpstreamBroken
@@ -23,6 +26,20 @@ OURS = b": claw."
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 
 
+READ_BYTES = 32 << 10
+"""Of a stream, added up at once: some 150 events, about two milliseconds."""
+
+
+class Assembly(Protocol):
+    """What the events of one stream add up to."""
+
+    def take(self, event: dict[str, Json]) -> None:
+        """The data of the next event."""
+
+    def whole(self) -> dict[str, Json] | None:
+        """The whole reply, as if it had not been streamed; None: nothing came."""
+
+
 class PackedProtocol(ABC):
     """The base of such a protocol; together with `parse`, `error` and `error_message` a `CallProtocol`."""
 
@@ -37,8 +54,8 @@ class PackedProtocol(ABC):
         """The choices of a whole reply. Raises UpstreamBroken when it is none of this protocol."""
 
     @abstractmethod
-    def assembled(self, events: Sequence[dict[str, Json]]) -> dict[str, Json] | None:
-        """The whole reply that these data of a stream add up to, as if it had not been streamed; None: nothing came."""
+    def assembly(self) -> Assembly:
+        """Of a stream that begins."""
 
     @abstractmethod
     def is_last(self, event: bytes) -> bool:
@@ -48,9 +65,14 @@ class PackedProtocol(ABC):
     def error_event(self, error: GatewayError) -> bytes:
         """The last bytes of a stream that is broken off."""
 
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:  # noqa: ARG002  # others need it
+    def own_bytes(self, body: bytes, request: CallRequest) -> bytes:  # noqa: ARG002  # others need it
+        """A whole reply without what only capture asked for in its request: that is nothing."""
+        return body
+
+    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
         body, handed_over = cut(reply)
+        body = self.own_bytes(body, request)
         try:
             fields = loads_shallow(body)
         except ValueError as broken:
@@ -67,13 +89,60 @@ class PackedProtocol(ABC):
         return PackedStream(self)
 
 
-class PackedStream:
-    """One stream (a `ReplyStream`): passed on as it comes, read when it is over."""
+class EventSum:
+    """The events of one stream, added up."""
 
-    def __init__(self, protocol: PackedProtocol) -> None:
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly, self._splitter = assembly, Splitter()
+        self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
+        self._flaws: dict[str, None] = {}
+
+    def add(self, piece: bytes) -> None:
+        """Take note of what has passed; `read` looks at it."""
+        self._unread.append(piece)
+        self._unread_bytes += len(piece)
+
+    @property
+    def behind(self) -> bool:
+        """Whether a portion waits to be read."""
+        return self._unread_bytes >= READ_BYTES
+
+    def read(self) -> None:
+        """Add up the next portion."""
+        self._read(min(READ_BYTES, self._unread_bytes))
+
+    def whole(self, rest: bytes) -> tuple[dict[str, Json] | None, tuple[str, ...]]:
+        """The reply with what has not passed, as `Assembly.whole`, and the words for what is wrong with its events."""
+        self.add(rest)
+        self._read(self._unread_bytes)
+        return self._assembly.whole(), tuple(self._flaws)
+
+    def _read(self, size: int) -> None:
+        portion: list[bytes] = []
+        while size > 0:
+            piece = self._unread.popleft()
+            portion.append(piece[:size])
+            if len(piece) > size:
+                self._unread.appendleft(piece[size:])
+            size -= len(piece)
+        read = b"".join(portion)
+        self._unread_bytes -= len(read)
+        events, flaws = read_events(self._splitter.feed(read))
+        self._flaws.update(dict.fromkeys(flaws))
+        for event in events:
+            self._assembly.take(event)
+
+
+class PackedStream:
+    """One stream (a `ReplyStream`): passed on as it comes, and added up beside that."""
+
+    def __init__(self, protocol: PackedProtocol, *, adds_up: bool = True) -> None:
+        """adds_up: whether it is added up while it passes, and not at its end."""
         self.over = False
         self.first_token_us: int | None = None
         self._protocol, self._splitter, self._handed_over = protocol, Splitter(), HandedOver()
+        self._sum, self._adds_up = EventSum(protocol.assembly()), adds_up
         self._passed: list[bytes] = []
         self._held: list[bytes] = []
 
@@ -92,10 +161,16 @@ class PackedStream:
     def whole(self) -> bytes:
         return b"".join(self._passed) + self.held
 
+    @property
+    def behind(self) -> bool:
+        return self._sum.behind
+
+    def add_up(self) -> None:
+        self._sum.read()
+
     def reply(self, *, interrupted: bool) -> EngineReply:
         ended = self.over and not interrupted
-        events, flaws = read_events(Splitter().feed(self.whole))
-        whole = self._protocol.assembled(events)
+        whole, flaws = self._sum.whole(self.held if self._adds_up else self.whole)
         if whole is None:
             return no_choices(ended)
         body = dumps(whole)
@@ -111,6 +186,8 @@ class PackedStream:
     def _give_out(self, passed: bytes) -> bytes:
         if passed:
             self._passed.append(passed)
+            if self._adds_up:
+                self._sum.add(passed)
             if self.first_token_us is None and self._protocol.first_token.search(passed):
                 self.first_token_us = now_us()
         return passed

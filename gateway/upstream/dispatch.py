@@ -157,7 +157,7 @@ class Dispatcher:
         opened = OpenStream(engine, request, dispatched_us, self._outstanding)
         try:
             url = engine.url.removesuffix("/v1") + call.protocol.path
-            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call, request))
+            incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
             if request.stream and _streams(incoming, call.protocol):
                 await opened.begin(incoming)
                 incoming.pace(self._settings.stream_idle_timeout_s, self._settings.stream_timeout_s)
@@ -226,11 +226,10 @@ def _usable(reply: UpstreamReply) -> UpstreamReply:
     return reply
 
 
-def _headers(engine: Engine, call: Dispatch, request: CallRequest) -> dict[str, str]:
+def _headers(engine: Engine, call: Dispatch) -> dict[str, str]:
     # The engine names its reply after x-request-id, so an engine's log can be joined with the events.
-    headers = {"content-type": "application/json", "x-request-id": call.call_id}
-    if request.packed:
-        headers[TOKENS_HEADER] = "1"
+    # Every engine is asked for its tokens; one that knows the header hands them over, and others ignore it.
+    headers = {"content-type": "application/json", "x-request-id": call.call_id, TOKENS_HEADER: "1"}
     if call.traceparent:
         headers["traceparent"] = call.traceparent
     return {**call.passed_on, **headers} if engine.fixed else headers

@@ -39,7 +39,7 @@ class Engine:
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
     packs_tokens: bool = False
-    """Whether it hands over tokens of every protocol by themselves."""
+    """Whether it says that it hands over tokens of every protocol by themselves; every engine is asked, and its reply believed."""
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Since it started: serving, idle, paused."""
 

@@ -1,4 +1,4 @@
-"""The steps of the setup, in order: look, check, install, fetch Kafka, hand over. Run by `claw/bootstrap.py`.
+"""The steps of the setup, in order: look, check, install, try the CPU, fetch Kafka, hand over. Run by `claw/bootstrap.py`.
 
 Nothing is downloaded before every check has passed. Standard library only, as everything here.
 """
@@ -12,12 +12,14 @@ from typing import NoReturn
 from claw.errors import CannotRun
 from claw.home import PROJECT, claw_home
 from infra.install.command import run, say
+from infra.install.cpu import settle
 from infra.install.environment import PYTHON, VENV, install, is_current
 from infra.install.machine import DISK_FRESH_GIB, check, look
 
 COMMANDS = ("demo", "test", "setup", "check")
 # Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+# A process that dies is replaced, and costs the test that it ran (tests/scheduling.py).
+SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "100"]
 
 
 def main(arguments: Sequence[str], usage: str) -> int:
@@ -49,6 +51,7 @@ def _set_up(*, only_check: bool, gpu: bool) -> None:
         return
     if not current:
         install(machine.locks)
+    settle(VENV, again=not current)
     if machine.broker is None:
         _fetch_kafka()
     if not current:

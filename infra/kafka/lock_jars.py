@@ -2,7 +2,7 @@
 
 Run it in an environment of its own that holds jgo (`locks/jars.txt` plus its dependencies: `pip install jgo==3.2.0`):
 
-    python infra/kafka/lock_jars.py > infra/kafka/jars.lock
+    python infra/kafka/lock_jars.py > claw/local/jars.lock
 
 `kafka_2.13` is the only root of the resolution: with a second root jgo silently picks kafka-clients 3.9.1. The other
 two are single jars, added without their dependencies. 4.4.0 is not used because its tools jars cannot be resolved.

@@ -1,12 +1,12 @@
 """How vLLM is started: arguments and environment as a function of the settings. Why each stands on its line."""
 
 import json
-import sys
 from collections.abc import Mapping
 
 from rollout.plugin.guard import SECRET_VARIABLE
 from rollout.plugin.register import BACKEND, DIE_WITH_PARENT
 from rollout.settings import RolloutSettings
+from schemas.runtime.child import module_argv
 
 CPU_KV_CACHE = "256M"
 
@@ -15,7 +15,7 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
     """The command line."""
     command = [
         # Not `vllm serve`: it asks for the version of a distribution that the CPU build does not have.
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *module_argv("vllm.entrypoints.openai.api_server"),
         *("--model", str(settings.model), "--served-model-name", settings.served_name),
         *("--host", settings.host, "--port", str(port)),
         *("--max-model-len", str(settings.max_model_len or "auto"), "--max-num-seqs", str(settings.max_num_seqs)),

@@ -13,6 +13,7 @@ from typing import IO
 import structlog
 
 from rollout.errors import ServerDied
+from rollout.process.activity import Activity, activity_of
 from rollout.process.command import arguments, environment
 from rollout.settings import RolloutSettings
 from schemas.runtime import child
@@ -63,6 +64,10 @@ class VllmServer:
             if output is not sys.stderr:
                 output.close()
         log.info("vllm_started", pid=self._reaper.pid, url=self.local_url)
+
+    def activity(self) -> Activity:
+        """What the server that was started last has done so far."""
+        return activity_of(self._reaper.pid, self._settings.log_file) if self._reaper else Activity(0.0, 0)
 
     async def wait_exit(self) -> int:
         """The exit code of the server that was started last, when it has ended."""

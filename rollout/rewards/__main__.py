@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from rollout.errors import CannotStart, RolloutError
 from rollout.rewards.settings import RewardServerSettings
 from schemas.runtime.command_line import CommandLine, SettingsRefused
+from schemas.runtime.modules import needs_extra
 
 
+@needs_extra("rollout")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, then load what is heavy."""
     command_line = CommandLine(

@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from rollout.errors import CannotStart, ServerDied
+from rollout.process.activity import StartPatience, activity_of
 from rollout.process.command import quiet_environment
 from rollout.process.preflight import check_gpus, check_model, check_port, object_in
 from rollout.process.server import KILL_TIMEOUT_S, free_port, open_log
@@ -49,7 +50,7 @@ def arguments(settings: RewardServerSettings, port: int) -> list[str]:
     cpu = settings.runs_on_cpu
     command = [
         # Not `vllm serve`: see rollout/process/command.py.
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--runner", "pooling"),
+        *child.module_argv("vllm.entrypoints.openai.api_server", "--runner", "pooling"),
         *("--model", str(settings.model), "--served-model-name", settings.served_name),
         *("--host", settings.host, "--port", str(port), "--disable-uvicorn-access-log"),
         *("--max-model-len", str(settings.max_model_len or "auto"), "--max-num-seqs", str(settings.max_num_seqs)),
@@ -88,11 +89,13 @@ def serve(settings: RewardServerSettings) -> None:
 
 
 def _wait_healthy(vllm: "subprocess.Popen[bytes]", url: str, settings: RewardServerSettings, stop: StopSignals) -> None:
-    deadline_s = time.monotonic() + settings.start_timeout_s
+    patience = StartPatience(settings, time.monotonic())
     while not stop.wait() and not _answers(f"{url}/health"):
         _still_there(vllm, settings.log_file)
-        if time.monotonic() > deadline_s:
-            raise ServerDied(f"vLLM did not answer within {settings.start_timeout_s:.0f} s{_see(settings.log_file)}")
+        try:
+            patience.look(activity_of(vllm.pid, settings.log_file), time.monotonic())
+        except ServerDied as error:
+            raise ServerDied(f"{error}{_see(settings.log_file)}") from error
 
 
 def _still_there(vllm: "subprocess.Popen[bytes]", log_file: Path | None) -> None:

@@ -55,8 +55,10 @@ class RewardServerSettings(BaseSettings):
     log_file: Path | None = None
     """File for vLLM's output. Not set: it goes to stderr."""
 
-    start_timeout_s: float = Field(default=300, gt=0)
-    """From the start of vLLM to its first healthy answer."""
+    start_timeout_s: float = Field(default=3600, gt=0)
+    """From the start of vLLM to its first healthy answer, however busy it is."""
+    start_quiet_s: float = Field(default=300, gt=0)
+    """A start that used no processor and wrote no log for this long is given up."""
     stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
 

@@ -6,6 +6,7 @@ It is looked at without being reaped: until `reap`, its pid and its group's numb
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,15 @@ from typing import Any
 from schemas.runtime.die_with_parent import dying_with_parent
 
 POLL_S = 0.02
+
+
+def module_argv(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line `python -m MODULE ARGUMENTS…` of this environment.
+
+    `-P`: the working folder is no place of its modules. A `schemas.py` or a folder `gateway` that a person keeps there would
+    be imported in place of ours.
+    """
+    return (sys.executable, "-P", "-m", module, *arguments)
 
 
 def start(

@@ -40,6 +40,8 @@ class Component:
     """After a start or a restart; not ready by then counts as a death."""
     may_finish: bool = False
     """Whether exit code 0 is the end of its work (a trainer, a runner) rather than a death."""
+    finished_before_code: int | None = None
+    """The exit code by which it says that its work was done before it began: no death, and no restart."""
     death_signal: int = signal.SIGKILL
     """What it gets from the kernel when its manager is killed. Everything here survives SIGKILL; not all heed SIGTERM."""
     pass_fds: tuple[int, ...] = ()

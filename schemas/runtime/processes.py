@@ -140,8 +140,10 @@ class Processes:
 
     def _on_exit(self, child: _Child, exit_code: int) -> None:
         component, child.exit_code = child.component, exit_code
-        if exit_code == 0 and component.may_finish:
+        if (exit_code == 0 and component.may_finish) or exit_code == component.finished_before_code:
             child.state = State.FINISHED
+            if exit_code:
+                log.warning("component_was_over", component=component.name, log=child.log_name)
             return
         log.warning("component_died", component=component.name, how=describe_exit(exit_code), log=child.log_name)
         delay_s = child.deaths.restart_delay_s(time.monotonic())

@@ -12,14 +12,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from schemas.runtime.child import kill_group, reap, start
+from schemas.runtime.child import kill_group, module_argv, reap, start
 
 KILL_NOW = signal.SIGUSR1
 
 
 def reaped(argv: Sequence[str]) -> list[str]:
     """The command line that runs `argv` under a reaper. Its starter gives `KILL_NOW` as the death signal."""
-    return [sys.executable, "-m", "schemas.runtime.reaper", *argv]
+    return list(module_argv("schemas.runtime.reaper", *argv))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -88,6 +88,20 @@ async def test_a_run_that_stands_still_says_for_what_it_waits(monkeypatch) -> No
     assert line.endswith(b"waiting for the trainer: nobody has started a run of this id\n")
 
 
+@pytest.mark.parametrize("verb", [("run", "--groups-max", "2", "--group-size", "2"), ("eval", "--episodes", "2")])
+async def test_a_run_of_which_nothing_came_does_not_end_well(verb: tuple[str, ...]) -> None:
+    """No episode completed: exit 1 and a line; a reward that nobody gave is null, and not 0."""
+    async with FakeGateway() as fake:
+        outcomes = {}
+        for command in ("false", "true"):
+            process = await started(*verb, "--command", command, "--gateway", fake.url)
+            out, err = await process.communicate()
+            outcomes[command] = process.returncode, json.loads(out), b"no episode completed" in err
+    for command, code in (("false", 1), ("true", 0)):
+        returncode, result, said = outcomes[command]
+        assert (returncode, said, result["reward_mean"]) == (code, bool(code), None)
+
+
 async def test_a_run_goes_on_when_nobody_watches() -> None:
     """Whoever read stderr may leave: what is played is not theirs."""
     watched, stderr = os.pipe()
@@ -120,12 +134,44 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         (*black_box, "--deadline-s", "240"),
         (*black_box, "--episode-tokens-max", "9"),
         ("--command", "echo {task.question}", *nobody),
+        (*FLOW, *nobody, "--run-id", "r", "--eval-every", "1", "--eval-tasks", "32"),
         nobody,
     ):
         process = await started("run", *arguments)
         out, err = await process.communicate()
         assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
         assert err.startswith(b"agentflow: ")
+
+
+async def test_tasks_of_evaluations_are_not_trained_on(tmp_path: Path) -> None:
+    """Of a file beside the training's, or of a share of it: no task is played on both channels; without either, one line."""
+    for name, numbers in (("train", range(40)), ("own", range(30, 50))):
+        (tmp_path / name).with_suffix(".jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in numbers))
+    size = ("--group-size", "1", "--concurrency", "4", "--run-id", "run", "--eval-samples", "0", "--eval-every", "1")
+    command = ("--command", "curl -sd '{}' {url}/chat/completions", "--tasks", str(tmp_path / "train.jsonl"))
+    ways = (
+        (("--eval-tasks", str(tmp_path / "own.jsonl")), set(range(30)), set(range(30, 50))),
+        (("--eval-holdout", "0.25"), set(range(40)), set(range(40))),
+    )
+    for flags, may_train, may_evaluate in ways:
+        async with FakeGateway(policy_version="run/0") as fake, asyncio.timeout(60):
+            words = [word.replace("{url}", "$OPENAI_BASE_URL") for word in command]
+            words[1] = f'sh -c "{words[1]}"'
+            process = await started("run", *words, "--gateway", fake.url, *size, *flags)
+            trained, evaluated = set[int](), set[int]()
+            while len(trained) < 20 or len(evaluated) < 5:
+                await asyncio.sleep(0.05)
+                for body in fake.bodies("groups"):
+                    (evaluated if body["channel"] == "val" else trained).add(body["task"]["n"])
+            process.send_signal(signal.SIGTERM)
+            _, err = await process.communicate()
+        assert not trained & evaluated
+        assert trained <= may_train
+        assert evaluated <= may_evaluate
+        assert b"tasks_held_out" in err
+    process = await started("run", *FLOW, "--gateway", "http://127.0.0.1:9", *size, "--retry-budget-s", "0")
+    _, err = await process.communicate()
+    assert b"evaluated_on_trained_tasks" in err
 
 
 async def test_sigterm_ends_an_evaluation() -> None:

@@ -38,7 +38,7 @@ open("answer.txt", "w").write(os.environ["OPENAI_API_KEY"])
 print("over", file=sys.stderr)
 """
 REWARDS = """
-import asyncio
+import asyncio, sys, threading
 def score(outcome):
     assert (outcome.exit_code, outcome.timed_out, outcome.stderr) == (0, False, "over\\n"), outcome
     assert (outcome.folder / "answer.txt").read_text() == "unused" and len(outcome.call_ids) == 2
@@ -50,6 +50,19 @@ def failures(outcome):
     return -1.0 if outcome.timed_out else -outcome.exit_code
 def none(outcome):
     return None
+def hang(outcome):
+    open("asked", "a").write(".")
+    threading.Event().wait()
+async def wait(outcome):
+    await asyncio.sleep(1e6)
+def leave(outcome):
+    sys.exit("over")
+def run_out(outcome):
+    next(iter(()))
+MEETING = threading.Barrier(48)
+def meet(outcome):
+    MEETING.wait(50)
+    return 1.0
 """
 
 
@@ -162,6 +175,10 @@ async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: py
         ({"command": "true", "flow": "a:B"}, "give --flow or --command"),
         ({}, "give --flow or --command"),
         ({"flow": "a:B", "reward": "own_rewards.py:score"}, "--reward judges a --command"),
+        (
+            {"command": "true", "command_env": ("NOT_SET_HERE",)},
+            "--command-env NOT_SET_HERE: there is no such variable",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_refused(place: Path, settings: dict[str, str], says: str) -> None:
@@ -208,6 +225,92 @@ async def test_rewards_have_threads_of_their_own(place: Path) -> None:
     finally:
         free.set()
         await busy
+
+
+@pytest.mark.parametrize("function", ["hang", "wait", "leave", "run_out"])
+async def test_a_reward_function_that_gives_nothing_fails_its_episode(place: Path, function: str) -> None:
+    """One that never returns costs the time that it may take; one that raises what ends loops or programs ends neither."""
+    async with FakeGateway() as fake, asyncio.timeout(60):
+        result = await played(fake, "true", reward=f"own_rewards.py:{function}", reward_timeout_s=0.2)
+    assert result.status == "failed"
+
+
+async def test_calls_of_a_reward_function_that_hang_have_a_bound(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can end a thread: beyond the bound the function is asked no more, and the episode says why."""
+    monkeypatch.setattr("agentflow.black_box.HANGING_MAX", 2)
+    async with FakeGateway() as fake:
+        settings = FlowSettings(
+            command="true", gateway=fake.url, reward="own_rewards.py:hang", reward_timeout_s=0.2, model="m"
+        )
+        flow = BlackBox(settings, None)
+        before = threading.active_count()
+        async with GatewayClient(fake.url, settings=QUICK) as client:
+            for number in range(4):
+                await play(flow, Episode(client, TrajectoryId(f"t{number}", "g/1"), task={}, seed=1), QUICK)
+    assert threading.active_count() - before == 2
+
+
+async def test_as_many_rewards_are_asked_for_at_once_as_episodes_play(place: Path) -> None:
+    """48 functions that each wait for the 47 others meet, however few processors there are."""
+    size = ("--group-size", "48", "--concurrency", "48", "--groups-max", "1", "--reward-timeout-s", "59", "--json")
+    async with FakeGateway() as fake:
+        arguments = ("--command", "true", "--reward", "own_rewards.py:meet", "--gateway", fake.url, *size)
+        out = await run_to_its_end(*arguments)
+    assert (out["episodes_completed"], out["reward_mean"]) == (48, 1.0)
+
+
+async def test_a_runner_ends_although_a_reward_function_hangs(place: Path) -> None:
+    """Asked to stop while it waits for rewards, it fails these episodes and its process ends."""
+    size = ("--group-size", "4", "--concurrency", "4", "--reward-timeout-s", "3600", "--drain-timeout-s", "0.1")
+    reward = ("--reward", "own_rewards.py:hang", "--deadline-s", "9999")
+    async with FakeGateway() as fake, asyncio.timeout(120):
+        arguments = ("-m", "agentflow", "run", "--command", "true", "--gateway", fake.url, *reward, *size)
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
+        await until(lambda: Path("asked").exists() and len(Path("asked").read_text()) == 4)
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert json.loads(out)["episodes_failed"] == 4, err
+
+
+SECRETS = {
+    "KAFKA_PASSWORD": "s1",
+    "CLAW_AGENTFLOW_API_KEY": "s2",
+    "GITHUB_TOKEN": "s3",
+    "AWS_SECRET_ACCESS_KEY": "s4",
+    "ANTHROPIC_API_KEY": "s5",
+    "DATABASE_URL": "postgres://me:s6@host/db",
+    "SCHEMA_REGISTRY_URL": "http://registry",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=s7",
+}
+PRINTS = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+
+
+async def test_a_command_sees_no_secret_of_the_runner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither our settings nor what is named or written as a secret; what is no secret stays, and a name passes one on."""
+    plain = {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "0", "HTTPS_PROXY": "http://proxy:3128"}
+    for name, value in {**SECRETS, **plain}.items():
+        monkeypatch.setenv(name, value)
+    (place / "work" / "keep.py").write_text(
+        f"def keep(outcome):\n    open({str(place / 'env')!r}, 'w').write(outcome.stdout)\n    return 1"
+    )
+    async with FakeGateway() as fake:
+        await played(fake, PRINTS, reward="keep.py:keep", command_env=("ANTHROPIC_API_KEY",))
+    seen = json.loads((place / "env").read_text())
+    assert seen.keys() & SECRETS.keys() == {"ANTHROPIC_API_KEY"}
+    assert {name: seen.get(name) for name in (*plain, "PATH", "CLAW_SEED")} == {
+        **plain,
+        "PATH": os.environ["PATH"],
+        "CLAW_SEED": "1",
+    }
+
+
+async def run_to_its_end(*arguments: str) -> dict[str, object]:
+    command = (sys.executable, "-m", "agentflow", "run", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    out, err = await process.communicate()
+    assert out, err
+    result: dict[str, object] = json.loads(out)
+    return result
 
 
 async def test_a_daemon_that_a_program_leaves_holds_no_pipe_of_ours(place: Path) -> None:

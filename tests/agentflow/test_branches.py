@@ -185,7 +185,7 @@ async def test_an_episode_beyond_a_limit_is_failed(script: Script, limits: Episo
     """Without an outcome, whatever its flow does about it; what was replied is counted, and nothing is raised."""
     async with FakeGateway() as fake:
         result = await played(fake, script, limits)
-    assert (result.status, result.calls, result.reward) == ("failed", calls, 0.0)
+    assert (result.status, result.calls, result.reward) == ("failed", calls, None)
     assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": calls, "ids": ("t", "g")}]
 
 

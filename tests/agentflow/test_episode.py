@@ -43,7 +43,7 @@ def events_of(fake: FakeGateway) -> list[Event]:
         if action in MADE_BY:
             trajectory_id, group_id = body.pop("ids")
             kind, make = MADE_BY[action]
-            labels = client_headers([(name.encode(), value.encode()) for name, value in headers.items()])
+            labels = client_headers([(name.encode(), value.encode()) for name, value in headers.items()], None)
             identity = Identity(group_id=group_id, trajectory_id=trajectory_id)
             accepted.append(make(kind.model_validate(body), identity, labels, "gateway/1"))
     return accepted

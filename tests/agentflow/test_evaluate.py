@@ -71,3 +71,21 @@ async def test_a_failed_episode_solves_nothing() -> None:
         result = await evaluate(Failing(), client, EvaluationPlan(episodes=1, pass_at="1", solved=0.0))
         assert {body["deadline_s"] for body in fake.bodies("groups")} == {3600.0}
     assert result.pass_at == {"1": 0.0}
+    assert (result.reward_mean, result.sampled_mean, result.all_failed) == (None, None, True)
+
+
+async def test_an_episode_without_a_reward_counts_as_0_among_others() -> None:
+    """The mean of none is null, and not the mean of what was rewarded alone."""
+
+    class Half(AgentFlow):
+        def task(self, seed: int) -> dict[str, object]:
+            return {"word": next(words)}
+
+        async def run(self, episode: Episode) -> None:
+            if episode.task["word"] == "a":
+                episode.outcome = 1.0
+
+    words = iter("abab")
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
+        result = await evaluate(Half(), client, EvaluationPlan(episodes=4))
+    assert (result.reward_mean, result.all_failed) == (0.5, False)

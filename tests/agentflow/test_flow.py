@@ -88,7 +88,7 @@ async def test_a_reward_that_is_no_number_fails_the_episode(value: float) -> Non
 
     async with FakeGateway() as fake:
         result = await played(fake, script)
-    assert (result.status, result.reward) == ("failed", 0.0)
+    assert (result.status, result.reward) == ("failed", None)
     assert "reward" not in fake.bodies("complete_trajectory")[0]
 
 

@@ -1,10 +1,11 @@
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentflow.bodies import GroupOpen, GroupSpec, RetryAfter, TrajectoryId
+from agentflow.bodies import ChatReply, GroupOpen, GroupSpec, RetryAfter, TrajectoryId
 from agentflow.client import GatewayClient
-from agentflow.errors import GatewayUnavailable, RequestRefused
+from agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
 from agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 
@@ -22,6 +23,14 @@ async def test_chat_tells_the_text_its_call_and_its_version() -> None:
     assert (reply.prompt_tokens, reply.completion_tokens) == (5, 2)
     assert reply.message == {"role": "assistant", "content": "hihi"}
     assert fake.bodies("chat/completions") == [{"messages": HELLO, "temperature": 0.5, "ids": ("t", "g")}]
+
+
+@pytest.mark.parametrize("call", [GatewayClient.message, GatewayClient.respond])
+async def test_what_is_no_reply_of_its_protocol_is_malformed(call: Callable[..., Awaitable[ChatReply]]) -> None:
+    """Another object of status 200 is no silence; what is one, tests/examples/test_verbs_protocols.py plays."""
+    async with FakeGateway() as fake, GatewayClient(fake.url) as client:
+        with pytest.raises(MalformedReply):
+            await call(client, ONE, HELLO, max_tokens=1)
 
 
 async def test_labels_travel_as_headers() -> None:

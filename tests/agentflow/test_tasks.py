@@ -7,8 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agentflow.bodies import JsonObject
+from agentflow.episode import Episode
 from agentflow.errors import InvalidPlan
-from agentflow.tasks import TaskList, order_of_run, read_tasks
+from agentflow.flow import AgentFlow
+from agentflow.tasks import FlowTasks, HoldOut, TaskList, Tasks, order_of_run, read_tasks
 
 TASKS = [{"n": number} for number in range(7)]
 
@@ -75,3 +78,82 @@ def test_an_order_is_of_one_run_channel_content_and_seed() -> None:
     assert order == order_of_run(TaskList(list(TASKS)), "r", "train", 0)
     changed = (tasks, "s", "train", 0), (tasks, "r", "val", 0), (tasks, "r", "train", 1), (others, "r", "train", 0)
     assert len({order, *(order_of_run(*words) for words in changed)}) == 5
+
+
+MANY = [{"n": number, "text": f"question {number}"} for number in range(400)]
+
+
+def held_out(tasks: Tasks, share: float) -> list[JsonObject]:
+    part = HoldOut.share(share).evaluated(tasks)
+    assert isinstance(part, TaskList)
+    return list(part.tasks)
+
+
+def test_a_share_is_held_out_by_content() -> None:
+    """About so many; the same whatever the order of the file, the seed and the rest of it; a larger share holds the smaller."""
+    out = held_out(TaskList(MANY), 0.1)
+    assert 20 <= len(out) <= 60
+    again = held_out(TaskList([dict(reversed(task.items())) for task in reversed(MANY)]), 0.1)
+    assert sorted(task["n"] for task in again) == [task["n"] for task in out]
+    fewer = held_out(TaskList(MANY[100:]), 0.1)
+    assert fewer == [task for task in out if task["n"] >= 100]
+    assert all(task in held_out(TaskList(MANY), 0.3) for task in out)
+
+
+def test_what_is_held_out_is_never_trained() -> None:
+    """Over whole epochs of any seed; and the order of what is left is another one."""
+    tasks, hold_out = TaskList(MANY), HoldOut.share(0.1)
+    trained, evaluated = hold_out.trained(tasks), hold_out.evaluated(tasks)
+    assert trained.count is not None
+    assert evaluated.count is not None
+    assert trained.count + evaluated.count == 400
+    played = {trained.at(ordinal, 3)["n"] for ordinal in range(trained.count)}
+    assert len(played) == trained.count
+    assert not played & {evaluated.at(ordinal, "val", 3)["n"] for ordinal in range(evaluated.count)}
+    assert trained.name != tasks.name
+
+
+class Dice(AgentFlow):
+    """Tasks are one of twenty numbers."""
+
+    def task(self, seed: int) -> JsonObject:
+        return {"n": seed % 20}
+
+    async def run(self, episode: Episode) -> None:
+        raise NotImplementedError
+
+
+def test_tasks_that_a_flow_makes_are_held_out_by_content_too() -> None:
+    """Another seed is tried until the task is on the right side; the same ordinal is the same task after a restart."""
+    sides = []
+    for _ in range(2):
+        hold_out, tasks = HoldOut.share(0.3), FlowTasks(Dice())
+        trained, evaluated = hold_out.trained(tasks), hold_out.evaluated(tasks)
+        sides.append([[part.at(ordinal, 7)["n"] for ordinal in range(200)] for part in (trained, evaluated)])
+    assert sides[0] == sides[1]
+    assert not set(sides[0][0]) & set(sides[0][1])
+    assert set(sides[0][0]) | set(sides[0][1]) == set(range(20))
+    assert trained.name != evaluated.name != tasks.name
+
+
+def test_a_list_of_evaluation_leaves_its_tasks_out_of_training() -> None:
+    """Those that stand in both; where none does, training is what it was."""
+    own = TaskList([{"text": "question 3", "n": 3}, {"other": 1}])
+    trained = HoldOut.listed(own).trained(TaskList(MANY))
+    assert trained.count == 399
+    assert trained.at(0).keys() == {"n", "text"}
+    apart = HoldOut.listed(TaskList([{"other": 1}])).trained(TaskList(MANY))
+    assert apart.name == TaskList(MANY).name
+
+
+def test_a_share_that_leaves_a_side_empty_is_refused() -> None:
+    """A list that is too short for it, and a flow that makes no such task."""
+    nearly_none, nearly_all = HoldOut.share(1e-9), HoldOut.share(1 - 1e-9)
+    for part, tasks, says in (
+        (nearly_none.evaluated, TaskList(MANY), "none of the 400"),
+        (nearly_all.trained, TaskList(MANY), "each of the 400"),
+        (nearly_none.evaluated, FlowTasks(Dice()), "the flow made none is held out"),
+        (nearly_all.trained, FlowTasks(Dice()), "the flow made none is not held out"),
+    ):
+        with pytest.raises(InvalidPlan, match=says):
+            part(tasks)

@@ -11,6 +11,7 @@ from agentflow.errors import InvalidPlan
 from agentflow.flow import AgentFlow
 from agentflow.runner import Runner
 from agentflow.settings import AgentFlowSettings, RunPlan
+from agentflow.tasks import TaskList
 from agentflow.version_evaluation import VersionEvaluation
 from schemas.evaluation import EvaluatedTask
 from tests.agentflow.fake_gateway import FakeGateway
@@ -26,6 +27,14 @@ class Ask(AgentFlow):
         episode.outcome = 1.0
 
 
+class Hold(AgentFlow):
+    """Asks once, and goes on until it is stopped: its runner goes on as long."""
+
+    async def run(self, episode: Episode) -> None:
+        await episode.chat([{"role": "user", "content": "?"}], temperature=0.7)
+        await asyncio.Event().wait()
+
+
 async def until(holds):
     async with asyncio.timeout(10):
         while not holds():  # noqa: ASYNC110  # the fake gateway signals nothing
@@ -39,7 +48,7 @@ def evaluated(fake: FakeGateway) -> list[EvaluatedTask]:
 
 async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled() -> None:
     """At 0, and at 5 because 4 was never seen; each task once at temperature 0 and three times as the flow samples."""
-    plan = RunPlan(run_id="run", group_size=2, concurrency=4, eval_every=4, eval_tasks=2, eval_samples=3)
+    plan = RunPlan(run_id="run", group_size=2, concurrency=4, eval_every=4, eval_count=2, eval_samples=3)
     async with (
         FakeGateway(policy_version="run/0") as fake,
         GatewayClient(fake.url, channel="train", settings=QUICK) as client,
@@ -81,7 +90,7 @@ async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled()
 
 async def test_a_version_that_nobody_could_play_in_time_is_left_for_the_newest() -> None:
     """Two were due while another evaluation went on: one is played."""
-    plan = RunPlan(run_id="run", eval_every=2, eval_tasks=1, eval_samples=0)
+    plan = RunPlan(run_id="run", eval_every=2, eval_count=1, eval_samples=0)
     async with FakeGateway() as fake, GatewayClient(fake.url, channel="val", settings=QUICK) as client:
         evaluation = VersionEvaluation(Ask(), client, plan)
         for label in ("run/0", "run/1", "run/2", "run/2", "run/4"):
@@ -92,7 +101,45 @@ async def test_a_version_that_nobody_could_play_in_time_is_left_for_the_newest()
     assert [part.version for part in evaluated(fake)] == [4]
 
 
+@pytest.mark.parametrize("held_out", [None, [{"seed": 91}, {"seed": 92}]])
+async def test_held_out_tasks_are_evaluated_and_said_to_be(held_out: list[dict[str, object]] | None) -> None:
+    """Each once, fewer than `eval_count` where there are fewer; without any the training's are, and said not to be."""
+    plan = RunPlan(run_id="run", group_size=1, concurrency=2, groups_max=1, eval_every=4, eval_count=3, eval_samples=0)
+    trained = TaskList([{"seed": number} for number in range(2)])
+    async with (
+        FakeGateway(policy_version="run/0") as fake,
+        GatewayClient(fake.url, channel="train", settings=QUICK) as client,
+        GatewayClient(fake.url, channel="val", settings=QUICK) as val,
+    ):
+        evaluated_tasks = None if held_out is None else TaskList(held_out)
+        runner = Runner(Hold(), client, plan, evaluation_client=val, tasks=trained, held_out=evaluated_tasks)
+        running = asyncio.create_task(runner.run())
+        await until(lambda: len(evaluated(fake)) == 2)
+        runner.stop()
+        await running
+    assert {(part.tasks, part.held_out) for part in evaluated(fake)} == {(2, held_out is not None)}
+    played = {body["channel"]: set() for body in fake.bodies("groups")}
+    for body in fake.bodies("groups"):
+        played[body["channel"]].add(body["task"]["seed"])
+    assert played["val"] == ({91, 92} if held_out else {0, 1})
+    assert played["train"] <= {0, 1}
+
+
 def test_versions_are_those_of_a_run() -> None:
     """Without a run there is nothing to count."""
     with pytest.raises(InvalidPlan, match="run_id"):
         RunPlan(eval_every=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"eval_every": 1, "eval_tasks": "a", "eval_holdout": 0.1}, "--eval-tasks or --eval-holdout"),
+        ({"eval_tasks": "a"}, "--eval-every"),
+        ({"eval_holdout": 0.1}, "--eval-every"),
+    ],
+)
+def test_tasks_of_evaluations_that_make_no_sense_are_refused(settings: dict[str, object], says: str) -> None:
+    """Both ways at once, or for evaluations that nobody asked for."""
+    with pytest.raises(InvalidPlan, match=says):
+        RunPlan(run_id="run", **settings)  # type: ignore[arg-type]

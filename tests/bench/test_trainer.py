@@ -1,8 +1,9 @@
 """The frame of `make bench-trainer`: figures with targets, parts that break alone, and the loop in one process."""
 
-from bench import trainer
+from bench import trainer, trainer_staleness
 from bench.in_process import batches_until
 from bench.trainer_long_episodes import trained_share
+from trainer.sections.objective import ObjectiveSettings
 
 
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:
@@ -26,6 +27,17 @@ def test_an_episode_that_outlasts_the_bound_trains_by_its_young_tokens_alone() -
     """The row `long_episodes`: none under `stale: group`, all under `tokens`, a twentieth of their tokens."""
     assert trained_share("group", 1) == (0.0, 0.0)
     assert trained_share("tokens", 1) == (1.0, 0.05)
+
+
+def test_no_two_ways_of_the_staleness_bench_are_one_computation() -> None:
+    """With one step per batch decoupled PPO is TIS; and what is compared differs in the correction alone."""
+    ways = {name: ObjectiveSettings.model_validate(way) for name, way in trainer_staleness.WAYS.items()}
+    steps = {name: way.minibatches * way.epochs for name, way in ways.items()}
+    assert [name for name, way in ways.items() if way.correction == "decoupled" and steps[name] == 1] == []
+    assert len({way.model_dump_json() for way in ways.values()}) == len(ways)
+    assert set(trainer_staleness.COUNTERPARTS) == {name for name, way in ways.items() if way.correction != "none"}
+    for name, other in trainer_staleness.COUNTERPARTS.items():
+        assert ways[name].model_copy(update={"correction": "none"}) == ways[other]
 
 
 def test_the_goal_is_a_mean_of_five() -> None:

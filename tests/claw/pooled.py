@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from contextlib import closing
 
+from eventlog.kafka.admin import end_offsets
+from eventlog.kafka.groups import FACTS
 from eventlog.kafka.producer import EventProducer
+from eventlog.kafka.reader import commit_offsets
 from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Position
 from eventlog.settings import LogSettings
@@ -15,7 +18,7 @@ from tests.trainer.pooled import rows_of
 
 
 def write(settings: LogSettings, history: Iterable[Event]) -> list[tuple[str, bytes, bytes]]:
-    """Writes the facts in order, and each row as it comes to be. The rows: (topic, key, value)."""
+    """Writes the facts in order, and each row as it comes to be; streams have read all. The rows: (topic, key, value)."""
     topics = {topic.name: topic for topic in TOPICS}
     written: list[tuple[str, bytes, bytes]] = []
     with closing(EventProducer(settings)) as producer:
@@ -30,4 +33,5 @@ def write(settings: LogSettings, history: Iterable[Event]) -> list[tuple[str, by
             assert isinstance(row, StepTokens | StepRecord | TrajectoryRecord | GroupRecord)
             partition = partition_of(group_key(row.group_id), settings.partitions)
             producer.produce(Outgoing.of(topics[topic], key, row, partition)).result()
+    commit_offsets(settings, settings.catalogue().streams_group, end_offsets(settings, FACTS))
     return written

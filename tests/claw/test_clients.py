@@ -69,12 +69,13 @@ def test_the_lines_for_the_shell_are_the_variables(name: str) -> None:
 def test_without_a_key_it_says_how_to_make_one() -> None:
     """With the options that this client wants; a client of no recipe is refused by name."""
     result = RUNNER.invoke(app, ["client", "aider", "--url", "http://127.0.0.1:1", "--model", "m"])
-    assert "claw keys create NAME --sampling temperature=1" in result.stderr
+    assert "claw keys create NAME --scope NAME --sampling temperature=1" in result.stderr
     assert "no recipe for cursor" in str(RUNNER.invoke(app, ["client", "cursor"]).exception)
 
 
 def test_a_new_key_is_made_as_the_client_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claude Code's own names of models lead to ours; without a model nothing is made."""
+    """Claude Code's own names of models lead to ours; without a model nothing is made. The calls of an SDK, which names no
+    session, are joined within the key's scope, unless the path names one."""
     keys: list[KeyRecorded] = []
 
     def create(_: object, key: KeyRecorded) -> tuple[str, KeyRecorded]:
@@ -89,3 +90,6 @@ def test_a_new_key_is_made_as_the_client_needs_it(monkeypatch: pytest.MonkeyPatc
     assert [(key.name, key.role, key.aliases) for key in keys] == [("mine", "agent", {"claude-*": "m"})]
     assert "--new-key needs --model" in str(RUNNER.invoke(app, ["client", "claude-code", *url]).exception)
     assert len(keys) == 1
+    printed("openai", *url, "--model", "m")
+    printed("openai", *url, "--model", "m", "--scope", "s")
+    assert [(key.scope, key.strip_strict) for key in keys[1:]] == [("mine", True), (None, True)]

@@ -17,6 +17,7 @@ import yaml
 
 from tests import children
 from tests.models import share_models
+from tests.patience import PATIENCE_S
 
 BATCHES = 12
 COMPONENTS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
@@ -186,9 +187,9 @@ def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
 
 
 @pytest.mark.parametrize("demo", [1], indirect=True)
-def test_ctrl_c_stops_everything_within_ten_seconds(demo: RunningDemo, tmp_path: Path) -> None:
+def test_ctrl_c_stops_everything(demo: RunningDemo, tmp_path: Path) -> None:
     """An interrupted demo exits with 130 and leaves no process."""
     demo.wait_for_batch(1)
     demo.process.send_signal(signal.SIGINT)
-    assert demo.process.wait(10) == 130
+    assert demo.process.wait(PATIENCE_S) == 130
     assert processes_of(tmp_path) == []

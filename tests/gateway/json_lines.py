@@ -64,6 +64,13 @@ class LineStream:
     def whole(self) -> bytes:
         return self._passed + self.held
 
+    @property
+    def behind(self) -> bool:
+        return False
+
+    def add_up(self) -> None:
+        """Its streams are short."""
+
     def reply(self, *, interrupted: bool) -> EngineReply:
         return reply_of(self.whole, ended=self.over and not interrupted)
 

@@ -1,8 +1,10 @@
 """One request and one reply of each protocol, for promises that hold in all of them."""
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.tokens.protocol import Assembly
 from schemas.http import TOKENS_HEADER
 from tests.gateway import engine, packed
 from tests.gateway.engine import Json, Received, Reply
@@ -47,6 +49,13 @@ class Spoken(NamedTuple):
         if stream:
             return Reply(pieces=self.pieces(hands_over=hands_over))
         return packed.whole(self.body) if hands_over else Reply(self.body)
+
+
+def added_up(assembly: Assembly, events: Iterable[Json]) -> Json | None:
+    """What these events of a stream add up to."""
+    for event in events:
+        assembly.take(event)
+    return assembly.whole()
 
 
 def answer(received: Received) -> Reply:

@@ -2,6 +2,7 @@
 
 import json
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
@@ -27,7 +28,7 @@ def adapted(body: object, of: ApiKey | None = None, **settings: object) -> tuple
     workers = WorkerTable(600.0)
     workers.apply(report("http://127.0.0.1:1"))
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    plain, words = Adaptation(GatewaySettings(**settings), workers).adapt(raw, of)  # type: ignore[arg-type]
+    plain, words, _ = Adaptation(GatewaySettings(**settings), workers).adapt(raw, of)  # type: ignore[arg-type]
     return (json.loads(plain) if words else plain), words
 
 
@@ -40,6 +41,8 @@ MODELS = {
     "case counts": ("Claude-opus", {"claude-*": "tiny"}, "Claude-opus"),
     "no string": (7, {"*": "tiny"}, 7),
     "none": (None, {"*": "tiny"}, None),
+    "side": ("weak", {"weak": "tiny:side"}, "tiny"),
+    "no alias": ("other:side", {"weak": "tiny:side"}, "other:side"),
 }
 
 
@@ -54,6 +57,22 @@ def test_models_have_aliases(name: str, by_key: bool) -> None:
         assert (got, words) == (json.dumps(body).encode(), ())
     else:
         assert (got, words) == ({"model": served, "messages": []}, ("model",))
+
+
+async def test_calls_of_a_weak_models_alias_are_side_calls(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """aider's commit messages, which have tools as little as its turns; the client's own word counts before."""
+    aliases = key(aliases={"weak": "tiny:side", "strong": "tiny"})
+    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (aliases, headers))
+    for model in ("weak", "strong", "tiny"):
+        assert (await ask(house, {**ASK, "model": model}, f"/{model}/{model}/v1/chat/completions")).status == 200
+    assert (await ask(house, {**ASK, "model": "weak"}, "/said/said/v1/chat/completions", kind="main")).status == 200
+    kinds = {call.trajectory_id: call.call_kind for call in house.captured}
+    assert kinds == {"weak": "side", "strong": None, "tiny": None, "said": "main"}
+    assert {call.adapted for call in house.captured if call.trajectory_id in ("weak", "strong")} == {("model",)}
+    async with aiohttp.ClientSession(house.url) as session, session.get("/v1/models") as reply:
+        assert sorted(model["id"] for model in (await reply.json())["data"]) == ["strong", "tiny", "weak"]
+    async with aiohttp.ClientSession(house.url) as session, session.get("/v1/models/weak") as reply:
+        assert (await reply.json())["id"] == "weak"
 
 
 def test_a_keys_rules_win() -> None:

@@ -83,7 +83,8 @@ def test_headers_are_read_by_name_only() -> None:
             (b"traceparent", b"nonsense"),
             (b"authorization", b"Bearer s3cret"),
             (b"x-claw-agent", "ü".encode()),
-        ]
+        ],
+        None,
     )
     assert (read.tags, read.retry_count, read.traceparent, read.agent) == (("a", "b", "c"), None, None, "ü")
     assert "s3cret" not in repr(read)
@@ -93,7 +94,7 @@ def test_headers_are_read_by_name_only() -> None:
 def test_bad_headers_are_refused(value: bytes) -> None:
     """Overlong values and control characters are a bad request, named by header."""
     with pytest.raises(InvalidRequest) as refused:
-        client_headers([(b"x-claw-agent", value)])
+        client_headers([(b"x-claw-agent", value)], None)
     assert refused.value.param == "x-claw-agent"
 
 
@@ -446,6 +447,27 @@ def test_a_group_whose_channel_becomes_another_gives_its_room_back() -> None:
     seen.apply(record(group("g3", channel="probe")))
     assert seen.reserve("r", "g4") == Admitted()
     assert seen.reserve("r", "g5") == Wait("capacity")
+
+
+def test_a_group_is_of_one_run_and_the_other_ones_room_comes_back() -> None:
+    """Two gateways let two runs open one group; the pool says whose it is. A stray call of another run says nothing."""
+    seen = view()
+    assert seen.reserve("r", "g1") == Admitted()
+    seen.apply(record(group("g1", run="calls", declared=False)))
+    assert seen.run_of("g1") == "r"
+    assert (seen.reserve("r", "g2"), seen.reserve("r", "g3")) == (Admitted(), Wait("capacity"))
+    seen.apply(record(group("g1", run="other")))
+    assert (seen.run_of("g1"), seen.reserve("r", "g3")) == ("other", Admitted())
+
+
+def test_groups_without_room_are_of_their_run_too() -> None:
+    """Those of other channels, and those that were opened without admission."""
+    seen = view()
+    seen.apply(record(group("v", run="other", channel="val")))
+    assert (seen.note("r", "w"), seen.note("r", "w")) == (True, False)
+    assert (seen.run_of("v"), seen.run_of("w"), seen.run_of("x")) == ("other", "r", None)
+    seen.release("r", "w")
+    assert seen.run_of("w") is None
 
 
 def test_a_group_counts_once_somebody_declares_it() -> None:

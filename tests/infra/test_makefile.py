@@ -65,6 +65,7 @@ PASSES = "import os\ndef test_good(): assert os.environ['MAKELEVEL'] == '1', 'no
 ONCE = "from pathlib import Path\nmark = Path(__file__).with_name('was-here')\nseen = mark.exists()\nmark.touch()\n"
 FAILS_ONCE = PASSES + "def test_shy():\n    import once\n    assert once.seen\n"
 FAILS = PASSES + "def test_bad(): assert False\n"
+DIES = PASSES + "def test_shy():\n    os.kill(os.getpid(), 4)\ndef test_bad():\n    import once\n    assert once.seen\n"
 BREAKS_ONCE = "import once\nassert once.seen\n" + PASSES
 
 
@@ -112,6 +113,15 @@ def test_what_fails_twice_fails(project: Path, tests: str, content: bool, ends: 
     repeated = [index for index, line in enumerate(lines) if "== 1 tests needed a second try" in line]
     assert len(repeated) == (tests != PASSES)
     assert all(lines[index + 1].strip() in ("test_it.py::test_shy", "test_it.py::test_bad") for index in repeated)
+
+
+def test_a_test_that_ends_its_process_hides_no_other(project: Path) -> None:
+    """It fails by its name in both tries, and the test behind it, which passes the second time, is none of its failures."""
+    good, lines = run(project, DIES)
+    assert not good
+    assert any("== 2 tests needed a second try" in line for line in lines), lines
+    assert "1 failed, 1 passed" in lines[-1], lines[-5:]
+    assert sum("crashed while running 'test_it.py::test_shy'" in line for line in lines) >= 2
 
 
 def test_what_could_not_be_collected_gets_no_second_try(project: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -12,15 +12,17 @@ import aiohttp
 import torch
 from aiohttp import web
 
+from rollout.process.activity import Activity
 from rollout.process.server import VllmServer
 from rollout.reporter import ReportSink
 from rollout.settings import RolloutSettings
 from rollout.supervisor import Stop, Supervisor, WeightsFeed
 from schemas.envelopes import envelope
 from schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from tests.patience import PATIENCE_S
 from weights.manifest import WeightsManifest
 from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
+from weights.transfer_server import Sent, TransferServer
 
 PROBE = (5, 6, 7)
 RIGHT_SCORE = -1.0
@@ -32,6 +34,8 @@ class ScriptedEngine:
 
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s
+        self.load: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(self.load_s)
+        """Ends when a load does; a test that waits for more than time puts its own here."""
         self.labels: list[str] = []
         self.unloadable: set[str] = set()
         """Digests of versions with which the engine ends."""
@@ -40,8 +44,11 @@ class ScriptedEngine:
         self.in_flight = 0
         self.looks = 0
         """How often the supervisor asked how the engine is."""
+        self.given_up = 0
+        """How often it did not wait for the answer."""
         self.is_paused = False
         self.hangs = False
+        self.is_healthy = True
         self.wishes: list[str] = []
         self._busy = asyncio.Lock()
 
@@ -53,17 +60,20 @@ class ScriptedEngine:
         app.router.add_post("/finish_weight_update", self._finish)
         app.router.add_get("/claw/info", self._info)
         app.router.add_post("/v1/completions", self._score)
-        app.router.add_get("/health", self._step)
+        app.router.add_get("/health", self._health)
         return app
 
     async def _step(self, request: web.Request) -> web.Response:
         self.is_paused = {"/pause": True, "/resume": False}.get(request.path, self.is_paused)
         return web.json_response({})
 
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({}, status=200 if self.is_healthy else 503)
+
     async def _update(self, request: web.Request) -> web.Response:
         digest = (await request.json())["update_info"]["manifest"]["digest"]
         async with self._busy:
-            await asyncio.sleep(self.load_s)
+            await self.load()
         return web.json_response({}, status=500 if digest in self.unloadable else 200)
 
     async def _finish(self, request: web.Request) -> web.Response:
@@ -75,10 +85,13 @@ class ScriptedEngine:
         scores = [{str(token): {"logprob": self.score}} for token in ids]
         return web.json_response({"choices": [{"prompt_logprobs": [None, *scores]}]})
 
-    async def _info(self, _: web.Request) -> web.Response:
+    async def _info(self, request: web.Request) -> web.Response:
+        while self.hangs or self._busy.locked():
+            await asyncio.sleep(0.01)
+            if request.transport is None or request.transport.is_closing():
+                self.given_up += 1
+                return web.Response()
         async with self._busy:
-            while self.hangs:  # noqa: ASYNC110  # the test sets a plain flag
-                await asyncio.sleep(0.01)
             self.looks += 1
             wishes, self.wishes = self.wishes, []
             return web.json_response({**INFO, "in_flight": self.in_flight, "wishes": wishes})
@@ -92,11 +105,18 @@ class PlayedServer:
     def __init__(self, url: str, engine: ScriptedEngine) -> None:
         self.url = self.local_url = url
         self.starts = 0
+        self.looks = 0
+        """How often it was asked what its engine has done."""
+        self.moves = True
         self._engine = engine
 
     async def start(self) -> None:
         self.starts += 1
         self._engine.hangs, self._engine.score = False, RIGHT_SCORE
+
+    def activity(self) -> Activity:
+        self.looks += 1
+        return Activity(cpu_s=float(self.looks) if self.moves else 0.0, log_bytes=0)
 
     async def wait_exit(self) -> int:
         return await asyncio.Event().wait()
@@ -107,8 +127,8 @@ class PlayedServer:
 class Trainer:
     """Publishes versions of one small tensor into the worker's feed."""
 
-    def __init__(self) -> None:
-        self.transfer = TransferServer()
+    def __init__(self, on_sent: Callable[[Sent], None] = lambda _: None) -> None:
+        self.transfer = TransferServer(on_sent=on_sent)
         self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
 
     def publish(
@@ -149,15 +169,19 @@ class ScriptedWorker:
         self.reports = reports
         self.stop = Stop()
         self.task = asyncio.create_task(supervisor.run(self.stop))
+        self._at = 0
 
-    async def until(self, condition: Callable[[WorkerReported], object], seconds: float = 10) -> WorkerReported:
-        """The newest report, as soon as the condition holds for it."""
+    async def until(self, condition: Callable[[WorkerReported], object], seconds: float = PATIENCE_S) -> WorkerReported:
+        """The first report for which the condition holds, from the one on that the test waited for before."""
         ends_at = time.monotonic() + seconds
-        while not (self.reports and condition(self.reports[-1])):
+        while True:
+            for at in range(self._at, len(self.reports)):
+                if condition(self.reports[at]):
+                    self._at = at
+                    return self.reports[at]
             assert not self.task.done(), self.task.exception()
             assert time.monotonic() < ends_at, f"not within {seconds} s; the last reports: {self.reports[-3:]}"
             await asyncio.sleep(0.005)
-        return self.reports[-1]
 
 
 @asynccontextmanager
@@ -184,7 +208,7 @@ async def scripted_worker(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     server = PlayedServer(f"http://127.0.0.1:{runner.addresses[0][1]}", engine)
-    fast = {"health_interval_s": 0.05, "health_timeout_s": 1.0, "report_interval_s": 0.1, "retry_interval_s": 0.1}
+    fast = {"health_interval_s": 0.05, "report_interval_s": 0.1, "retry_interval_s": 0.1}
     chosen = RolloutSettings(
         model=directory, model_id="m", worker_id="w", copies_dir=directory / "copies", **{**fast, **settings}
     )

@@ -24,6 +24,7 @@ from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.test_background import manifest_of
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import take
+from trainer.errors import RUN_WAS_OVER
 from trainer.plan.journal import transactional_id
 from weights.host_copies import HostCopies
 from weights.sources import FromTrainer
@@ -134,6 +135,10 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]
     assert [e.sequence for e in events(log_settings, BatchAssembled)] == [0, 1]
     assert [e.incarnation for e in events(log_settings, RunStarted)] == [1, 2]
+    assert [e.batches for e in events(log_settings, RunEnded)] == [2]
+    over = answer_of(tmp_path)
+    assert (over.returncode, json.loads(over.stdout)["ending"]) == (RUN_WAS_OVER, "over")
+    assert over.stderr.splitlines()[-1].startswith(f"trainer: run {RUN} is over after 2 batches")
     assert [e.batches for e in events(log_settings, RunEnded)] == [2]
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
     assert list((tmp_path / "out" / "tensorboard").iterdir())

@@ -1,6 +1,7 @@
 """A checkpoint that cannot be loaded: an older one is taken, and what was planned after it is trained again."""
 
 import pytest
+import torch
 from structlog.testing import capture_logs
 
 from schemas.events import BatchTrained, WeightsPublished
@@ -61,6 +62,24 @@ def test_an_older_checkpoint_takes_the_place_of_one_that_cannot_be_loaded(tmp_pa
     assert [(e.sequence, e.version) for e in events(log, BatchTrained)] == [(n, n + 1) for n in range(BATCHES)]
     assert len({(e.version, e.digest) for e in events(log, WeightsPublished)}) == BATCHES + 1
     assert [path.name for path in checkpoints(chosen)] == ["00000000-1", "00000001-1.damaged", "00000002-2"]
+
+
+@pytest.mark.parametrize("whose", ["state", "critic/state"])
+def test_one_wrong_moment_is_a_damage(tmp_path, model_dir, whose):
+    """A number of AdamW's, of policy or critic, in a file that reads well: it would change every later version in silence."""
+    spec = {"algorithm": "gae", "groups_per_batch": 2, "group_size": 4, "staleness_max": 100}
+    chosen = settings(tmp_path, model_dir, batches_max=BATCHES, spec=spec)
+    log = stopped_after(chosen, 2)
+    (states,) = checkpoints(chosen)[-1].glob(f"{whose}/*model_states.pt")
+    content = torch.load(states, weights_only=False)
+    moments = next(iter(content["optimizer"]["state"].values()))
+    moments["exp_avg"].view(-1)[0] += 1.0
+    torch.save(content, states)
+    lines = resumed(chosen, log)
+    (unusable,) = [line for line in lines if line["event"] == "checkpoint_unusable"]
+    assert "holds other bytes than were written" in unusable["error"]
+    assert not any(line["event"].startswith("replay_gave") for line in lines)
+    assert len({(e.version, e.digest) for e in events(log, WeightsPublished)}) == BATCHES + 1
 
 
 def test_without_a_usable_checkpoint_nothing_is_set_aside(tmp_path, model_dir):

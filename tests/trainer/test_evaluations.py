@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import structs
 
+from eventlog.memory import MemoryLog
+from eventlog.settings import LogSettings
 from schemas.evaluation import EvaluatedTask
 from schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
 from tests.trainer.incarnation import RUN, settings
-from tests.trainer.pooled import apply_to, group, pooled, random_groups
+from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
 from tests.trainer.test_run import events, world_of
 from tests.trainer.tiny import make_model
 from trainer.app import may_concern
@@ -140,6 +142,71 @@ def test_training_waits_for_the_evaluation_of_its_version_and_not_for_ever(tmp_p
     assert [(e.trajectories, e.left_out, e.best) for e in events(log, VersionEvaluated)] == [(0, 8, False)]
 
 
+class PlayedWhileWaiting:
+    """A clock that stands for the trainer's wait: it looks each 25 s, and after so many looks one more fact has arrived."""
+
+    def __init__(self, facts, looks):
+        self.pool, self.now_s, self._looks, self._looked = ReadRows(), 0.0, looks, -1
+        log, self._arriving = MemoryLog(LogSettings(partitions=2)), []
+
+        def append(item):
+            self._arriving.append([])
+            return log.append([item])[0]
+
+        for row in rows_of(facts, append):
+            self._arriving[-1].append(row)
+        self.wait(0)
+
+    def wait(self, _):
+        """As `threading.Event.wait`."""
+        self.now_s, self._looked = self.now_s + 25.0, self._looked + 1
+        for _, topic, key, value in self._arriving.pop(0) if self._looked % self._looks == 0 else ():
+            self.pool.apply(topic, key, value)
+
+
+@pytest.mark.parametrize(("looks", "counted"), [(2, [1]), (4, [])])
+def test_an_evaluation_whose_episodes_play_is_waited_for(tmp_path, looks, counted):
+    """An episode of ten calls, each within `evaluation_wait_s`, takes several times as long in all, and is part of the
+    evaluation; a call beyond it is not waited for."""
+    tags = part(0, "greedy", 0, tasks=1, samples=0).tags()
+    ids = [[5 + number] for number in range(10)]
+    played = group("e", [1.0], channel="val", tags=tags, temperature=0.0, ids=ids)
+    for number, fact in enumerate(played):
+        fact = structs.replace(fact, envelope=structs.replace(fact.envelope, occurred_at_us=number))
+        played[number] = fact
+    playing, committed = PlayedWhileWaiting(played, looks), []
+    dependencies = SimpleNamespace(
+        pool=playing.pool,
+        journal=SimpleNamespace(commit=committed.append),
+        producer="test",
+        stop=playing,
+        raise_if_stopped=lambda: None,
+    )
+    progress = SimpleNamespace(named_version=0, version=None)
+    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=60.0)
+    nowhere, writer = SimpleNamespace(exports=tmp_path), SimpleNamespace(wait=lambda: None)
+    Evaluations(chosen, dependencies, progress, nowhere, writer, {}, lambda: playing.now_s).look()
+    assert [event.trajectories for event in committed] == counted
+
+
+def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
+    """After `evaluation_quiet_s`, however many versions the run has gone on."""
+    (opened, *_) = group("e", [1.0], channel="val", tags=part(0, "greedy", 0, tasks=1, samples=0).tags())
+    committed, clock = [], [0.0]
+    dependencies = SimpleNamespace(
+        pool=pooled([opened]).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
+    )
+    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=0, evaluation_quiet_s=1000)
+    progress = SimpleNamespace(named_version=3, version=3)
+    evaluations = Evaluations(
+        chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {}, lambda: clock[0]
+    )
+    for now_s, events_committed in ((0.0, 0), (999.0, 0), (1001.0, 1)):
+        clock[0] = now_s
+        evaluations.look()
+        assert len(committed) == events_committed
+
+
 def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(tmp_path):
     """Nothing is committed twice; a version that is not better than the best of history is not best."""
     history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]
@@ -164,7 +231,24 @@ def test_nothing_is_a_figure_too(tmp_path):
     ]
     evaluated = {event.version: event for event in worth}
     resumed = Evaluations(settings(tmp_path, tmp_path / "model"), None, None, None, None, evaluated)
-    assert resumed._best == 0.0
+    assert resumed._best == {False: 0.0}
+
+
+def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_path):
+    """Whose tasks are held out says so, and is compared with its like; the best of trained tasks is no bar for it."""
+    played = []
+    for version, held_out, values in ((2, False, [1.0]), (4, True, [0.5]), (6, True, [0.25])):
+        task = replace(part(version, "greedy", 0, tasks=1, samples=0), held_out=held_out)
+        played += group(f"e{version}", values, version=version, channel="val", tags=task.tags(), temperature=0.0)
+    committed = []
+    dependencies = SimpleNamespace(
+        pool=pooled(played).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
+    )
+    progress, writer = SimpleNamespace(named_version=7, version=7), SimpleNamespace(wait=lambda: None)
+    nowhere = SimpleNamespace(exports=tmp_path)
+    Evaluations(settings(tmp_path, tmp_path / "model"), dependencies, progress, nowhere, writer, {}).look()
+    said = [(event.version, event.held_out, event.best) for event in committed]
+    assert said == [(2, False, True), (4, True, True), (6, True, False)]
 
 
 def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():

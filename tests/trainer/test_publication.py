@@ -1,6 +1,8 @@
 """What a version says of itself, so that a worker can check what it loaded."""
 
+import hashlib
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -40,6 +42,30 @@ def test_each_version_carries_log_probabilities_by_exactly_its_weights(tmp_path)
             with torch.no_grad():
                 logprobs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
             assert np.frombuffer(event.probe_logprobs, "<f4") == pytest.approx(logprobs.numpy(), abs=1e-5)
+
+
+def test_the_loop_hashes_nothing(tmp_path, monkeypatch):
+    """Of each version, with a checkpoint and an export of it: the loop's thread copies and waits, and another one hashes."""
+    hashing, sha256 = [], hashlib.sha256
+
+    class Recording:
+        def __init__(self, *data):
+            self._sha = sha256(*data)
+            self.digest, self.hexdigest = self._sha.digest, self._sha.hexdigest
+
+        def update(self, data):
+            hashing.append((threading.get_ident(), len(memoryview(data).cast("B"))))
+            self._sha.update(data)
+
+    model_dir = make_model(tmp_path / "tiny")
+    chosen = settings(tmp_path / "out", model_dir, batches_max=2, hf_every=1, checkpoint_every=1)
+    log, collaborators = world_of(chosen, two_batches())
+    monkeypatch.setattr("hashlib.sha256", Recording)
+    TrainingRun(chosen, collaborators).run()
+    versions = {event.digest: event for event in events(log, WeightsPublished)}
+    assert len(versions) == 3
+    assert sum(size for _, size in hashing) >= 3 * next(iter(versions.values())).bytes_total
+    assert threading.get_ident() not in {thread for thread, _ in hashing}
 
 
 def test_zero_tokens_turn_the_probe_off(tmp_path):

@@ -287,15 +287,68 @@ def test_training_stops_at_the_reward_that_was_asked_for(tmp_path, model_dir):
     assert (ended.reason, ended.batches) == ("stop_reward", 6)
 
 
-def test_a_run_that_is_over_stays_over(tmp_path, model_dir):
-    """Started again after its end, it trains nothing and writes nothing."""
-    chosen = settings(tmp_path, model_dir, batches_max=1)
-    log, collaborators = world_of(chosen, two_batches())
+@pytest.mark.parametrize(
+    ("first", "again", "says"),
+    [
+        ({"batches_max": 1}, {"batches_max": 1}, "after 1 batches, and nothing was done; batches_max is 1: a larger"),
+        ({"batches_max": 2}, {"batches_max": 1}, "batches_max is 1"),
+        ({"batches_max": 9, "stop_reward": 0.5}, {"batches_max": 20, "stop_reward": 0.5}, "reached stop_reward 0.5"),
+    ],
+)
+def test_a_run_that_is_over_stays_over_and_says_why(tmp_path, model_dir, first, again, says):
+    """Started again after its end with nothing that lets it go further, it trains nothing, writes nothing and names the setting."""
+    chosen = settings(tmp_path, model_dir, **first)
+    history = [e for n in range(12) for e in group(f"g{n:02d}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+    log, collaborators = world_of(chosen, history)
     TrainingRun(chosen, collaborators).run()
     ends = log.end_offsets([BATCHES, WEIGHTS])
-    _, again = world_of(chosen, two_batches(), log=log)
-    assert TrainingRun(chosen, again).run() == "finished"
+    (ended,) = events(log, RunEnded)
+    once_more = settings(tmp_path, model_dir, **again)
+    _, collaborators = world_of(once_more, history, log=log)
+    run = TrainingRun(once_more, collaborators)
+    assert run.run() == "over"
+    assert says in run.why_over
+    assert (run.standing["batches"], run.version) == (ended.batches, ended.version)
     assert log.end_offsets([BATCHES, WEIGHTS]) == ends
+
+
+GAE = {"algorithm": "gae", "groups_per_batch": 2, "group_size": 4, "staleness_max": 100}
+GRPO = {**GAE, "algorithm": "grpo"}
+
+
+@pytest.mark.parametrize(
+    ("first", "further", "spec"),
+    [
+        ({"batches_max": 2}, {"batches_max": 4}, GRPO),
+        ({"batches_max": 2, "checkpoint_every": 3}, {"batches_max": 4, "checkpoint_every": 3}, GAE),
+        ({"batches_max": 6, "stop_reward": 0.5}, {"batches_max": 6, "stop_reward": 0.9}, GRPO),
+    ],
+    ids=["batches_max", "critic, no checkpoint", "stop_reward"],
+)
+def test_a_run_that_ended_goes_on_where_its_settings_go_further(tmp_path, model_dir, first, further, spec):
+    """As if it had never ended: the same plans, the same bytes of each version and of the critic, numbers that go on."""
+    history = [e for n in range(14) for e in group(f"g{n:02d}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+    straight = settings(tmp_path / "straight", model_dir, **further, spec=spec)
+    calm, collaborators = world_of(straight, history)
+    assert TrainingRun(straight, collaborators).run() == "finished"
+
+    chosen = settings(tmp_path / "twice", model_dir, **first, spec=spec)
+    log, collaborators = world_of(chosen, history)
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    (ended,) = events(log, RunEnded)
+    chosen = settings(tmp_path / "twice", model_dir, **further, spec=spec)
+    _, collaborators = world_of(chosen, history, log=log)
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+
+    assert [(e.sequence, e.version, e.critic_digest) for e in events(log, BatchTrained)] == [
+        (e.sequence, e.version, e.critic_digest) for e in events(calm, BatchTrained)
+    ]
+    assert {e.version: e.digest for e in events(log, WeightsPublished)} == {
+        e.version: e.digest for e in events(calm, WeightsPublished)
+    }
+    assert [e.batches for e in events(log, RunEnded)] == [ended.batches, events(calm, RunEnded)[0].batches]
+    assert ended.batches < events(log, RunEnded)[1].batches
+    assert [e.incarnation for e in events(log, RunStarted)] == [1, 2]
 
 
 def test_a_second_run_mixes_nothing(tmp_path, model_dir):

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from tests.trainer.tiny import make_model
-from trainer.errors import SettingsInvalid
-from trainer.settings import load
+from trainer.errors import ModelInvalid, SettingsInvalid
+from trainer.sections import directories
+from trainer.settings import TrainerSettings, load
 
 FIELDS = {"model_dir": "model", "model_id": "tiny", "run_id": "r", "out_dir": "out", "learning_rate": 0.5}
 
@@ -115,6 +116,20 @@ def test_a_model_directory_that_is_none_is_exit_2(config):
     assert done.stdout == ""
     assert done.stderr.strip().startswith("trainer: model_dir model is no directory")
     assert "\n" not in done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("setting", "changes"),
+    [
+        ("critic.model_dir", {"spec": {"algorithm": "gae"}, "critic": {"model_dir": "/nowhere"}}),
+        ("reference.model_dir", {"reference": {"coefficient": 0.1, "model_dir": "/nowhere"}}),
+    ],
+)
+def test_the_directory_that_is_no_model_is_named_by_its_setting(tmp_path, setting, changes):
+    """The policy's is right, and is not blamed for another's."""
+    chosen = TrainerSettings(**{**FIELDS, "model_dir": make_model(tmp_path / "model"), **changes})
+    with pytest.raises(ModelInvalid, match=f"^{setting} /nowhere is no directory"):
+        directories.check(chosen)
 
 
 def test_a_reference_of_another_vocabulary_is_exit_2_before_torch(tmp_path, config):

@@ -2,13 +2,14 @@
 
 import io
 import shutil
+import struct
 
 import pytest
 import torch
 
 from trainer.storage import state_files
 from trainer.storage.checkpoints import Checkpoints
-from trainer.storage.state_files import StateFiles
+from trainer.storage.state_files import StateFiles, damage
 
 
 def state(number):
@@ -63,7 +64,23 @@ def test_a_save_that_failed_leaves_nothing_to_the_next(tmp_path):
     with pytest.raises(OSError, match="No space"):
         files.copied(fails)
     files.copied(lambda: files.save(state(2), str(tmp_path / "new.pt")))()
-    assert [path.name for path in tmp_path.iterdir()] == ["new.pt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"new.pt", "new.pt.sha256"}
+
+
+def test_a_file_that_is_not_what_was_written_is_damaged(tmp_path, monkeypatch):
+    """Whatever was changed in it, or in its digest; it reads as well as ever."""
+    monkeypatch.setattr(state_files, "CHUNK_BYTES", 1000)
+    files, path = StateFiles(), tmp_path / "state.pt"
+    write = files.copied(lambda: files.save(state(1), str(path)))
+    write()
+    assert damage(path) == ""
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(struct.pack("<f", 1.0), struct.pack("<f", 1.5), 1))
+    assert torch.load(path, weights_only=True)["step"] == 1
+    assert damage(path) == f"{path} holds other bytes than were written"
+    path.write_bytes(whole)
+    (tmp_path / "state.pt.sha256").unlink()
+    assert "state.pt cannot be checked" in damage(path)
 
 
 def test_a_checkpoint_has_a_name_when_it_is_whole(tmp_path):

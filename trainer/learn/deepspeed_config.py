@@ -24,6 +24,14 @@ FORBIDDEN = {
     "fp16": "precision is fp32 or bf16",
     "amp": "precision is fp32 or bf16",
 }
+OWNERS = {
+    "gradient_clipping": "grad_clip",
+    "zero_optimization.stage": "zero_stage",
+    "bf16": "precision",
+    "data_types": "precision",
+}
+"""Which setting decides a key of the file, or what lies below it; the others are of no setting."""
+OFFLOADS = ("cpu", "nvme")
 Config = dict[str, Any]  # Any: JSON values
 
 
@@ -69,24 +77,43 @@ def read(file: Path) -> Config:
         value = config.get(name)
         if value and value != AUTO and not (isinstance(value, dict) and value.get("enabled") in (False, AUTO)):
             raise SettingsInvalid(f"optimizer.deepspeed: {file} has {name}, but {reason}")
+    _refuse_half_an_offload(config, file)
     return config
 
 
+def _refuse_half_an_offload(config: Config, file: Path) -> None:
+    """DeepSpeed refuses another optimizer than its own there, unless it is told not to; and its own is compiled first."""
+    zero = config.get("zero_optimization")
+    offload = zero.get("offload_optimizer") if isinstance(zero, dict) else None
+    device = offload.get("device") if isinstance(offload, dict) else None
+    if device in OFFLOADS and config.get("zero_force_ds_cpu_optimizer", True) is not False:
+        raise SettingsInvalid(
+            f"optimizer.deepspeed: {file} offloads the optimizer (zero_optimization.offload_optimizer.device: {device}), which is "
+            'torch\'s AdamW here: say "zero_force_ds_cpu_optimizer": false in it, too'
+        )
+
+
 def merged(ours: Config, theirs: Config, file: Path) -> Config:
-    """Both; keys of the file that say otherwise than ours are refused by name."""
-    for path, value in contradictions(ours, theirs):
-        raise SettingsInvalid(f"optimizer.deepspeed: {file} says {path}: {json.dumps(value)}, and the settings another")
+    """Both; keys of the file that say otherwise than ours are refused by name, with the setting that decides them."""
+    for path, value, own in contradictions(ours, theirs):
+        says = f"optimizer.deepspeed: {file} says {path}: {json.dumps(value)}"
+        setting = OWNERS.get(path) or OWNERS.get(path.split(".")[0])
+        if setting is None:
+            raise SettingsInvalid(f"{says}, and the trainer needs {json.dumps(own)}: leave it out")
+        raise SettingsInvalid(f"{says}, and setting {setting} makes it {json.dumps(own)}: change one of the two")
     return _union(theirs, ours)
 
 
-def contradictions(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys, as a.b, that both have with different values, and the file's value."""
+def contradictions(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Keys, as a.b, that both have with different values: the file's value and ours."""
     for name, value in theirs.items():
         own = ours.get(name)
         if isinstance(value, dict) and isinstance(own, dict):
             yield from contradictions(own, value, f"{prefix}{name}.")
         elif name in ours and value not in (own, AUTO):
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", value, own
 
 
 def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> Config:

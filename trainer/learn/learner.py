@@ -57,7 +57,7 @@ class Learner:
         self._reference = reference
         self._critic = critic
         self.critic_digest = ""
-        """sha256 hex of the critic after the last batch or checkpoint; empty: there is none."""
+        """sha256 hex of the critic as it is; empty: it is not hashed since the last batch, or there is none."""
         self.device = policy.device
         self.vocabulary = policy.vocabulary
 
@@ -75,7 +75,7 @@ class Learner:
         if self._critic is not None:
             if not metrics.get("step_skipped"):
                 metrics |= self._train_critic(self._critic, batch, before_micro_batch)
-            self.critic_digest = self._critic.digest()
+            self.critic_digest = ""
         return {**metrics, "sequences": float(len(examples)), "tokens": float(sum(map(len, examples)))}
 
     def examined(self, batch: LearnerBatch) -> list[Example]:
@@ -153,12 +153,18 @@ class Learner:
         """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
         self._policy.export(snapshot, target)
 
+    def hashed_critic(self) -> str:
+        """`critic_digest`, hashed where it is not yet: every byte of the critic, on one core while all GPUs wait."""
+        if self._critic is not None and not self.critic_digest:
+            self.critic_digest = self._critic.digest()
+        return self.critic_digest
+
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
         """Copies everything that training goes on from, and `state`, for a directory; what it returns writes the copy.
 
         From any thread; while it writes, training goes on. Raises OSError, and so does the writing.
         """
-        parts = [self._policy.save(directory, {**state, "critic_digest": self.critic_digest})]
+        parts = [self._policy.save(directory, {**state, "critic_digest": self.hashed_critic()})]
         if self._critic is not None:
             parts.append(self._critic.save(directory))
 
@@ -175,7 +181,7 @@ class Learner:
         if self._critic is None or not saved:  # the algorithm was allowed to change: a critic goes, or begins
             return state
         self._critic.load(directory)
-        self.critic_digest = self._critic.digest()
-        if self.critic_digest != saved:
+        self.critic_digest = ""
+        if self.hashed_critic() != saved:
             raise CheckpointInvalid(f"checkpoint {directory.name} holds another critic than it was written with")
         return state

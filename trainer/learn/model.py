@@ -14,30 +14,37 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "bf16"]
 
 
-def check(directory: Path) -> None:
-    """Raises ModelInvalid in one line unless this looks like a model. Cheap: reads no weights, imports no torch."""
+def check(directory: Path, setting: str = "model_dir") -> None:
+    """Raises ModelInvalid in one line, which names the setting, unless this looks like a model. Cheap: reads no weights,
+    imports no torch."""
     if not directory.is_dir():
         raise ModelInvalid(
-            f"model_dir {directory} is no directory; give one in HF format (config.json, *.safetensors, tokenizer)"
+            f"{setting} {directory} is no directory; give one in HF format (config.json, *.safetensors, tokenizer)"
         )
     try:
         config = json.loads((directory / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise ModelInvalid(f"model_dir {directory} has no readable config.json; it must be in HF format") from error
+        raise ModelInvalid(f"{setting} {directory} has no readable config.json; it must be in HF format") from error
     if not isinstance(config, dict) or "model_type" not in config:
-        raise ModelInvalid(f"model_dir {directory}: config.json names no model_type")
+        raise ModelInvalid(f"{setting} {directory}: config.json names no model_type")
     if not list(directory.glob("*.safetensors")):
-        raise ModelInvalid(f"model_dir {directory} has no *.safetensors")
+        raise ModelInvalid(f"{setting} {directory} has no *.safetensors")
 
 
-def load(directory: Path, precision: Precision, partition: Mapping[str, object] | None = None) -> "PreTrainedModel":
+def load(
+    directory: Path,
+    precision: Precision,
+    partition: Mapping[str, object] | None = None,
+    *,
+    setting: str = "model_dir",
+) -> "PreTrainedModel":
     """The causal language model, without dropout: the engine has none, and the ratio compares the two.
 
     partition: DeepSpeed's configuration of stage 3: each parameter is cut into the parts of the ranks as soon as it is
-    made, so no rank ever holds the whole model. Raises ModelInvalid. Nothing is downloaded, and no code of the directory
-    is run.
+    made, so no rank ever holds the whole model. setting: whose directory it is. Raises ModelInvalid. Nothing is
+    downloaded, and no code of the directory is run.
     """
-    check(directory)
+    check(directory, setting)
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -48,7 +55,7 @@ def load(directory: Path, precision: Precision, partition: Mapping[str, object] 
         with nullcontext() if partition is None else partitioned(partition):
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
-        raise ModelInvalid(f"model_dir {directory} cannot be loaded: {_one_line(error)}") from error
+        raise ModelInvalid(f"{setting} {directory} cannot be loaded: {_one_line(error)}") from error
     without_dropout(model)
     return model
 

@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.errors import CheckpointForeign, CheckpointInvalid
+from trainer.errors import CheckpointForeign, CheckpointInvalid, SettingsInvalid, TrainerError
 from trainer.learn import deepspeed_config
 from trainer.learn.model import Precision
 from trainer.ranks.dealing import over_ranks
 from trainer.sections.optimizer import OptimizerSettings
-from trainer.storage.state_files import StateFiles
+from trainer.storage.state_files import StateFiles, damage
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state
 TAG = "state"
@@ -77,7 +77,10 @@ class SteppedModel:
             eps=own.epsilon,
             weight_decay=settings.weight_decay,
         )
-        with contextlib.redirect_stdout(sys.stderr):  # bf16 at stage 1 prints what memory it takes
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            _refusals(own.deepspeed),
+        ):  # bf16 at stage 1 prints what memory it takes
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings.config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
@@ -168,7 +171,8 @@ class SteppedModel:
         return state
 
     def _check(self, folder: Path) -> None:
-        """Whether every rank can read its part: one that finds out while the others load would leave them waiting."""
+        """Whether every rank can read its part, and it is what was written: one that finds out while the others load would
+        leave them waiting."""
         parts = len(list(folder.glob("*_optim_states.pt")))
         if self._stage and parts not in (0, dist.get_world_size()):
             raise CheckpointForeign(
@@ -179,9 +183,23 @@ class SteppedModel:
         problem = ""
         for path in sorted(folder.glob("*.pt")):
             if any(path.name.startswith(name) for name in own):
-                problem = problem or _unreadable(path)
+                problem = problem or damage(path) or _unreadable(path)
         if problems := [each for each in over_ranks(problem) if each]:
             raise CheckpointInvalid(problems[0])
+
+
+@contextlib.contextmanager
+def _refusals(file: Path | None) -> Iterator[None]:
+    """What DeepSpeed raises of a user's file is one line; without a file it is a bug of ours, and is raised as it is."""
+    try:
+        yield
+    except Exception as error:
+        if file is None or isinstance(error, TrainerError | torch.OutOfMemoryError):
+            raise
+        reason = " ".join(str(error).split())
+        raise SettingsInvalid(
+            f"optimizer.deepspeed: DeepSpeed refuses {file}: {type(error).__name__}: {reason}"
+        ) from error
 
 
 def _unreadable(path: Path) -> str:

@@ -157,6 +157,7 @@ def _step(row: Row, call: CallCaptured, at: FactPosition) -> StepRecord:
     scores = {each["scorer"]: each["score"] for each in row["scores"]}
     return replace(
         capture,
+        tags=call.tags,  # what it was for, too, as all calls of its trajectory told
         trainable=row["trained"],
         reasons=() if row["trained"] else (*row["reasons"], "not_trained_in_dataset"),
         rewards=_slots(row["rewards"], row["call_id"]),

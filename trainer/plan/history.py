@@ -18,7 +18,7 @@ from schemas.events import (
     VersionEvaluated,
     WeightsPublished,
 )
-from trainer.progress import NO_BATCH
+from trainer.progress import NO_BATCH, TrainingProgress
 
 
 @dataclass(slots=True)
@@ -47,6 +47,17 @@ class History:
     evaluated: dict[int, VersionEvaluated] = field(default_factory=dict)
     """By version."""
     ended: RunEnded | None = None
+    """None, too, where the run was started again behind its end."""
+
+    @property
+    def progress(self) -> TrainingProgress:
+        """Where the run stands by what it published, for whoever asks whether it is over."""
+        trained = [self.trained[sequence] for sequence in sorted(self.trained)]
+        progress = TrainingProgress(given_up=set(self.given_up))
+        for batch in trained:
+            progress.sequence, progress.version = batch.sequence, batch.version
+            progress.count(batch.sequence, batch.metrics)
+        return progress
 
     @property
     def version_free(self) -> int:
@@ -61,7 +72,7 @@ class History:
         """One more event of the run. Events of other kinds change nothing."""
         match event:
             case RunStarted():
-                self.incarnations, self.started = self.incarnations + 1, event
+                self.incarnations, self.started, self.ended = self.incarnations + 1, event, None
             case BatchAssembled():
                 self._take_plan(event)
             case BatchTrained():

@@ -16,7 +16,7 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-VERBS = frozenset({TRAIN, "examined", "named_tensors", "logprobs", "save", "load"})
+VERBS = frozenset({TRAIN, "examined", "named_tensors", "logprobs", "hashed_critic", "save", "load"})
 
 
 def follow(settings: TrainerSettings, place: Place) -> int:

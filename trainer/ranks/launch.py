@@ -56,7 +56,7 @@ def launched(own: Place | None, ranks: int, command: Sequence[str]) -> Iterator[
 
 def this_command(arguments: Sequence[str] | None) -> list[str]:
     """The command line of this trainer, for one more process."""
-    return [sys.executable, "-m", "trainer", *(sys.argv[1:] if arguments is None else arguments)]
+    return list(child.module_argv("trainer", *(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:

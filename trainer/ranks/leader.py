@@ -66,6 +66,12 @@ class LedLearner:
         """See `Learner.export`: the snapshot has it all, and no other rank is needed."""
         self._learner.export(snapshot, target)
 
+    def hashed_critic(self) -> str:
+        """See `Learner.hashed_critic`."""
+        self._group.send("hashed_critic")
+        with self._group.performed():
+            return self._learner.hashed_critic()
+
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
         """See `Learner.save`. Every rank writes its part of the directory, which must be a shared one.
 

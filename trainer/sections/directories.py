@@ -17,7 +17,7 @@ def check(settings: "TrainerSettings") -> None:
     model.check(settings.model_dir)
     policys = vocabulary(settings.model_dir)
     for name, directory in beside_the_policy(settings):
-        model.check(directory)
+        model.check(directory, name)
         refuse_other_vocabulary(name, directory, vocabulary(directory), policys)
 
 

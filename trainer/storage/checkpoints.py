@@ -12,6 +12,8 @@ from pathlib import Path
 from trainer.storage.directories import PartialDirectory, clear_partial, remove
 
 NAME = re.compile(r"(\d{8,})-(\d+)")
+WEIGHTS_DIGEST = "weights.sha256"
+"""File of a checkpoint: the digest of the weights in it, as their version has it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,6 +23,14 @@ class Checkpoint:
     sequence: int
     incarnation: int
     path: Path
+
+    @property
+    def weights_digest(self) -> str | None:
+        """None: it has none."""
+        try:
+            return (self.path / WEIGHTS_DIGEST).read_text()
+        except (OSError, UnicodeDecodeError):
+            return None
 
 
 class Checkpoints:

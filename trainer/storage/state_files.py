@@ -1,9 +1,11 @@
 """The files of a checkpoint as bytes in host memory: taken at once, written later, from any thread.
 
 DeepSpeed decides what is in a file and torch how, as ever; only the disk is left for later. So a checkpoint that is
-written while the next batch trains holds the very bytes that one written at once would hold.
+written while the next batch trains holds the very bytes that one written at once would hold. Beside each file lies its sha256:
+the optimizer's moments have no other digest, and one wrong bit in them changes every later version.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,8 @@ import torch
 from weights.snapshot import HostMemory
 
 CHUNK_BYTES = 64 << 20
+DIGEST = ".sha256"
+"""Behind the name of a file: the name of its digest's."""
 
 
 class StateFiles:
@@ -66,10 +70,29 @@ class MemoryFile:
         """Nothing is anywhere else."""
 
     def copy_to(self, path: Path) -> None:
-        """Raises OSError."""
+        """With its digest beside it. Raises OSError."""
+        sha = hashlib.sha256()
         with path.open("wb") as file:
             for number, chunk in enumerate(self._chunks):
-                file.write(chunk[: self._size - number * CHUNK_BYTES].numpy())
+                piece = chunk[: self._size - number * CHUNK_BYTES].numpy()
+                sha.update(piece)
+                file.write(piece)
+        _digest_file(path).write_text(sha.hexdigest())
+
+
+def damage(path: Path) -> str:
+    """Why the bytes of a file are not those that were written, in a sentence; empty: they are. Reads every byte."""
+    try:
+        written = _digest_file(path).read_text()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{path} cannot be checked: {' '.join(str(error).split())}"
+    return "" if digest == written else f"{path} holds other bytes than were written"
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_name(path.name + DIGEST)
 
 
 def _write(files: list[tuple[Path, MemoryFile]]) -> None:

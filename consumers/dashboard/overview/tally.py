@@ -25,9 +25,10 @@ def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
     played, grouped, called_for = (_played(tables, kind) for kind in ("trajectories", "groups", "steps"))
     is_open = trajectories.holding("status", ["open"])
-    rewarded = ~np.isnan(trajectories.values("return"))
+    over = played & ~is_open
+    rewarded = over & ~np.isnan(trajectories.values("return"))
     ready = trajectories.values("ready") == 1
-    ended = np.where(played & ~is_open, trajectories.values("ended"), np.nan)
+    ended = np.where(over, trajectories.values("ended"), np.nan)
     called = np.where(called_for, calls.values("started"), np.nan)
     return {
         "groups": {
@@ -39,10 +40,10 @@ def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
             "total": int(played.sum()),
             "evaluation": int(trajectories.alive.sum() - played.sum()),
             "open": int((played & is_open).sum()),
-            "over_without_reward": int((played & ~is_open & ~rewarded).sum()),
-            "rewarded": int((played & rewarded).sum()),
+            "over_without_reward": int((over & ~rewarded).sum()),
+            "rewarded": int(rewarded.sum()),
             "ready": int((played & ready).sum()),
-            "not_ready": _reasons(trajectories, played & ~is_open & ~ready),
+            "not_ready": _reasons(trajectories, over & ~ready),
         },
         "calls": {
             "total": int(calls.alive.sum()),

@@ -190,6 +190,7 @@ def judged(g: GroupId, t: TrajectoryId, source: Source, session: Looking, c: Cal
             "t": t,
             "c": c,
             "calls": len(row.calls) if c is None else 1,
+            "return_total": row.return_total,
             **_common([curation or Curation() for curation in each]),
             "judged": sum(curation is not None and bool(curation.who) for curation in each),
             "mine": [word_answer(word) for word in mine if word.other is None],

@@ -1,5 +1,6 @@
 """Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -48,6 +49,7 @@ def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Watchin
         problem = str(error)
     try:
         raw = fields_of(spec)
+        json.dumps(raw, allow_nan=False)  # a number that JSON has not is left to the text: null would unset the field
         return SafeJson({"fields": raw if isinstance(raw, dict) else None, "problem": problem})
     except (BatchSpecInvalid, TypeError, ValueError):  # the last two: a date, or no number
         return SafeJson({"fields": None, "problem": problem})

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.plans import finite_json, plans_at
+from consumers.dashboard.plans import plans_at
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource, RunsState
 from consumers.lineage.answer import of_data, of_version
 from consumers.lineage.history import Runs, TracedRun
 from consumers.lineage.trace import data_trace, last_batch, version_trace
+from consumers.web.problems import SafeJson
 from consumers.web.sessions import Watching
 from datapool.view.query import PoolFilter, find_trajectories
 from datapool.view.rows import PoolRows
@@ -42,7 +43,7 @@ def lineage(
     """As `claw lineage --json`; also `next`, what the versions that were made sampled, and `plans_left_out`."""
     version = _version_named(name)
     answer = None if version is None else _of_version(source, name, version, limit)
-    return finite_json(answer or _of_data(source, name, limit))
+    return SafeJson(answer or _of_data(source, name, limit))
 
 
 def _version_named(name: str) -> Version | None:

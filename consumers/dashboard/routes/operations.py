@@ -1,13 +1,13 @@
 """How the system is run: consumer groups, topics, workers, dead letters and their way back, generations of the pool."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.dashboard.plans import finite_json
 from consumers.dashboard.routes.record import checked_place, json_value, stored_record
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource
@@ -15,10 +15,10 @@ from consumers.dashboard.workers import worker_rows
 from consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Operating, Watching
-from eventlog.kafka.admin import describe_topics, end_offsets
-from eventlog.kafka.groups import consumer_groups, generations
+from eventlog.kafka.admin import begin_offsets, describe_topics, end_offsets
+from eventlog.kafka.groups import ConsumerGroup, consumer_groups, generations
 from eventlog.kafka.log import KafkaLog
-from eventlog.records import Position
+from eventlog.records import Place, Position
 from eventlog.settings import LogSettings
 from schemas.envelopes import now_us
 from schemas.topics import DEAD_LETTERS
@@ -63,7 +63,7 @@ def topics(source: Source, _: Watching) -> Response:
 def workers(source: Source, _: Watching) -> Response:
     """As `claw workers list --json`."""
     rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
-    return finite_json({"workers": rows[:WORKERS_MAX], "total": len(rows)})
+    return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
 
 @routes.get("/letters", summary="Dead letters, the newest first; by default those that were not redriven.")
@@ -135,21 +135,25 @@ def _letters(settings: LogSettings) -> list[Letter]:
 
 
 def _groups(settings: LogSettings) -> Json:
-    ends = end_offsets(settings, list(settings.catalogue()))
-    rows = [
-        {
-            "group": group.name,
-            "state": group.state,
-            "members": group.members,
-            "lag": sum(max(0, ends[place] - offset) for place, offset in group.offsets.items()),
-            "places": [
-                {"topic": topic, "partition": number, "offset": offset, "end": ends[topic, number]}
-                for (topic, number), offset in sorted(group.offsets.items())
-            ],
-        }
-        for group in consumer_groups(settings)
-    ]
+    catalogue = list(settings.catalogue())
+    begins, ends = begin_offsets(settings, catalogue), end_offsets(settings, catalogue)
+    rows = []
+    for group in consumer_groups(settings):
+        places = list(_places(group, begins, ends))
+        about = {"group": group.name, "state": group.state, "members": group.members}
+        rows.append({**about, "lag": sum(place["behind"] for place in places), "places": places})
     return {"groups": rows, "streams": settings.catalogue().streams_group}
+
+
+def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Json]:
+    """Every partition of the topics that the group reads; one in which it never committed it has yet to read from its beginning."""
+    topics = {topic for topic, _ in group.offsets}
+    for place, end in sorted(ends.items()):
+        if place[0] in topics:
+            offset = group.offsets.get(place)
+            reached = max(begins[place], offset or 0)
+            behind = max(0, end - reached)
+            yield {"topic": place[0], "partition": place[1], "offset": offset, "end": end, "behind": behind}
 
 
 def _topics(settings: LogSettings) -> Json:

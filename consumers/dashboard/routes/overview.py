@@ -9,7 +9,6 @@ from consumers.dashboard.overview.alarms import alarms
 from consumers.dashboard.overview.log_state import LogState
 from consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
 from consumers.dashboard.overview.tally import ready_groups, tally
-from consumers.dashboard.plans import finite_json
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import DashboardSource, RunsState
 from consumers.dashboard.workers import worker_rows
@@ -35,7 +34,7 @@ def overview(
     span_s: Annotated[int | None, Query(ge=60, le=31_536_000, description="of the curves; default: all")] = None,
 ) -> Response:
     """Kept for a second: `again_s` says when asking again is worth it."""
-    return finite_json(source.kept.answer(("overview", run, span_s), lambda: _overview(source, run, span_s)))
+    return SafeJson(source.kept.answer(("overview", run, span_s), lambda: _overview(source, run, span_s)))
 
 
 @routes.get("/overview/log", summary="How far streams are behind the facts, and how many dead letters there are.")

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.plans import finite_json, plans_at
+from consumers.dashboard.plans import plans_at
 from consumers.dashboard.routes.source import Source
 from consumers.dashboard.source import RunsState
 from consumers.runs.fold import ObservedRun
 from consumers.runs.summary import compared, row, whole
-from consumers.web.problems import PageProblem
+from consumers.web.problems import PageProblem, SafeJson
 from consumers.web.sessions import Watching
 from datapool.view.left_out import why_left_out
 from eventlog.records import Position
@@ -42,13 +42,13 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
             "metrics": metrics,
         }
 
-    return finite_json(source.ask_runs(question))
+    return SafeJson(source.ask_runs(question))
 
 
 @routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
 def whole_run(source: Source, _: Watching, run_id: RunId) -> Response:
     """As `claw runs show --json`."""
-    return finite_json(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
+    return SafeJson(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
 
 
 @routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
@@ -57,7 +57,7 @@ def compare_runs(source: Source, _: Watching, run_ids: RunIds) -> Response:
     if len(run_ids) != 2:
         raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
     left, right = run_ids
-    return finite_json(source.ask_runs(lambda state: compared(_run(state, left), _run(state, right), now_us())))
+    return SafeJson(source.ask_runs(lambda state: compared(_run(state, left), _run(state, right), now_us())))
 
 
 @routes.get("/runs/curves", summary="Metrics of runs, batch by batch; of many batches every k-th.")
@@ -69,7 +69,7 @@ def curves(
     points: Annotated[int, Query(ge=2, le=2000)] = 500,
 ) -> Response:
     """metric: those that are meant; none: all."""
-    return finite_json(
+    return SafeJson(
         source.ask_runs(lambda state: {"runs": [_curves(_run(state, each), metric, points) for each in run_ids]})
     )
 
@@ -103,7 +103,7 @@ def batch(
     (plan,) = plans_at(source, [at])
     page = plan.trajectories[after : after + limit]
     why_not = source.ask_runs(lambda state: [_why(state, plan, each) for each in page])
-    return finite_json(
+    return SafeJson(
         {
             "run_id": run_id,
             "sequence": sequence,
@@ -132,7 +132,7 @@ def skipped(source: Source, _: Watching, run_id: RunId, limit: Limit = 100, afte
         page = groups[after : after + limit]
         return {"total": len(groups), "groups": [{"group_id": name, "reason": reason} for name, reason in page]}
 
-    return finite_json(source.ask_runs(question))
+    return SafeJson(source.ask_runs(question))
 
 
 def _run(state: RunsState, run_id: str) -> ObservedRun:

@@ -9,9 +9,19 @@ from consumers.web.sessions import Looking
 routes = APIRouter(prefix="/api/v1", tags=["state"])
 
 
-@routes.get("/state", summary="Whether everything that stood in the log at the start was read, and of which log.")
+@routes.get(
+    "/state",
+    summary="Whether everything that stood in the log at the start was read, of which log, and whether it answers.",
+)
 def state(source: Source, _: Looking) -> Response:
-    """Until `caught_up`, answers grow."""
+    """Until `caught_up`, answers grow. log_away_since_us: UTC microseconds; null: it answers."""
     settings = source.log.settings
     caught_up = source.feedback.caught_up and source.runs_caught_up
-    return SafeJson({"caught_up": caught_up, "prefix": settings.prefix, "generation": settings.generation})
+    return SafeJson(
+        {
+            "caught_up": caught_up,
+            "prefix": settings.prefix,
+            "generation": settings.generation,
+            "log_away_since_us": source.watch.away_since_us,
+        }
+    )

@@ -5,7 +5,8 @@ import { SignIn, Word, html, loadSession, nextTheme, session, theme } from "/web
 import { Link, go, link, openViews, params, view } from "./parts/address.js";
 import { useAnswer } from "./parts/answers.js";
 import { KeyHelp, helpOpen, useKeys } from "./parts/keys.js";
-import { listen, liveState } from "./parts/live.js";
+import { concerns, listen, liveState } from "./parts/live.js";
+import { Ago } from "./parts/words.js";
 import overview from "./views/overview.js";
 import explorer from "./views/explorer.js";
 import group from "./views/group.js";
@@ -24,8 +25,7 @@ const TEST_MS = 1000;
 
 const open = (who) => VIEWS.filter(({ roles }) => !roles || roles.includes(who.role));
 
-function Bar({ who }) {
-  const state = useAnswer("state");
+function Bar({ who, state }) {
   useEffect(() => {
     if (!state.data || state.data.caught_up) return undefined;
     const timer = setTimeout(state.again, TEST_MS);
@@ -44,6 +44,8 @@ function Bar({ who }) {
 }
 
 function Frame({ who }) {
+  const state = useAnswer("state", (update) => concerns(update, "log"));
+  const awaySince = liveState.value !== "lost" && state.data?.log_away_since_us;
   const views = open(who);
   const letters = Object.fromEntries(views.filter(({ key }) => key).map(({ name, title, key }) => [`g ${key}`, { does: title, act: () => go(link(name)) }]));
   useKeys("Everywhere", {
@@ -56,8 +58,9 @@ function Frame({ who }) {
   const current = views.find(({ name }) => name === view.value);
   useEffect(() => { if (!current && location.pathname === "/") go(link(views[0].name), { replace: true }); }, []);
   useEffect(() => { document.title = `${current ? current.title : "nothing"} · claw`; }, [current]);
-  return html`<${Bar} who=${who} />
+  return html`<${Bar} who=${who} state=${state} />
     ${liveState.value === "lost" && html`<p class="banner" role="alert">${STATES.lost}</p>`}
+    ${awaySince && html`<p class="banner" role="alert">the log does not answer since <${Ago} us=${awaySince} />: what you see may be old, and nothing can be written</p>`}
     <main class=${`view-${view.value}`}>${current
       ? html`<${current.View} params=${params.value} key=${current.name} />`
       : html`<p class="problem">There is no view ${view.value}${VIEWS.some(({ name }) => name === view.value) ? " for your role" : ""}. <${Link} to=${views[0]?.name || ""}>${views[0]?.title}<//></p>`}</main>

@@ -27,6 +27,7 @@ import msgspec
 from consumers.rewards.functions.adapters import ADAPTERS
 from consumers.rewards.judged import Judged
 from consumers.rewards.values import ValueRefused, one_line, verdict_of
+from schemas.runtime.modules import importable
 
 ENTRY_POINTS = "claw.rewards"
 LENGTH = struct.Struct(">I")
@@ -174,8 +175,7 @@ def named(rule: str) -> Any:
         if not points:
             raise RuleRefused(f"it is not module:function, and no entry point of {ENTRY_POINTS}")
         return next(iter(points)).load()
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.append(folder)  # behind what is installed, which it must not replace
+    importable()
     value: Any = importlib.import_module(place)
     for part in attribute.split("."):
         if not hasattr(value, part):

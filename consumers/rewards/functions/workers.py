@@ -10,7 +10,6 @@ import queue
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -27,7 +26,7 @@ from consumers.errors import ConsumerError
 from consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
 from consumers.rewards.judged import Judged
 from consumers.rewards.opinions import GaveUp, Opinion
-from schemas.runtime.child import has_ended, reap, start
+from schemas.runtime.child import has_ended, module_argv, reap, start
 from schemas.runtime.errors import describe_exit
 
 BATCH_MAX = 64
@@ -160,7 +159,7 @@ class _Worker:
         os.ftruncate(progress_fd, PROGRESS.size)
         self._progress = mmap.mmap(progress_fd, PROGRESS.size)
         setup = msgspec.structs.replace(self._setup, socket_fd=theirs.fileno(), progress_fd=progress_fd)
-        argv = [sys.executable, "-P", "-m", "consumers.rewards.functions.worker", msgspec.json.encode(setup).decode()]
+        argv = module_argv("consumers.rewards.functions.worker", msgspec.json.encode(setup).decode())
         try:
             self._process = start(
                 argv,

@@ -7,10 +7,10 @@ and a verdict of 0; what keeps the tests from being run at all is none.
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import orjson
 from pydantic import Field, field_validator
@@ -27,6 +27,13 @@ from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 FORMS = ("pytest", "python", "command")
 FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 """A line that opens a block; it closes one where nothing follows the marks."""
+PYTHON_BLOCK = re.compile(r"\{?\.?(python|py)[\d.]*\b", re.IGNORECASE)
+"""What its first line says."""
+MARK = re.compile(
+    r"""(?P<alone>^[ \t]*</think>[ \t]*$)|['"]</think>|</think>['"]|(?P<within></think>)|^[ \t]*```(?P<fence>[^\n`]*)$""",
+    re.MULTILINE,
+)
+"""A fence, or the end of thoughts: on a line alone, quoted, or other."""
 PYTHON = "python"
 
 
@@ -90,6 +97,7 @@ class SandboxScorer:
     def __init__(self, settings: SandboxSettings) -> None:
         """Raises ConsumerError, in one line, where no sandbox can be had, or the file of tests cannot be read."""
         self._settings = settings
+        self._python = settings.use != "sandbox:command" or settings.file.endswith(".py")
         self._field = re.fullmatch(r"(task|metadata)(?:\.(.+))?", settings.tests)
         try:
             self._text = None if self._field else Path(settings.tests).read_text()
@@ -124,7 +132,7 @@ class SandboxScorer:
         if not judged.calls or judged.calls[-1].reply is None:
             raise GaveUp("no_text", "the last reply has no text")
         tests = self._tests(judged)
-        code = code_of(last_text(judged), self._settings.code)
+        code = code_of(last_text(judged), self._settings.code, python=self._python)
         if code is None:
             return Opinion(values=(0.0,), detail="the reply has no fenced block of code")
         for last_try in (False, True):
@@ -186,18 +194,53 @@ class SandboxScorer:
         return value
 
 
-def code_of(text: str, form: str) -> str | None:
-    """The code of a reply: what was thought aloud is cut; None where there is no fenced block."""
-    text = text.rpartition("</think>")[2]
+class FencedBlock(NamedTuple):
+    """What stands between two fences."""
+
+    language: str
+    begin: int
+    end: int
+
+
+def code_of(text: str, form: str, *, python: bool = True) -> str | None:
+    """The code of a reply: what was thought aloud is cut; None where there is no fenced block.
+
+    python: of the blocks the last one that says so, where one does.
+    """
+    text = text[end_of_thoughts(text) :]
     if form == "reply":
         return text
-    block, begin = None, None
-    for fence in FENCE.finditer(text):  # and no pattern of a whole block: one that never closes takes it quadratic time
+    blocks = list(blocks_of(text))
+    named = [block for block in blocks if PYTHON_BLOCK.match(block.language)] if python else []
+    last = (named or blocks)[-1:]
+    return text[last[0].begin : last[0].end] if last else None
+
+
+def blocks_of(text: str) -> Iterator[FencedBlock]:
+    """Line by line, and by no pattern of a whole block: one that never closes takes that quadratic time."""
+    begin, language = None, ""
+    for fence in FENCE.finditer(text):
         if begin is None:
-            begin = fence.end() + 1
+            begin, language = fence.end() + 1, fence[1].strip()
         elif not fence[1].strip(" \t"):
-            block, begin = text[begin : fence.start()], None
-    return block
+            yield FencedBlock(language, begin, fence.start())
+            begin = None
+
+
+def end_of_thoughts(text: str) -> int:
+    """Behind the first `</think>` that is none of the code's: between quotes, or within a line of a block that closes."""
+    inside, in_block = False, 0
+    for mark in MARK.finditer(text):
+        if mark["fence"] is None:
+            if mark["alone"] is not None or (mark["within"] and not inside):
+                return mark.end()
+            in_block = in_block or (mark.end() if mark["within"] else 0)
+        elif inside and mark["fence"].strip(" \t"):  # the next block: this one never closed
+            if in_block:
+                break
+        else:
+            inside, in_block = not inside, 0
+    return in_block
 
 
 def script_of(tests: Any) -> str:

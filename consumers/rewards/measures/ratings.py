@@ -44,5 +44,7 @@ def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
     ]
 
 
-def _rank(event: RewardAssigned | ScoringFailed) -> tuple[int, int, str]:
-    return event.revision, event.envelope.occurred_at_us, event.envelope.event_id
+def _rank(event: RewardAssigned | ScoringFailed) -> tuple[bool, int, int, str]:
+    """As the pool settles a slot."""
+    own = event.envelope
+    return event.verdict is not None, event.revision, own.occurred_at_us, own.event_id

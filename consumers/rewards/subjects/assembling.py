@@ -11,21 +11,24 @@ from consumers.rewards.judged import JudgedCall, Message
 from consumers.rewards.subjects.subject import Unjudgeable
 from datapool.batch.states import parents
 from datapool.fold.state import StepState
-from datapool.fold.step import captured
+from datapool.fold.step import captured, kind_of, stated_kind
 from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
 from schemas.arrays import unpack_floats
 from schemas.events import CallCaptured, FactPosition
-from schemas.http import CallKind, Channel, kind_tag
+from schemas.http import CallKind, Channel
 
 WORDLESS = ("generate", "submit_steps")
 """Protocols whose requests are token ids."""
 NOWHERE = FactPosition(topic="", partition=0, offset=0)
 
 
-def counts(call: CallCaptured) -> bool:
-    """Whether a call is part of what is judged: completed, of the agent for its task, and no judge's own."""
-    side = call.call_kind == CallKind.SIDE or kind_tag(CallKind.SIDE) in call.tags
-    return call.status == "completed" and not side and call.channel != Channel.JUDGE
+def counts(call: CallCaptured, *, in_use: bool) -> bool:
+    """Whether a call is part of what is judged: completed, of the agent for its task, and no judge's own.
+
+    in_use: `step.tools_in_use` of its trajectory, as far as its calls are known.
+    """
+    kind = kind_of(stated_kind(call), has_tools=call.has_tools, in_use=in_use)
+    return call.status == "completed" and kind != CallKind.SIDE and call.channel != Channel.JUDGE
 
 
 def judged_call(

@@ -1,6 +1,7 @@
 """Subjects of scope `call`, as claw.calls gives them.
 
-Invariant: a call that counts is one subject, whatever else is in the log. The task is what was registered before the call in
+Invariant: a call that counts is one subject, whatever comes after it in the log: one without tools that comes before its
+trajectory's first call with tools is not known for a side call, and judged. The task is what was registered before the call in
 its partition: what this process saw, or what stands up to `LOOK_BACK` records before the first record that it got. Of a
 trajectory that is under way then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call.
 """
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import structlog
 
@@ -33,6 +35,7 @@ log = structlog.get_logger()
 
 LOOK_BACK = 5_000
 REGISTRATIONS_MAX = 50_000
+V = TypeVar("V")
 Registered = tuple[str | None, str | None, tuple[str, ...]]
 """Task and metadata as JSON, tags."""
 NOT_REGISTERED: Registered = (None, None, ())
@@ -76,6 +79,8 @@ class CallSubjects:
         """Another process may go on with a partition, and this one with its calls later: what is remembered has gaps then."""
         self._bodies = RequestBodies(self._earlier, self._settings.requests_bytes_max)
         self._registered: OrderedDict[tuple[str, str], Registered] = OrderedDict()
+        self._with_tools: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Trajectories of which a call with tools was seen: later ones without are side calls."""
         self._partitions: set[int] = set()
 
     def close(self) -> None:
@@ -83,7 +88,8 @@ class CallSubjects:
 
     def _is_subject(self, call: CallCaptured) -> bool:
         options = self._slot.options
-        if not counts(call) or not is_channel(call.channel, options.channels):
+        in_use = (call.group_id, call.trajectory_id) in self._with_tools
+        if not counts(call, in_use=in_use) or not is_channel(call.channel, options.channels):
             return False
         return not options.tags or bool({*options.tags} & {*call.tags, *self._registration(call)[2]})
 
@@ -133,15 +139,14 @@ class CallSubjects:
         elif isinstance(event, TrajectoryStarted):
             key, registration = (event.group_id, event.trajectory_id), (event.task, event.metadata, event.tags)
         else:
+            if isinstance(event, CallCaptured) and event.has_tools:
+                _keep(self._with_tools, (event.group_id, event.trajectory_id), None)
             return
         if not earlier or self._registered.get(key, NOT_REGISTERED) is NOT_REGISTERED:
             self._remember(key, registration)
 
     def _remember(self, key: tuple[str, str], registration: Registered) -> None:
-        self._registered[key] = registration
-        self._registered.move_to_end(key)
-        while len(self._registered) > REGISTRATIONS_MAX:
-            self._registered.popitem(last=False)
+        _keep(self._registered, key, registration)
 
     def _look_back(self, earlier: Iterator[Record]) -> None:
         """What was registered in `LOOK_BACK` records. earlier: the latest first."""
@@ -165,6 +170,14 @@ class CallSubjects:
     def _earlier(self, at: Position) -> Iterator[Record]:
         with suppress(HistoryCut):
             yield from self._history.before(CALLS, at.partition, at.offset)
+
+
+def _keep(memory: "OrderedDict[tuple[str, str], V]", key: tuple[str, str], value: V) -> None:
+    """At the end; the oldest makes room."""
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > REGISTRATIONS_MAX:
+        memory.popitem(last=False)
 
 
 def _is_first(event: Event, trajectory_id: str) -> bool:

@@ -22,6 +22,7 @@ from consumers.rewards.subjects.subject import (
     digest_of,
 )
 from datapool.batch.deltas import bodies
+from datapool.fold.step import tools_in_use
 from schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 
 INCOMPLETE = {"calls_missing", "calls_uncounted"}
@@ -53,7 +54,8 @@ class TrajectoryFacts:
     @property
     def counted(self) -> list[CallCaptured]:
         """Calls that are judged."""
-        return [call for call in self.calls if counts(call)]
+        in_use = tools_in_use(self.calls)
+        return [call for call in self.calls if counts(call, in_use=in_use)]
 
     @property
     def after(self) -> Mapping[str, str]:

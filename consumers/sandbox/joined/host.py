@@ -3,68 +3,238 @@
 Nothing here is trusted: the code shares this interpreter and may do all of it differently. It can give other answers, no more.
 """
 
+import builtins
+import collections
+import copy
 import importlib
+import math
+import operator
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from functools import cache
+from io import BytesIO, StringIO
+from types import CoroutineType
+from typing import Any, NamedTuple
 
 from consumers.sandbox.joined import wire
+from consumers.sandbox.joined.forms import EXACT, TAGS, Form
 
-MUTABLE = (list, dict, set, bytearray)
+MUTABLE = (list, dict, set, bytearray, collections.deque, StringIO, BytesIO)
+IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
+TYPES = (bool, *IMMUTABLE, list, dict, set, bytearray, object)
+"""Types of Python that the tests get as they are."""
+DECORATION = frozenset(
+    [
+        "__new__",
+        "__init__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__subclasshook__",
+        "__doc__",
+        "__repr__",
+        "__str__",
+        "__format__",
+        "__hash__",
+        "__dir__",
+        "__getattribute__",
+        "__setattr__",
+        "__delattr__",
+        "__getnewargs__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__sizeof__",
+    ]
+)
+"""What a class may have of its own while its objects still are the value that they are built on."""
+WORDS_MAX = 2000
+
+
+class Given:
+    """An object of a class of the tests: its fields alone are here."""
+
+    __slots__ = ("__dict__", "claw_number")
+    claw_number: int
+
+
+class Content(NamedTuple):
+    """A value that goes to the tests as one of the standard type that its class is built on."""
+
+    value: Any
 
 
 class Host:
     """The objects that the tests hold a reference to."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._given: dict[int, Given] = {}
+        """By the number that the tests have for it."""
+        self._forms = TAGS | {"given": Form("given", Given, list, self._give, None, _fill)}
+        self._loop: Any = None
 
-    def reference(self, value: Any) -> list[Any]:
-        """Keeps an object alive under a number."""
-        self._objects.append(value)
-        return ["object", len(self._objects) - 1, type(value).__name__]
+    def number(self, value: Any) -> int:
+        """Of an object, which stays alive from then on."""
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._objects)
+            self._objects.append(value)
+        return self._numbers[id(value)]
 
-    def read(self, data: Any) -> Any:
-        """A value of the tests; their references are our objects."""
-        return wire.read(data, lambda parts: self._objects[parts[1]])
+    def parts(self, value: Any) -> Any:
+        """A value for the tests, as `wire.packed` takes it."""
+        kind: type = type(value)
+        if kind in EXACT:
+            return wire.parts_of(value)
+        if kind is Content:
+            return wire.parts_of(value.value, exactly=False)
+        if isinstance(value, Given):
+            return "given", [value.claw_number]
+        if isinstance(value, type):
+            return self._type(value)
+        if isinstance(value, BaseException):
+            words = [kind, arguments_of(value), text_of(value), value.__cause__]
+            return "error", [self.number(value), *words]
+        if isinstance(value, CoroutineType):
+            return "awaitable", [self.number(value)]
+        base = next((base for base in IMMUTABLE if isinstance(value, base)), None)
+        own = kind.__module__ == self._module
+        if base is not None and (own or not hasattr(value, "dtype")) and not changes(kind, base):
+            return "value", [self.number(value), kind.__name__, wire.content(value, base)]
+        if not own and (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
+            return parts
+        return "object", [self.number(value), kind.__name__, isinstance(value, (*MUTABLE, *IMMUTABLE))]
 
-    def written(self, value: Any) -> Any:
-        """A value for the tests."""
-        return wire.written(value, self.reference)
+    def _type(self, value: type) -> wire.Parts:
+        if value in TYPES or (issubclass(value, BaseException) and value.__module__ == "builtins"):
+            return "type", [value.__name__]
+        if issubclass(value, BaseException):
+            return "class", [self.number(value), value.__module__, value.__name__, *value.__bases__]
+        return "object", [self.number(value), type(value).__name__, False]
 
-    def answer(self, request: list[Any]) -> Any:
-        """`get NUMBER NAME`, `set NUMBER NAME VALUE`, `names NUMBER`, `call NUMBER ARGUMENTS NAMED`; what a call changed goes back."""
-        verb, number, *rest = request
+    def answer(self, verb: str, number: int, *rest: Any) -> Any:
+        """What a question of the tests brings; only a call changes its arguments for them."""
         target = self._objects[number]
         if verb == "get":
-            return [self.written(getattr(target, rest[0])), []]
+            return getattr(target, rest[0])
         if verb == "set":
-            setattr(target, rest[0], self.read(rest[1]))
-            return [None, []]
+            return setattr(target, *rest)
         if verb == "names":
-            return [[name for name in dir(target) if not name.startswith("_")], []]
-        arguments = [self.read(argument) for argument in rest[0]]
-        named = {name: self.read(argument) for name, argument in rest[1].items()}
-        value = self.written(target(*arguments, **named))
-        return [value, [self.written(one) if isinstance(one, MUTABLE) else None for one in arguments]]
+            return [name for name in dir(target) if not name.startswith("__")]
+        if verb == "content":
+            return Content(target)
+        if verb == "call":
+            return target(*rest[0], **rest[1])
+        if verb == "await":
+            return self._wait(target)
+        return operate(rest[0], list(rest[1:]), self._wait)
+
+    def answered(self, data: Any) -> list[Any]:
+        """An answer, what became of the arguments of a call, and of the fields of the tests' objects in it."""
+        verb, *rest = wire.unpacked(data, self._made, self._forms)
+        value = self.answer(verb, *rest)
+        arguments = (*rest[1], *rest[2].values()) if verb == "call" else ()
+        changed = [one if isinstance(one, MUTABLE) or type(one).__name__ == "ndarray" else None for one in arguments]
+        numbers = [items[0] for _, tag, *items in data[1] if tag == "given"]
+        return [value, changed, [[number, vars(self._given[number])] for number in numbers]]
+
+    def _made(self, tag: str, parts: list[Any]) -> Any:
+        """What the tests have and the code has not."""
+        if tag == "object":
+            return self._objects[parts[0]]
+        if tag == "named":
+            return operator.attrgetter(parts[1])(importlib.import_module(parts[0]))
+        if tag == "iterator":
+            return iterator(*parts)
+        if tag == "namedtuple":
+            return collections.namedtuple(parts[0], parts[1])(*parts[2:])
+        if tag == "error":
+            return parts[0](*parts[1:])
+        if tag == "array":
+            importlib.import_module("numpy")
+            return wire.array(*parts)
+        raise ValueError(tag)
+
+    def _give(self, number: int, name: str) -> Given:
+        if number not in self._given:
+            self._given[number] = type(name, (Given,), {"__slots__": ()})()
+            self._given[number].claw_number = number
+        return self._given[number]
+
+    def _wait(self, awaitable: Any) -> Any:
+        """In one loop for all of the code: what it left there goes on when the tests wait again."""
+        if self._loop is None:
+            self._loop = importlib.import_module("asyncio").new_event_loop()
+        return self._loop.run_until_complete(awaitable)
+
+
+def _fill(value: Given, parts: list[Any]) -> None:
+    vars(value).update(zip(parts[2::2], parts[3::2], strict=True))
+
+
+def operate(name: str, operands: list[Any], wait: Any) -> Any:
+    """What Python does to an object without naming a method: an operator, a built-in function, the protocols of `with` and `async`."""
+    one, *rest = operands
+    if name == "enter":
+        return type(one).__enter__(one)
+    if name == "exit":
+        error = rest[0]
+        return type(one).__exit__(one, type(error) if error else None, error, None)
+    if name in ("anext", "aenter", "aexit"):
+        return wait(getattr(type(one), f"__{name}__")(one, *rest))
+    for place in (operator, builtins, math, copy):
+        if hasattr(place, name):
+            return getattr(place, name)(*operands)
+    raise ValueError(name)
+
+
+@cache
+def changes(kind: type, base: type) -> bool:
+    """Whether a class does something in another way than the type that it is built on."""
+    classes = kind.__mro__[: kind.__mro__.index(base)]
+    return any(name in vars(one) for one in classes for name in dir(base) if name not in DECORATION)
+
+
+def iterator(whole: bool, *items: Any) -> Iterator[Any]:
+    """Of the tests, which sent its first items."""
+    yield from items
+    if not whole:
+        raise RuntimeError(f"only the first {len(items)} items of an iterator of the tests can be had")
+
+
+def arguments_of(error: BaseException) -> tuple[Any, ...]:
+    """Those by which its built-in base makes it."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return (*error.args, error.filename)
+    return error.args
+
+
+def text_of(error: BaseException) -> str:
+    """What it says, if it can."""
+    try:
+        return str(error)[:WORDS_MAX]
+    except Exception:  # noqa: BLE001 - of the code
+        return ""
 
 
 def main(module: str) -> None:
     """Serves the module until the tests are over."""
     peer = socket.socket(fileno=3)
-    host = Host()
+    host = Host(module)
     try:
-        wire.send(peer, ["ready", host.reference(importlib.import_module(module))])
+        wire.send(peer, ["ready", importlib.import_module(module)], host.parts)
     except BaseException as error:  # noqa: BLE001 - of the code
-        wire.send(peer, ["broken", type(error).__name__, str(error)[:500]])
+        wire.send(peer, ["broken", type(error).__name__, text_of(error)], host.parts)
         return
     while True:
-        request = wire.receive(peer)
+        data = wire.receive(peer)
         try:
-            wire.send(peer, ["value", *host.answer(request)])
+            wire.send(peer, ["value", *host.answered(data)], host.parts)
         except BaseException as error:  # noqa: BLE001 - of the code; the tests raise it again
-            wire.send(peer, ["error", type(error).__name__, str(error)[:2000]])
+            wire.send(peer, ["error", error.with_traceback(None)], host.parts)
 
 
 if __name__ == "__main__":

@@ -1,60 +1,149 @@
-"""What tests and code say to each other: frames of JSON, values by tags. Reading makes plain values alone, whoever wrote them."""
+"""What tests and code say to each other: frames of JSON, in which a value is a table of its parts, by tags.
+
+Invariant: reading makes plain values alone, whoever wrote them, and how deep they are nested costs no stack. A value that is there
+twice, or holds itself, is so after reading.
+"""
 
 import json
+import re
 import socket
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from consumers.sandbox.joined.forms import EXACT, NEAREST, TAGS, Form
+
 LENGTH = struct.Struct(">I")
-FRAME_BYTES_MAX = 8 << 20
-SEQUENCES: dict[str, type[Any]] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+FRAME_BYTES_MAX = 64 << 20
+INTEGER_MAX = 1 << 64
+"""Beyond it Python's own reading of decimals is slow, and refused from some length on."""
+SCALARS = frozenset({type(None), bool, float, str})
+ARRAYS = re.compile(r"[<>|=]?[biufcUS]\d+")
+"""numpy's types of fixed size without objects."""
+
+Parts = tuple[str, list[Any]]
+"""A tag, and values."""
+NEVER: Parts = ("", [])
 
 
-def written(value: Any, reference: Callable[[Any], Any]) -> Any:
-    """A value for JSON; what is not plain becomes `reference(value)`. numpy's scalars and arrays are numbers and lists."""
+def is_scalar(value: Any) -> bool:
+    """Whether JSON has it."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if kind in (bytes, bytearray):
-        return ["bytes", value.hex()]
-    if kind is complex:
-        return ["complex", value.real, value.imag]
-    if kind.__name__ in SEQUENCES and kind is SEQUENCES[kind.__name__]:
-        return [kind.__name__, *(written(item, reference) for item in value)]
-    if kind is dict:
-        return ["dict", *([written(key, reference), written(item, reference)] for key, item in value.items())]
+    return kind in SCALARS or (kind is int and -INTEGER_MAX < value < INTEGER_MAX)
+
+
+def parts_of(value: Any, *, exactly: bool = True) -> Any:
+    """The parts of a standard type or of numpy's, a scalar, or `NEVER`. exactly: not of a class that is built on such a type."""
+    if form := EXACT.get(type(value)):
+        return form.tag, list(form.take(value))
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return written(value.tolist(), reference)
-    return reference(value)
+        return _array(value)
+    if exactly:
+        return NEVER
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return content(value, kind)
+    for form in NEAREST:
+        if isinstance(value, form.kind):
+            return form.tag, list(form.take(value))
+    return NEVER
 
 
-def read(data: Any, reference: Callable[[list[Any]], Any]) -> Any:
-    """The value that `written` wrote; `reference` takes what it does not know. Raises ValueError, TypeError, IndexError."""
-    if not isinstance(data, list):
-        return data
-    tag, *items = data
-    if tag in SEQUENCES:
-        return SEQUENCES[tag](read(item, reference) for item in items)
-    if tag == "dict":
-        return {read(key, reference): read(item, reference) for key, item in items}
-    if tag == "bytes":
-        return bytes.fromhex(items[0])
-    if tag == "complex":
-        return complex(float(items[0]), float(items[1]))
-    return reference(data)
+def content(value: Any, kind: type) -> Any:
+    """A value of a class that is built on an immutable type, as one of that type."""
+    if kind is str:
+        return str.__str__(value)
+    if kind is int:
+        return int.__index__(value)
+    if kind is float:
+        return float.__float__(value)
+    if kind is bytes:
+        return b"".join([value])
+    return kind(value)
 
 
-def send(peer: socket.socket, message: Any) -> None:
-    """One frame. Raises ValueError for one that is too long."""
-    data = json.dumps(message).encode("utf-8", "surrogatepass")
+def _array(value: Any) -> Any:
+    """numpy's scalars are numbers; its arrays go as such, whatever else is like them as lists."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray) or not ARRAYS.fullmatch(value.dtype.str):
+        plain = value.tolist()
+        return plain if is_scalar(plain) else parts_of(plain)
+    return "array", [value.dtype.str, tuple(value.shape), *value.ravel().tolist()]
+
+
+def array(kind: str, shape: tuple[int, ...], *items: Any) -> Any:
+    """What `_array` wrote; as lists where this process has not imported numpy. Raises ValueError."""
+    if not ARRAYS.fullmatch(kind):
+        raise ValueError(kind)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        return numpy.array(items, dtype=kind).reshape(shape)
+    rows: list[Any] = list(items)
+    for length in reversed(shape[1:]):
+        rows = [rows[begin : begin + length] for begin in range(0, len(rows), length or 1)]
+    return rows if shape else rows[0]
+
+
+def packed(value: Any, parts: Callable[[Any], Any]) -> Any:
+    """A value for JSON. parts: of what is no scalar, as of `parts_of`; may raise."""
+    references: dict[int, Any] = {}
+    nodes: list[list[Any]] = []
+    alive = []  # so that no two have one id
+    waiting: list[tuple[Any, Parts | None]] = [(value, None)]
+    while waiting:
+        one, form = waiting.pop()
+        if form is not None:  # all that it holds was written: what cannot hold itself is read in this order
+            items = (item if is_scalar(item) else references[id(item)] for item in form[1])
+            nodes.append([references[id(one)][0], form[0], *items])
+        elif not is_scalar(one) and id(one) not in references:
+            form = parts(one)
+            alive.append((one, form))
+            if is_scalar(form):
+                references[id(one)] = form
+                continue
+            references[id(one)] = [len(references)]
+            waiting.append((one, form))
+            waiting += [(item, None) for item in reversed(form[1]) if not is_scalar(item)]
+    return [value if is_scalar(value) else references[id(value)], nodes]
+
+
+def unpacked(data: Any, special: Callable[[str, list[Any]], Any], forms: Mapping[str, Form] = TAGS) -> Any:
+    """The value that `packed` wrote; `special` takes tags that are none of `forms`. Raises whatever nonsense brings about."""
+    root, nodes = data
+    values: dict[int, Any] = {}
+    for number, tag, *items in nodes:
+        form = forms.get(tag)
+        if form is not None and form.fill is not None:
+            values[number] = form.make(*_checked(items[:2], form.types))
+    for number, tag, *items in nodes:
+        if number not in values:
+            parts = [values[item[0]] if type(item) is list else item for item in items]
+            form = forms.get(tag)
+            values[number] = special(tag, parts) if form is None else form.make(*_checked(parts, form.types))
+    for number, tag, *items in nodes:
+        form = forms.get(tag)
+        if form is not None and form.fill is not None:
+            form.fill(values[number], [values[item[0]] if type(item) is list else item for item in items])
+    return values[root[0]] if type(root) is list else root
+
+
+def _checked(parts: list[Any], types: tuple[type, ...] | None) -> list[Any]:
+    if types is not None and tuple(map(type, parts)) != types:
+        raise TypeError(f"{types} expected")
+    return parts
+
+
+def send(peer: socket.socket, message: Any, parts: Callable[[Any], Any]) -> None:
+    """One frame. Raises ValueError for one that is too long, and what `parts` raises; then nothing was sent."""
+    data = json.dumps(packed(message, parts), separators=(",", ":")).encode()
     if len(data) > FRAME_BYTES_MAX:
         raise ValueError(f"a value of {len(data)} bytes is too long to be handed over")
     peer.sendall(LENGTH.pack(len(data)) + data)
 
 
 def receive(peer: socket.socket) -> Any:
-    """The next frame. Raises EOFError at the end, and ValueError or RecursionError for what is none."""
+    """The next frame, for `unpacked`. Raises EOFError at the end, and ValueError or RecursionError for what is none."""
     (length,) = LENGTH.unpack(_exactly(peer, LENGTH.size))
     if length > FRAME_BYTES_MAX:
         raise ValueError("a frame is too long")

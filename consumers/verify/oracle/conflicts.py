@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from consumers.verify.oracle.soundness import Fact
 from schemas.events import (
+    CallCaptured,
     GroupClosed,
     GroupOpened,
     TrajectoryAbandoned,
@@ -34,8 +35,15 @@ def of_kind(facts: Iterable[object], kind: type[F]) -> list[F]:
 
 
 def newest(facts: Sequence[F]) -> F | None:
-    """Of one kind: the latest, of one moment that of the highest event id, then the last when sorted by content."""
-    return max(facts, key=lambda fact: (*_moment(fact), _content(fact)), default=None)
+    """Of one kind: the highest revision, then the latest, of one moment that of the highest event id, then the last when
+    sorted by content."""
+    return max(facts, key=lambda fact: (revision_of(fact), *_moment(fact), _content(fact)), default=None)
+
+
+def revision_of(fact: Fact) -> int:
+    """0 of those that have none."""
+    revision: int = getattr(fact, "revision", 0)
+    return revision
 
 
 def signed(value: object) -> Rank:
@@ -55,8 +63,16 @@ def channel_of(facts: Iterable[Fact]) -> str:
     return "val" if "val" in names else others[0] if others else "train" if names else ""
 
 
-def run_id_of(facts: Iterable[Fact]) -> str | None:
-    return min((fact.envelope.run_id for fact in facts if fact.envelope.run_id is not None), default=None)
+def calls_run_id_of(facts: Iterable[Fact]) -> str | None:
+    """Of what was captured, the first by name; no other fact says who played."""
+    runs = {fact.envelope.run_id for fact in facts if isinstance(fact, CallCaptured)}
+    return min((run for run in runs if run is not None), default=None)
+
+
+def run_ids(fact: GroupOpened | TrajectoryStarted | None, facts: Iterable[Fact], word: str) -> dict[str, Any]:
+    """Fields of a record, by name. fact: what opened or registered it, which `word` says; facts: all."""
+    of_calls, named = calls_run_id_of(facts), fact.envelope.run_id if fact is not None else None
+    return {"run_id": of_calls if named is None else named, "calls_run_id": of_calls, f"{word}_run_id": named}
 
 
 def content_of(fact: Fact | None) -> dict[str, Any]:  # fields of a record, by name
@@ -69,5 +85,7 @@ def _moment(fact: Fact) -> tuple[int, str]:
 
 
 def _content(fact: Fact) -> list[Rank]:
-    values = content_of(fact).values()
+    values = list(content_of(fact).values())
+    if isinstance(fact, GroupOpened | TrajectoryStarted):
+        values.append(fact.envelope.run_id)
     return [signed(tuple(sorted(set(value))) if isinstance(fact, GroupClosed) else value) for value in values]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_id_of, sign_of_life
+from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_ids, sign_of_life
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.soundness import Fact
 from consumers.verify.oracle.steps import Fields
@@ -24,7 +24,6 @@ def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectorie
     return GroupRecord(
         group_id=group_id,
         channel=channel_of(facts),
-        run_id=run_id_of(facts),
         members=tuple(members),
         members_left_out=left_out,
         ready=not reasons,
@@ -32,6 +31,7 @@ def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectorie
         last_progress_event_id=progress_id,
         last_progress_us=progress_us,
         digest=joined([(member.trajectory_id, member.digest) for member in members]),
+        **run_ids(opened, facts, "declared"),
         **_declaration(opened),
         **_closing(closed),
         **_returns([member for member in members if member.ready]),
@@ -85,7 +85,8 @@ def _declaration(opened: GroupOpened | None) -> Fields:
     if opened is None:
         return {"declared": False}
     at = opened.envelope
-    return {"declared": True, "declared_event_id": at.event_id, "declared_us": at.occurred_at_us, **content_of(opened)}
+    word = {"declared_event_id": at.event_id, "declared_us": at.occurred_at_us, "declared_revision": opened.revision}
+    return {"declared": True, **word, **content_of(opened)}
 
 
 def _closing(closed: GroupClosed | None) -> Fields:

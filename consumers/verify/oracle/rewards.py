@@ -41,6 +41,7 @@ def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> floa
 
 def _assigned(fact: RewardAssigned | ScoringFailed) -> RewardSlot:
     content = {name: getattr(fact, name) for name in ("call_id", "source", "name", "revision")}
+    content["verdict"] = fact.verdict is not None
     if isinstance(fact, ScoringFailed):
         return _slot(fact, failed=fact.reason, **content)
     return _slot(fact, value=fact.value, step_index=fact.step_index if fact.call_id is None else None, **content)
@@ -51,8 +52,10 @@ def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
 
 
 def _rank(slot: RewardSlot) -> Rank:
-    """Revision, time, event id, then the number itself; of two zeros the one without a sign is higher. Last the word of failure."""
-    return slot.revision, slot.occurred_at_us, slot.event_id, signed(slot.value), signed(slot.failed)
+    """Verdict before claim, revision, time, event id, then the number itself; of two zeros the one without a sign is higher.
+    Last the word of failure."""
+    word = slot.revision, slot.occurred_at_us, slot.event_id
+    return slot.verdict, *word, signed(slot.value), signed(slot.failed)
 
 
 def _index(slot: RewardSlot) -> int:

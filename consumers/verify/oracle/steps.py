@@ -24,6 +24,7 @@ from schemas.events import (
 )
 
 Fields = dict[str, Any]  # of a record, by name
+KIND_TAGS = ("kind:main", "kind:side", "kind:subagent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
         **_tokens(call),
         **_policy(call),
         **_circumstances(call),
+        **_purpose(call, calls),
         trainable=not reasons,
         reasons=tuple(sorted(reasons)),
     )
@@ -116,6 +118,21 @@ def _policy(call: CallCaptured) -> Fields:
 def _circumstances(call: CallCaptured) -> Fields:
     names = (
         *("finish_reason", "status", "model_id", "worker_id", "agent", "channel"),
-        *("tags", "usage", "timings", "integrity"),
+        *("usage", "timings", "integrity"),
     )
     return {"run_id": call.envelope.run_id, **{name: getattr(call, name) for name in names}}
+
+
+def _purpose(call: CallCaptured, calls: Calls) -> Fields:
+    """What its client says that it is for, by a tag or in its field, else whether it lacks the tools that others have; a tag says what it counts as."""
+    kinds = [tag.removeprefix("kind:") for tag in call.tags if tag in KIND_TAGS]
+    if call.call_kind is not None and f"kind:{call.call_kind}" in KIND_TAGS:
+        kinds.append(call.call_kind)
+    tools = {other.has_tools for other, _ in calls.values()}
+    kind = kinds[0] if kinds else "side" if tools == {True, False} and not call.has_tools else "main"
+    others = tuple(tag for tag in call.tags if tag not in KIND_TAGS)
+    return {
+        "call_kind": kinds[0] if kinds else None,
+        "has_tools": call.has_tools,
+        "tags": others if kind == "main" else (*others, f"kind:{kind}"),
+    }

@@ -3,6 +3,11 @@
 from consumers.verify.oracle.digests import sha
 from schemas.events import CallCaptured, Edge, Sampling
 
+POOL_WORDS = (
+    *("ids_malformed", "logprobs_mismatch", "prompt_mismatch", "fold_bug"),
+    *("no_call", "parent_missing", "curated_out", "too_many_judgements"),
+)
+
 
 def call_reasons(call: CallCaptured) -> set[str]:
     return _broken(call) | _distorted(call.sampling) | _unknown_policy(call) | _incomplete(call)
@@ -52,4 +57,6 @@ def _unknown_policy(call: CallCaptured) -> set[str]:
 
 
 def _incomplete(call: CallCaptured) -> set[str]:
-    return set() if call.integrity.complete else set(call.integrity.missing) or {"incomplete"}
+    """In the words of whoever captured it; one that only the pool may say has `missing_` before it."""
+    words = set() if call.integrity.complete else set(call.integrity.missing) or {"incomplete"}
+    return {f"missing_{word}" if word in POOL_WORDS else word for word in words}

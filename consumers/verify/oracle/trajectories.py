@@ -8,7 +8,15 @@ from typing import Any
 
 from consumers.verify.oracle import bounds
 from consumers.verify.oracle.calls import Calls, branches, counted, first_received, in_order, winning_calls
-from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_id_of, sign_of_life
+from consumers.verify.oracle.conflicts import (
+    channel_of,
+    content_of,
+    newest,
+    of_kind,
+    revision_of,
+    run_ids,
+    sign_of_life,
+)
 from consumers.verify.oracle.digests import joined, sha
 from consumers.verify.oracle.rewards import is_completion, winning_rewards
 from consumers.verify.oracle.soundness import Fact, Placed
@@ -79,10 +87,10 @@ def _stub(eviction: TrajectoryEvicted) -> TrajectoryRecord:
 
 
 def _ending(facts: Sequence[Fact]) -> Ending | None:
-    """The one that counts, and nothing of any other does."""
+    """The one that counts, and nothing of any other does: of the highest revision, then of the highest status."""
     ends = [fact for fact in facts if isinstance(fact, Ending)]
-    highest = max((RANK[_status(end)] for end in ends), default=0)
-    return newest([end for end in ends if RANK[_status(end)] == highest])
+    highest = max(((revision_of(end), RANK[_status(end)]) for end in ends), default=None)
+    return newest([end for end in ends if (revision_of(end), RANK[_status(end)]) == highest])
 
 
 def _status(end: Ending | None) -> str:
@@ -155,6 +163,7 @@ class _Trajectory:
             "status": _status(end),
             "status_event_id": end.envelope.event_id if end else "",
             "status_us": end.envelope.occurred_at_us if end else 0,
+            "status_revision": revision_of(end) if end else 0,
             "reason": getattr(end, "reason", ""),
             "calls_expected": getattr(end, "calls", None),
             "rewards_expected": getattr(end, "rewards", None),
@@ -205,7 +214,8 @@ class _Trajectory:
             **content_of(start),
             "registered_event_id": start.envelope.event_id if start else "",
             "registered_us": start.envelope.occurred_at_us if start else 0,
-            "run_id": run_id_of(self.facts),
+            "registered_revision": start.revision if start else 0,
+            **run_ids(start, self.facts, "registered"),
             "last_progress_event_id": progress_id,
             "last_progress_us": progress_us,
         }

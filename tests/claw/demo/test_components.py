@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agentflow.flow import load_flow
 from claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, SILENT_FLOW, DemoComponents
 from claw.demo.run import SETTLE_TIMEOUT_S
-from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings, RewardFrom
+from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings, Protocol, RewardFrom
 from claw.errors import CannotRun
 from claw.local.stack import Stack
 from consumers.rewards.config import load as load_rewards
@@ -119,3 +120,20 @@ def test_silent_agents_wait_for_the_only_scorer(tmp_path: Path, reward: RewardFr
 def test_people_who_judge_and_silent_agents_are_not_one_demo() -> None:
     with pytest.raises(CannotRun, match="silent"):
         DemoSettings(online=True, reward=RewardFrom.RULE)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_agents_speak_the_chosen_protocol(tmp_path: Path, protocol: Protocol) -> None:
+    """In training and evaluation; a flow of that protocol is there. Who does not choose its words refuses the choice."""
+    (tmp_path / "demo-1").mkdir()
+    made = DemoComponents(
+        DemoSettings(protocol=protocol), Stack(run_dir=tmp_path / "demo-1", bootstrap="kafka:9092"), 8001
+    )
+    flows = {flags(component)["--flow"] for component in (made.agents(), made.evaluation("before"))}
+    (flow,) = flows
+    assert flow.lower() == f"examples.verbs.flow:{'' if protocol is Protocol.CHAT else protocol}verbsflow"
+    load_flow(flow)
+    for other in ({"online": True}, {"reward": RewardFrom.RULE}):
+        if protocol is not Protocol.CHAT:
+            with pytest.raises(CannotRun, match="--protocol"):
+                DemoSettings(protocol=protocol, **other)

@@ -6,7 +6,7 @@ from claw.demo.observer import Observer
 from eventlog.records import Record
 from schemas.codec import encode
 from schemas.envelopes import envelope, now_us
-from schemas.events import Event, GroupRecord, WeightsPublished, WorkerReported, WorkerState
+from schemas.events import Event, GroupRecord, RunEnded, RunStarted, WeightsPublished, WorkerReported, WorkerState
 from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue, Topic
 from tests.claw.events import ENVELOPE, trained
 
@@ -44,6 +44,17 @@ def observed(*events: tuple[Topic, Event]) -> Observer:
     for topic, event in events:
         observer.on_record(record(topic, encode(event)))
     return observer
+
+
+def test_a_run_that_is_continued_has_not_ended() -> None:
+    """A start behind the end takes the end back."""
+    ended = RunEnded(envelope=ENVELOPE, run_id="r", status="finished", batches=1, version=1)
+    shape = {"group_size": 8, "groups_per_batch": 8, "staleness_max": 1}
+    started = RunStarted(
+        envelope=ENVELOPE, run_id="r", model_id="m", incarnation=2, config="{}", facts_prefix="claw", **shape
+    )
+    assert observed((BATCHES, ended)).progress.ended == ended
+    assert observed((BATCHES, ended), (BATCHES, started)).progress.ended is None
 
 
 def test_counts_are_of_this_run() -> None:

@@ -11,6 +11,7 @@ from tests.claw.events import played, trained
 
 GOOD = Result(
     reward="agent",
+    protocol="chat",
     reward_first=0.12,
     reward_last=0.96,
     greedy_before=0.0,

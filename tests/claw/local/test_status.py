@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from claw.local.stack import TRAINER_WARNINGS, Stack, remember
-from claw.local.status import show_status, with_engine
+from claw.local.status import as_text, show_status, with_engine
 from eventlog.kafka.producer import EventProducer
 from eventlog.settings import LogSettings
 from schemas.runtime.child import start
@@ -21,6 +21,7 @@ from schemas.topics import BATCHES, WORKERS
 from tests import children
 from tests.claw.events import trained
 from tests.claw.workers.reported import report
+from trainer.errors import RUN_WAS_OVER
 
 SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
 
@@ -110,6 +111,15 @@ def test_the_engine_is_listed_below_its_worker() -> None:
     assert [state.component for state in listed] == ["rollout-2", "vllm-2", "gateway"]
     assert listed[1].pid not in (None, worker.pid)
     assert with_engine(states) == states
+
+
+def test_a_trainer_whose_run_was_over_says_so(stack: Path) -> None:
+    """Its code is no death of the stack, and `claw status` says what to look at."""
+    component = Stack(run_dir=stack, bootstrap="127.0.0.1:1").trainer(stack / "trainer.yaml")
+    assert (component.may_finish, component.finished_before_code) == (True, RUN_WAS_OVER)
+    over, well = (ComponentState("trainer", None, State.FINISHED, 0, code) for code in (RUN_WAS_OVER, 0))
+    assert "it was over before it began" in as_text([over])
+    assert "over" not in as_text([well])
 
 
 def test_a_stack_tells_its_trainer_where_to_warn(stack: Path) -> None:

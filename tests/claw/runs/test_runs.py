@@ -41,6 +41,21 @@ def test_a_run_is_shown_with_its_best_version_and_its_settings() -> None:
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("held_out", "says"), [(True, ", held-out tasks"), (False, ", tasks not held out of training"), (None, "")]
+)
+def test_the_best_version_says_of_which_tasks_it_is(held_out: bool | None, says: str) -> None:
+    """A figure of tasks that are trained on is no figure of what was learnt beyond them."""
+    run = run_of()
+    run.take(observed.evaluated(21, 0.8, best=True, held_out=held_out))
+    shown = summary.whole(run, NOW_US)
+    assert shown["best"]["held_out"] is held_out
+    lines = [line for line in show_text(shown) if "version 21" in line]
+    assert len(lines) == 2
+    assert all(f"64 episodes{says}" in line for line in lines)
+    assert all(line.split("64 episodes")[1].split(";")[0] == says for line in lines)
+
+
 def test_a_run_without_anything_is_shown_too() -> None:
     """A run that has just begun: no batch, no export, no evaluation."""
     begun = read.fold(observed.records([observed.started()]))["run"]

@@ -1,12 +1,14 @@
 """`claw doctor`: each finding says what would not hold, and what to do."""
 
 import json
+import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
-from claw.show.doctor import run_doctor
+from claw import bf16
+from claw.show.doctor import cpu, run_doctor
 from eventlog.kafka.admin import create_topics
 from eventlog.settings import LogSettings
 
@@ -66,3 +68,28 @@ def test_a_broker_that_does_not_answer_is_a_finding_not_an_end(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.split()[1] == "broker"] == ["bad"]
     assert any(line.split()[1] == "disk" for line in lines)
+
+
+TRAPS_ON_AMX = "import os; 'ONEDNN_MAX_CPU_ISA' in os.environ or os.kill(os.getpid(), 4)"
+
+
+def test_a_cpu_that_traps_on_bf16_is_bad_until_the_variable_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no set-up has tried it (a wheel), the doctor does, and says which variable to set; set, it is a note."""
+    for name in bf16.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    command = [sys.executable, "-I", "-S", "-c", TRAPS_ON_AMX]
+    finding = cpu(tmp_path, command)
+    assert (finding.state, "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in finding.says) == ("bad", True)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    finding = cpu(tmp_path, command)
+    assert (finding.state, "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 keeps" in finding.says) == ("note", True)
+
+
+def test_what_the_setup_found_is_not_tried_again(tmp_path: Path) -> None:
+    """The doctor of an installed environment starts no child for it."""
+    bf16.record(bf16.ProcessorTrial(bf16.processor(), "runs"), tmp_path)
+    assert cpu(tmp_path, ["/nowhere/python"]).state == "ok"
+    bf16.record(bf16.ProcessorTrial("another CPU", "runs"), tmp_path)
+    assert cpu(tmp_path, ["/nowhere/python"]).state == "note", "that it is not known is said"

@@ -38,6 +38,19 @@ def test_a_trajectory_is_shown_with_its_calls_in_order(
     ]
 
 
+def test_a_pool_that_is_behind_says_so(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, so that nobody takes an earlier moment for now; of a pool that holds all facts there is no word."""
+    assert inspect("a-only", None, prefix=settings.prefix, as_json=True) == 0
+    assert "behind" not in capsys.readouterr().err
+    published.publish(
+        settings, [published.outgoing(facts.call("later", "t")), published.outgoing(facts.call("z", "t"))]
+    )
+    assert inspect("a-only", None, prefix=settings.prefix, as_json=True) == 0
+    shown = capsys.readouterr()
+    assert "the pool is 2 facts behind" in shown.err
+    assert json.loads(shown.out)["trajectory"]["trajectory_id"] == "a-only"
+
+
 def test_a_person_reads_state_steps_and_conversation(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
     """The text names the group, the return, where each call stands in the log, and what was said."""
     assert inspect("b-only", "b", prefix=settings.prefix, as_json=False) == 0

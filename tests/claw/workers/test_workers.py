@@ -19,6 +19,7 @@ from eventlog.kafka.producer import EventProducer
 from eventlog.kafka.reader import stream_ranges
 from eventlog.records import Place, Record
 from eventlog.settings import LogSettings
+from schemas.envelopes import now_us
 from schemas.events import WeightsPublished, WorkerReported
 from schemas.topics import WEIGHTS, WORKERS
 from tests.claw.events import ENVELOPE
@@ -99,7 +100,7 @@ def test_the_list_says_what_each_worker_serves(
     claw: Callable[..., int], log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Versions behind are of the worker's own run, however long ago that was; who does not report is silent."""
-    old = replace(ENVELOPE, occurred_at_us=ENVELOPE.occurred_at_us - 3_600_000_000)
+    old = replace(ENVELOPE, occurred_at_us=ENVELOPE.occurred_at_us - 1_800_000_000)
     publish(
         log_settings,
         *(version(number, "r") for number in range(3)),
@@ -122,6 +123,24 @@ def test_the_list_says_what_each_worker_serves(
     text = "\n".join(as_text([worker_row(worker) for worker in known_workers(log_settings)]))
     for words in ("behind", "50%", "load 20 probe 4", "silent "):
         assert words in text
+
+
+def test_workers_of_long_ago_leave_the_list(
+    claw: Callable[..., int], log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who ended or fell silent more than an hour ago is counted, and shown by --all; who reports is shown however seldom."""
+    old = replace(ENVELOPE, occurred_at_us=now_us() - 3_700_000_000)
+    publish(
+        log_settings,
+        replace(report("a", state="dead"), envelope=old),
+        replace(report("b"), envelope=old),
+        replace(report("c", report_interval_s=3600.0), envelope=old),
+        report("d", state="dead"),
+    )
+    for flags, ids, left_out in (((), ["c", "d"], 2), (("--all",), ["a", "b", "c", "d"], 0)):
+        assert claw("list", *flags) == 0
+        answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert ([each["worker"] for each in answer["workers"]], answer["left_out"]) == (ids, left_out)
 
 
 def test_a_drain_waits_until_the_worker_has_ended(

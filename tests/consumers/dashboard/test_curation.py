@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from schemas.events import PreferenceGiven, RewardAssigned, StepCurated
 from tests import facts
@@ -208,3 +208,21 @@ def test_payloads_are_text_everywhere(browser: Browser) -> None:
                     page.locator(".judge summary").click()
             one.clean(page)
         one.context.close()
+
+
+@pytest.mark.parametrize(("address", "route"), [("/curation?mode=pair", "preferences"), ("/curation", "judgements")])
+def test_a_second_key_before_the_first_is_in_the_log_judges_nothing(seat: Seat, address: str, route: str) -> None:
+    """Whoever is quicker than the log would judge one subject twice, and leave the next one unjudged."""
+    _, one = seat
+    page = one.open(address, waits_for=".judge button")
+    held: list[Route] = []
+    page.route(f"**/api/v1/{route}", lambda asked: held.append(asked))  # Playwright sets attributes on what it is given
+    with page.expect_request(f"**/api/v1/{route}"):
+        page.keyboard.press("1")
+    page.keyboard.press("5")
+    held[0].continue_()
+    expect(page.locator("aside p")).to_contain_text("you judged 1 of")
+    page.keyboard.press("u")  # what a second key had asked for would be written before this
+    expect(page.locator(".said")).to_contain_text("taken back")
+    assert len([url for url in one.requests if url.endswith(f"/{route}")]) == 1
+    one.clean(page)

@@ -1,10 +1,16 @@
 """The explorer's answers: lists that stand still, counts per value, neighbours, a search in conversations; each says what it refuses."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
 
+from eventlog.records import Outgoing
+from schemas.codec import encode
+from schemas.events import TrajectoryRecord
+from schemas.keys import trajectory_key
+from schemas.topics import TRAJECTORIES
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
@@ -124,3 +130,17 @@ def test_an_evicted_row_is_still_told(opened: tuple[DashboardStage, TestClient])
     stage.tell(facts.evicted("h", "t"))
     stage.source.pool.wait_caught_up(10)
     assert get(client, "rows", group="h", columns="status")["rows"][0]["values"]["status"] == "evicted"
+
+
+def test_a_return_that_is_no_number_empties_no_list() -> None:
+    """Streams refuse such rewards, another writer may not: the row is there, its return is null."""
+    stage = DashboardStage(episode("g", "t", "Which animal?", "a cat", 1.0))
+    row = TrajectoryRecord(
+        group_id="h", trajectory_id="odd", status="completed", ready=True, return_total=math.inf, outcome=math.inf
+    )
+    stage.log.append([Outgoing(topic=TRAJECTORIES, key=trajectory_key("h", "odd"), value=encode(row))])
+    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
+        client.get("/api/v1/session")
+        stage.source.pool.wait_caught_up(10)
+        rows = {row["ids"][1]: row["values"]["return"] for row in get(client, "rows", columns="return")["rows"]}
+    assert rows == {"t": 1.0, "odd": None}

@@ -96,6 +96,7 @@ def test_search_mark_compare_and_step_by_keys(opening: Open) -> None:
     page.keyboard.press("/")
     page.keyboard.type("c", delay=20)
     until(page, "new URLSearchParams(location.search).get('text') === 'c'")
+    expect(page.locator(f"{ROW} a")).to_have_text(["cat", "cow", "cat", "cat", "cat"])
     page.keyboard.press("Escape")
     for key in "jxjx":
         page.keyboard.press(key)
@@ -131,7 +132,7 @@ def test_the_address_holds_what_is_seen(opening: Open) -> None:
     page.reload()
     expect(page.locator(f"{ROW}.current")).to_contain_text("n297")
     assert page.url == address
-    assert page.locator(f"{ROW} input").nth(1).is_checked()
+    expect(page.locator(f"{ROW} input").nth(1)).to_be_checked()
     assert "tokens" not in page.locator(".heads").inner_text()
     one.clean(page)
 

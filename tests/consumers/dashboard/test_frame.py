@@ -1,11 +1,19 @@
 """The frame of the dashboard in a real Chromium: views by keys, one stream for eight tabs, and a server that goes and comes back."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser import browser
+from eventlog.records import Outgoing
+from schemas.api_keys import new_key
+from schemas.codec import encode
+from schemas.envelopes import envelope
+from schemas.events import KeyRecorded
+from schemas.topics import KEYS
+from tests import facts
+from tests.browser import ARGUMENTS, browser, chromium
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting, until
@@ -51,3 +59,30 @@ def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None
     expect(page.get_by_role("dialog")).to_contain_text("these keys")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> None:
+    """Such an origin is no secure context, which has neither locks nor a clipboard: every tab is live all the same, and copies."""
+    stage = DashboardStage(episode("g", "t", "Which animal?", "a cat", 1.0))
+    secret, entry = new_key("operator")
+    key = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="operator")
+    stage.log.append([Outgoing(topic=KEYS, key=key.digest.encode(), value=encode(key))])
+    arguments = [*ARGUMENTS, "--host-resolver-rules=MAP trainer.example 127.0.0.1"]
+    with (
+        stage.served(keys=True) as url,
+        closing(browser.browser_type.launch(executable_path=chromium(), args=arguments)) as elsewhere,
+    ):
+        one = Sitting(elsewhere, url.replace("127.0.0.1", "trainer.example"))
+        page = one.open("/trajectory?g=g&t=t", waits_for="input")
+        assert not page.evaluate("isSecureContext")
+        page.locator("input").fill(secret)
+        page.keyboard.press("Enter")
+        expect(page.locator("header .stream.live")).to_be_visible()
+        other = one.context.new_page()
+        other.goto(page.url)
+        expect(other.locator("header .stream.live")).to_be_visible()
+        stage.tell(facts.reward("g", "t", 0.5, source="judge", name="style"))
+        for each in (page, other):
+            expect(each.locator("main")).to_contain_text("judge/style")
+        page.get_by_role("button", name="copy", exact=True).first.click()
+        expect(page.get_by_role("button", name="copied", exact=True)).to_be_visible()

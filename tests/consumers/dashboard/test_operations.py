@@ -16,6 +16,7 @@ from datapool.view.view import PoolView
 from eventlog.dead_letters import dead_letter
 from eventlog.kafka.log import KafkaLog
 from eventlog.kafka.reader import LogReader, commit_offsets
+from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
 from schemas.api_keys import new_key
@@ -54,7 +55,7 @@ def read(settings: LogSettings, topic: Topic) -> list[Record]:
 
 @pytest.fixture
 def broken(log_settings: LogSettings) -> LogSettings:
-    """A fact, two that nobody can read with their dead letters, and streams that have read one record."""
+    """A fact, two that nobody can read with their dead letters, a fact elsewhere, and streams that have read one record."""
     headers = [("ce_type", b"claw.CallCaptured")]
     hostile = [
         Outgoing(topic=CALLS, key=b"g", value=b"\x07" + text.encode(), headers=headers) for text in PAYLOADS.values()
@@ -63,6 +64,8 @@ def broken(log_settings: LogSettings) -> LogSettings:
     bad = [record for record in read(log_settings, CALLS) if (record.value or b"").startswith(b"\x07")]
     letters = [dead_letter(record, "bad_magic", PAYLOADS["script"], reader="streams") for record in bad]
     published.publish(log_settings, letters)
+    elsewhere = next(f"g{n}" for n in range(99) if partition_of(f"g{n}".encode(), 2) != bad[0].partition)
+    published.publish(log_settings, [published.outgoing(facts.call(elsewhere))])
     place = f"{log_settings.prefix}.calls", bad[0].partition
     commit_offsets(log_settings, log_settings.catalogue().streams_group, {place: 1})
     return log_settings
@@ -77,9 +80,13 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         token = http.get("session").json()["token"]
         answers = {path: http.get(f"operations/{path}").json() for path in PATHS}
         (group,) = [each for each in answers["groups"]["groups"] if each["group"] == f"{broken.prefix}.streams"]
-        assert (group["lag"], group["places"][0]["offset"], group["members"]) == (2, 1, 0)
+        assert (group["lag"], group["members"]) == (
+            3,
+            0,
+        )  # the partition without a commit, too: it was read from nowhere
+        assert {place["offset"]: place["behind"] for place in group["places"]} == {1: 2, None: 1}
         (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
-        assert (calls["records"], answers["topics"]["missing"]) == (3, [])
+        assert (calls["records"], answers["topics"]["missing"]) == (4, [])
         assert answers["generations"] == {"shown": 1, "there": [1], "prefix": broken.prefix}
         assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"bad_magic": 2})
         ids = [letter["id"] for letter in answers["letters"]["letters"]]
@@ -93,14 +100,14 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         page.get_by_role("button", name="choose all 2 here").click()
         page.get_by_role("button", name="Try to redrive 2 (dry run)").click()
         expect(page.locator(".plan")).to_contain_text("Would be appended")
-        assert len(read(broken, CALLS)) == 3
+        assert len(read(broken, CALLS)) == 4
         page.get_by_role("button", name="Redrive 2", exact=True).click()
         expect(page.get_by_text("All were redriven.")).to_be_visible()
-        assert len(read(broken, CALLS)) == 5
+        assert len(read(broken, CALLS)) == 6
         assert http.get("operations/letters").json()["total"] == 0  # what was kept of before is forgotten
         again = http.post("operations/redrive", json={"ids": ids, "dry_run": False}, headers={"x-page-token": token})
         assert (again.json()["redriven"], sorted(again.json()["already"])) == ([], sorted(ids))
-        assert len(read(broken, CALLS)) == 5
+        assert len(read(broken, CALLS)) == 6
         page.get_by_role("link", name="Consumer groups").click()
         expect(page.locator("main")).to_contain_text(f"{broken.prefix}.streams")
         page.get_by_role("link", name="Topics").click()
@@ -111,9 +118,10 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
 
 
 def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
-    """A sentence and 501; workers are there."""
+    """A sentence and 501; workers are there, but for one that ended hours ago."""
     stage = DashboardStage()
-    stage.report(worker("w", now_us()), replace(worker("old", now_us()), state="dead"))
+    gone = replace(worker("gone", now_us() - 4_000_000_000), state="dead")
+    stage.report(worker("w", now_us()), replace(worker("old", now_us()), state="dead"), gone)
     with stage.served() as url, httpx.Client(base_url=f"{url}/api/v1/") as http:
         http.get("session")
         statuses = {path: http.get(f"operations/{path}").status_code for path in PATHS}

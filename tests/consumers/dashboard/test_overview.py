@@ -44,6 +44,13 @@ def test_the_funnel_counts_what_is_where() -> None:
     assert [value for value in answer["pool"]["curves"]["returns"] if value is not None] == [0.5] * 4
 
 
+def test_an_open_trajectory_with_a_reward_is_not_yet_rewarded() -> None:
+    """Steps of a trajectory that is still played may have rewards: of those that are over, no more than all have a return."""
+    stage = WholeStage([facts.call("g", "t"), facts.reward("g", "t", 0.5, call_id="c"), facts.completed("g", "u")])
+    trajectories = overview(stage)["pool"]["trajectories"]
+    assert (trajectories["total"], trajectories["open"], trajectories["rewarded"]) == (2, 1, 0)
+
+
 def test_evaluation_is_counted_apart() -> None:
     """What channel val has is never trained, so it is no part of the way."""
     stage = WholeStage(facts_of_channel("val"), facts_of_channel("train"))

@@ -11,7 +11,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from claw.local.kafka_node import LocalBroker
 from claw.local.ports import free_ports
+from eventlog.kafka.admin import create_topics
 from eventlog.settings import LogSettings
 from tests.browser import browser
 from tests.children import end, start
@@ -80,4 +82,26 @@ def test_ends_when_asked_with_a_stream_open(log_settings: LogSettings, tmp_path:
             assert next(listening.iter_lines()).startswith("id: ")
             process.terminate()
             assert process.wait(20) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.kafka
+def test_a_broker_that_is_away_is_said_on_every_page(
+    local_broker: LocalBroker, tmp_path: Path, browser: Browser
+) -> None:
+    """A banner while the broker is away, though the dashboard's own server answers; none once it is back."""
+    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away", partitions=2)
+    create_topics(settings)
+    seed(settings)
+    with dashboard(settings, tmp_path / "log") as (url, _):
+        one = Sitting(browser, url)
+        pages = [one.open(path, waits_for="header .stream.live") for path in ("/explorer", "/curation")]
+        local_broker.kill()
+        for page in pages:
+            expect(page.locator(".banner")).to_contain_text("the log does not answer", timeout=60_000)
+            expect(page.locator("header .stream.live")).to_be_visible()
+        local_broker.start()
+        for page in pages:
+            expect(page.locator(".banner")).to_have_count(0, timeout=60_000)
+        one.context.close()
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -65,6 +65,9 @@ def test_a_trajectory_leads_to_the_batch_that_trained_it(sitting: tuple[Training
     page.locator(".runs-members tbody a").nth(1).click()
     page.get_by_role("link", name="batch 2 of run", exact=True).click()
     expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
+    page.go_back()
+    page.locator(".call .chip", has_text="trained in batch 2").first.click()
+    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
     one.clean(page)
 
 

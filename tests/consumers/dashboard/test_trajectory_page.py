@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from schemas.events import RewardAssigned
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.conversations import Speaker, told
@@ -110,4 +111,40 @@ def test_hostile_texts_are_shown_and_do_nothing(sitting: tuple[DashboardStage, S
     expect(page.locator("button", has_text="more characters").first).to_be_visible()
     expect(page.locator("main")).to_contain_text("http://evil.example/x.png")
     until(page, "document.querySelectorAll('*').length < 5000")
+    one.clean(page)
+
+
+def written(stage: DashboardStage) -> list[float | None]:
+    """Rewards that people wrote."""
+    return [event.value for event in stage.words() if isinstance(event, RewardAssigned)]
+
+
+def test_a_stray_key_writes_nothing(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """Where one only reads, a digit is no reward, nor is it behind the help, whose letters open no view; after `e` it is, and the
+    page says what becomes of the return."""
+    stage, one = sitting
+    stage.tell(*told(1), facts.completed("g", "t", calls=1, reward=0.25))
+    page = one.open(ADDRESS, waits_for=".judge button")
+    expect(page.locator(".judge")).to_contain_text("adds to the return, now 0.25")
+    page.keyboard.press("5")
+    page.keyboard.press("u")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    for key in ("e", "4", "g", "o"):
+        page.keyboard.press(key)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert "/trajectory" in page.url
+    page.keyboard.press("e")
+    expect(page.locator(".judge [role=status].warn")).to_contain_text("1 to 5 judge now")
+    page.keyboard.press("4")
+    expect(page.locator("p.said")).to_contain_text("overall 4 of 5: return 0.25 → 1")
+    assert written(stage) == [0.75]  # the digits before are not among them, and acts are written one after the other
+    page.keyboard.press("Escape")
+    expect(page.locator(".judge [role=status].warn")).to_have_count(0)
+    page.keyboard.press("1")
+    page.keyboard.press("e")
+    page.keyboard.press("2")
+    expect(page.locator("p.said")).to_contain_text("overall 2 of 5")
+    assert written(stage) == [0.75, 0.25]
     one.clean(page)

@@ -45,15 +45,29 @@ def name_of(page: Page) -> str:
     return page.locator("article header .word").first.inner_text()
 
 
+def idle(page: Page) -> None:
+    """Waits until something is there to be judged, and what was done before is over: a judgement during another act is not heard."""
+    expect(page.locator(".votes button").first).to_be_enabled()
+
+
+def write(page: Page, key: str) -> None:
+    """Opens a field by its key, and waits until it has the keyboard."""
+    idle(page)
+    page.keyboard.press(key)
+    expect(page.locator("textarea")).to_be_focused()
+
+
 def test_judged_by_keyboard(sitting: Any) -> None:
     """A key judges, the event stands in claw.rewards, and the next one is there; z takes it back and shows it again."""
     stage = Stage(group("a", "a cat"), group("b", "a dog"), group("c", "a fox"))
     one = sitting(stage)
     page = one.open()
     first = name_of(page)
+    idle(page)
     page.keyboard.press("u")
     expect(page.locator("article header .word").first).not_to_have_text(first)
     second = name_of(page)
+    idle(page)
     page.keyboard.press("4")
     expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 2 of 3")
     up, score = stage.words()
@@ -62,7 +76,7 @@ def test_judged_by_keyboard(sitting: Any) -> None:
     assert (up.trajectory_id, up.source, up.name, up.value) == (first, "human:ann", "thumb", 1.0)
     assert (score.trajectory_id, score.name, score.value) == (second, "overall", 0.75)
     expect(page.locator("article header .word").first).not_to_have_text(second)
-    expect(page.locator(".votes button").first).to_be_enabled()  # one act at a time
+    idle(page)
     page.keyboard.press("z")
     expect(page.locator("article header .word").first).to_have_text(second)
     expect(page.locator(".toast")).to_contain_text("taken back: overall 4 of 5")
@@ -78,6 +92,7 @@ def test_undo_waits_its_turn_and_a_second_judgement_does_not(sitting: Any) -> No
     one = sitting(stage)
     page = one.open()
     first = name_of(page)
+    idle(page)
     for key in "uuz":
         page.keyboard.press(key)
     expect(page.locator(".toast")).to_contain_text("taken back: thumb up")
@@ -94,7 +109,7 @@ def test_a_lost_session_does_not_change_who_speaks(sitting: Any) -> None:
     page.on("dialog", lambda dialog: dialog.accept("bob"))
     page.get_by_title("judge under another name").click()
     expect(page.get_by_title("judge under another name")).to_have_text("bob")
-    expect(page.locator("article")).to_have_count(1)
+    idle(page)
     one.context.clear_cookies()
     page.keyboard.press("u")
     expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 1 of 2")
@@ -108,8 +123,8 @@ def test_a_tab_follows_who_is_signed_in(sitting: Any) -> None:
     page = one.open()
     page.evaluate("""fetch('/api/v1/session',
         {method: 'POST', headers: {'content-type': 'application/json'}, body: '{"who": "bob"}'})""")
-    expect(page.get_by_title("judge under another name")).to_have_text("bob", timeout=15_000)
-    expect(page.locator(".votes button").first).to_be_enabled(timeout=15_000)
+    expect(page.get_by_title("judge under another name")).to_have_text("bob")
+    idle(page)
     page.keyboard.press("u")
     expect(page.locator(".progress")).to_contain_text("1 waiting, you judged 1 of 2")
     assert {getattr(event, "source", "") for event in stage.words()} == {"human:bob"}
@@ -146,12 +161,12 @@ def test_a_comment_and_a_better_reply(sitting: Any) -> None:
     stage = Stage(group("a", "a cat"))
     one = sitting(stage)
     page = one.open()
-    page.keyboard.press("c")
+    write(page, "c")
     page.keyboard.type("u d 1 is this a cat?")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("is this a cat?")
     expect(page.locator("textarea")).to_have_count(0)  # saved: the keyboard is the page's again
-    page.keyboard.press("e")
+    write(page, "e")
     expect(page.locator("textarea")).to_have_value("a cat")
     page.keyboard.press("Control+a")
     page.keyboard.type("a lynx")
@@ -173,6 +188,7 @@ def test_two_side_by_side(sitting: Any) -> None:
     expect(page.locator("article")).to_have_count(2)
     assert sorted(page.locator("mark").all_inner_texts()) == ["cat", "dog"]
     right = page.locator("article header .word").nth(1).inner_text()
+    idle(page)
     page.keyboard.press("5")
     expect(page.locator("main")).to_contain_text("Nothing more waits")
     (event,) = stage.words()
@@ -180,6 +196,7 @@ def test_two_side_by_side(sitting: Any) -> None:
     assert (event.chosen.trajectory_id, event.outcome, event.strength) == (right, "chosen", 1.0)
     page.keyboard.press("z")
     expect(page.locator("article")).to_have_count(2)
+    idle(page)
     page.keyboard.press("x")
     expect(page.locator("main")).to_contain_text("Nothing more waits")
     assert [event.outcome for event in stage.words() if isinstance(event, PreferenceGiven)][1:] == [
@@ -199,6 +216,7 @@ def test_reload_and_second_tab_agree(sitting: Any) -> None:
     expect(page.locator("article header .word").first).to_have_text(first)
     second = one.open(page.url.removeprefix(one.url))
     expect(second.locator("article header .word").first).to_have_text(first)
+    idle(page)
     page.keyboard.press("d")
     expect(second.locator(".words")).to_contain_text("thumb down")
     expect(second.locator(".progress")).to_contain_text("1 waiting")
@@ -229,7 +247,7 @@ def test_text_of_agents_is_text(sitting: Any, name: str) -> None:
     stage = Stage(*two)
     one = sitting(stage)
     page = one.open()
-    page.keyboard.press("c")
+    write(page, "c")
     page.keyboard.insert_text(PAYLOADS["script"])
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("<script>")
@@ -257,6 +275,7 @@ def test_a_very_long_text_is_bounded(sitting: Any) -> None:
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
     page.get_by_role("button", name="more characters").first.click()
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
+    idle(page)
     page.keyboard.press("3")
     expect(page.locator("main")).to_contain_text("Nothing more waits")
     one.clean(page)

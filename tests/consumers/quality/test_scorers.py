@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -314,3 +315,13 @@ def test_the_broker_says_how_many_partitions_there_are(log_settings):
         call_ids = scored(log_settings, 24)
     assert {at.partition for at in late} == {0, 1}
     assert sorted(call_ids) == sorted([*(f"c{n}" for n in range(12)), *(f"late{n}" for n in range(12))])
+
+
+def test_ones_own_scorer_lies_where_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the working folder is found by name, behind all that is installed."""
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    monkeypatch.chdir(tmp_path)
+    source = Path(__file__).with_name("own_scorer.py").read_text()
+    (tmp_path / "scorer_of_this_folder.py").write_text(source)
+    assert named("scorer_of_this_folder:MINE").label == "mine@3"
+    assert sys.path[-1] == str(tmp_path)

@@ -149,11 +149,12 @@ def test_kappa_of_no_expected_disagreement_is_null() -> None:
 
 
 def test_the_winning_slot_of_each_subject_counts() -> None:
-    """By revision; one taken back or given up says nothing, whoever else spoke; patterns choose the raters."""
+    """A verdict before a claim, then by revision; one taken back or given up says nothing, whoever else spoke; patterns choose the raters."""
     verdict = VerdictRef(verdict_id="v", version=2)
     events = [
         facts.reward("g", "t", 0.0, call_id="a", source="judge", name="style", revision=0),
         facts.reward("g", "t", 1.0, call_id="a", source="judge", name="style", revision=1000, verdict=verdict),
+        facts.reward("g", "t", 0.5, call_id="a", source="judge", name="style", revision=9999),
         facts.reward("g", "t", 1.0, call_id="b", source="judge", name="style"),
         facts.reward("g", "t", None, call_id="b", source="judge", name="style", revision=5),
         facts.reward("g", "t", 1.0, source="human:ada", name="style"),

@@ -103,18 +103,51 @@ def test_the_last_block_is_the_code() -> None:
     assert code_of("```python\nnever closed", "block") is None
 
 
+def test_a_block_that_says_python_is_the_code() -> None:
+    """Whatever follows it; for programs in other languages the last one is."""
+    text = "```python\nx = 1\n```\nIt prints\n```\n1\n```\n"
+    assert code_of(text, "block") == "x = 1\n"
+    assert code_of(text, "block", python=False) == "1\n"
+    for language in ("py", "Python", "python3", "{python}", 'python title="a"', "python3.11"):
+        assert code_of(f"```{language}\nx = 1\n```\n```text\n1\n```\n", "block") == "x = 1\n"
+    assert code_of("```pycon\n>>> 1\n```\n```\nx\n```", "block") == "x\n"
+    assert code_of("```py\nfirst\n```\n```py\nlast\n```", "block") == "last\n"
+
+
+THOUGHTS = {
+    "a text in the code": ('```python\nEND = "</think>"\n```', 'END = "</think>"\n'),
+    "a tag in the code": ("```python\ns = f'<think>{x}</think>!'\n```", "s = f'<think>{x}</think>!'\n"),
+    "thoughts that name it": ("I close with '</think>'.\n</think>\n```\nx\n```", "x\n"),
+    "thoughts, and code with it": ("a\n</think>\n```python\nEND = '</think>'\n```", "END = '</think>'\n"),
+    "a block of thoughts that never closed": ("```python\nno\n</think>\n```python\nx\n```", "x\n"),
+    "the same within a line": ("```python\nno</think>\n```python\nx\n```", "x\n"),
+    "a block right behind it": ("no</think>```python\nx\n```", "x\n"),
+    "an answer that speaks of it": ("a</think>\n```\nx\n```\nMy thoughts ended with </think> above.", "x\n"),
+    "code in the thoughts alone": ("```python\nx\n```\n</think>\nI give up.", None),
+}
+
+
+@pytest.mark.parametrize(("text", "code"), THOUGHTS.values(), ids=THOUGHTS)
+def test_thoughts_end_where_the_code_does_not_say_so(text, code) -> None:
+    """A literal `</think>` in the code does not cut it."""
+    assert code_of(text, "block") == code
+
+
 @given(
     st.lists(st.sampled_from(["```", " ```", "```py", "`", "x", " ", "\t", "\n", "\r", "````", "\u2028"])).map("".join)
 )
 def test_blocks_are_what_a_pattern_of_whole_ones_says(text) -> None:
     """Found line by line."""
-    whole = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
-    assert code_of(text, "block") == (whole.findall(text) or [None])[-1]
+    whole = re.compile(r"^[ \t]*```([^\n`]*)\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+    blocks = [(re.match(r"py\b", language.strip()), block) for language, block in whole.findall(text)]
+    named = [block for is_python, block in blocks if is_python]
+    assert code_of(text, "block") == (named or [block for _, block in blocks] or [None])[-1]
 
 
 def test_fences_that_never_close_cost_their_length() -> None:
     """1.2 MB of them: a pattern of whole blocks would hold the interpreter for hours."""
     assert code_of("```a\n" * 250_000, "block") is None
+    assert code_of("```\n" + "'</think> a</think> " * 250_000 + "\n```", "block")
 
 
 def test_cases_are_read_from_what_data_sets_have() -> None:

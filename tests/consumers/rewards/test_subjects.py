@@ -132,6 +132,22 @@ def test_a_judge_and_side_calls_are_never_scored():
         assert all("t-5" not in [call.call_id for call in view.calls] for view in scorer.views)
 
 
+def test_a_title_that_is_asked_for_first_is_no_part_of_what_is_judged():
+    """It has no tools and says nothing of itself: only all calls of the trajectory tell. At once, as scope `call` judges,
+    nobody can; a later call without tools is known for one."""
+    user = [{"role": "user", "content": "title?"}]
+    title, late = turn("s", 0, user, "Sums", group="s"), turn("s", 2, user, "Bye", group="s")
+    work = turn("s", 1, user, "4", group="s", has_tools=True)
+    history = [title, work, late, facts.completed("s", "s", calls=3)]
+    for scope, expected in (("steps", {"s-1"}), ("next", {"s-1"}), ("call", {"s-0", "s-1"})):
+        log = pooled_log(history)
+        judge_all(log, slot_of(scope), content)
+        assert {call_id for _, _, call_id in slots(log)} == expected
+    log = pooled_log(history)
+    scorer = judge_all(log, slot_of("trajectory"), content)
+    assert [[call.call_id for call in view.calls] for view in scorer.views] == [["s-1"]]
+
+
 @pytest.mark.parametrize("scope", ["call", "next", "steps", "trajectory", "group"])
 @given(data=st.data())
 @settings(max_examples=25)

@@ -59,7 +59,9 @@ def planned(sequence: int, run_id: str = "run") -> Event:
     )
 
 
-def evaluated(version: int, greedy: float, *, best: bool, uri: str | None = None) -> Event:
+def evaluated(
+    version: int, greedy: float, *, best: bool, uri: str | None = None, held_out: bool | None = None
+) -> Event:
     return VersionEvaluated(
         envelope=facts.envelope(),
         run_id="run",
@@ -68,6 +70,7 @@ def evaluated(version: int, greedy: float, *, best: bool, uri: str | None = None
         greedy=greedy,
         pass_at={"4": 0.9, "1": 0.5, "16": 1.0},
         best=best,
+        held_out=held_out,
         checkpoint_uri=uri,
     )
 

@@ -68,6 +68,15 @@ def test_a_run_that_ended_is_ended_however_long_ago() -> None:
     assert folded(observed.started(), observed.trained(0, 1.0), observed.ended(1)).state(10**18) == "ended"
 
 
+def test_a_run_that_is_started_behind_its_end_runs_again() -> None:
+    """Until it ends once more."""
+    ended = folded(observed.started(), observed.trained(0, 1.0), observed.ended(1))
+    ended.take(observed.started())
+    assert (ended.state(ended.seen_us), ended.ended, ended.incarnations) == ("running", None, 2)
+    ended.take(observed.ended(2))
+    assert ended.state(10**18) == "ended"
+
+
 def test_a_foreign_configuration_is_no_error() -> None:
     """A run of another program is listed all the same."""
     assert folded(observed.started(config="not json")).config == {}

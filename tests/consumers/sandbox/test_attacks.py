@@ -126,6 +126,109 @@ print(refused(lambda: os.memfd_create('x')), refused(lambda: libc.shmget(0, 1 <<
     assert said(attack(sandbox, code)) == "True True"
 
 
+QUEUED = """
+import os, socket, time
+def fill():
+    kept = []
+    try:
+        while True: kept.append(socket.socketpair())
+    except OSError: pass
+    for one in (end for pair in kept for end in pair):
+        one.setblocking(False)
+        try:
+            while True: one.send(bytes(1 << 16))
+        except OSError: pass
+    time.sleep(30)
+for _ in range(8):
+    if os.fork() == 0: fill()
+fill()
+"""
+SENT_ALONG = """
+import array, os, socket, time
+def fill():
+    kept = socket.socketpair()
+    try:
+        while True:
+            a, b = socket.socketpair()
+            a.setblocking(False)
+            try:
+                while True: a.send(bytes(1 << 16))
+            except BlockingIOError: pass
+            kept[0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [b.fileno()]))])
+            a.close(), b.close()
+    except OSError: pass
+    time.sleep(30)
+for _ in range(2):
+    if os.fork() == 0: fill()
+fill()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "megabytes"), [(QUEUED, 120), (SENT_ALONG, 48)], ids=["in queues", "of sockets in queues"]
+)
+def test_memory_in_queues_is_counted(sandbox, code, megabytes) -> None:
+    """What sockets hold is nobody's resident memory; it counts as if each queue were full."""
+    assert attack(sandbox, code, memory_bytes=megabytes << 20, wall_s=20).reason == "memory"
+
+
+def test_queues_cannot_be_made_longer(sandbox) -> None:
+    """Of sockets and pipes; nor can pages be put into a pipe, so that they stay when their owner lets them go."""
+    code = """
+import ctypes, fcntl, mmap, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(call):
+    ctypes.set_errno(0)
+    try: return call() == -1 and ctypes.get_errno() == 1
+    except OSError as e: return e.errno == 1
+a, b = socket.socketpair()
+r, w = os.pipe()
+class Vector(ctypes.Structure): _fields_ = [('base', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+page = ctypes.create_string_buffer(4096)
+vector = Vector(ctypes.addressof(page), 4096)
+print([refused(lambda: a.setsockopt(socket.SOL_SOCKET, o, 4 << 20)) for o in (7, 8, 32, 33)],
+      refused(lambda: fcntl.fcntl(w, 1031, 1 << 20)), refused(lambda: libc.vmsplice(w, ctypes.byref(vector), 1, 0)),
+      refused(lambda: libc.tee(r, w, 1, 0)))
+a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+print(fcntl.fcntl(w, fcntl.F_GETFD) >= 0, a.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 0)
+n = 0
+try:
+    while n < 1000: os.dup(0); n += 1
+except OSError: pass
+print(n < 64)
+"""
+    assert said(attack(sandbox, code)).splitlines() == ["[True, True, True, True] True True True", "True True", "True"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
+def test_what_the_machine_has_once_is_not_taken(sandbox) -> None:
+    """All of its asynchronous requests, and its disks' time."""
+    code = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(*call):
+    ctypes.set_errno(0)
+    return libc.syscall(*call) == -1 and ctypes.get_errno() == 1
+context = ctypes.c_ulong()
+print(refused(206, 60000, ctypes.byref(context)), refused(162), refused(306, 0))
+"""
+    assert said(attack(sandbox, code)) == "True True True"
+
+
+def test_stdin_is_what_it_was(sandbox) -> None:
+    """It lies in memory, and cannot be written or made longer by its name below /proc."""
+    code = """
+import os
+def tries(call):
+    try: call(); return 'yes'
+    except OSError as e: return 'no'
+try: file = os.open('/proc/self/fd/0', os.O_RDWR)
+except OSError: print('no no')
+else: print(tries(lambda: os.write(file, b'x')), tries(lambda: os.truncate(file, 1 << 20)))
+"""
+    assert said(attack(sandbox, code)) == "no no"
+
+
 def test_an_endless_loop(sandbox) -> None:
     """CPU time is counted by the kernel; sleeping ends at the wall's."""
     assert attack(sandbox, "while True: pass", cpu_s=1, wall_s=30).reason == "cpu"
@@ -350,7 +453,7 @@ import sys
 sys.path.insert(0, ROOT)
 from consumers.sandbox import filters as f, kernel
 from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
-code = [f._word(f.LOAD, f.AT_NUMBER), f._jump(f.JUMP_EQUAL, f.CLONE["x86_64"], 0, 3), f._word(f.LOAD, f.AT_FIRST_ARGUMENT)]
+code = [f._word(f.LOAD, f.AT_NUMBER), f._jump(f.JUMP_EQUAL, f.CLONE["x86_64"], 0, 3), f._word(f.LOAD, f.AT_ARGUMENTS[0])]
 code += [f._jump(f.JUMP_ANY_BIT, f.NEW_NAMESPACES, 0, 1), f._word(f.RETURN, f.ERRNO | f.EPERM), f._word(f.RETURN, f.ALLOW)]
 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 kernel.seccomp(b"".join(code))

@@ -82,21 +82,24 @@ def say(message):
     data = json.dumps(message).encode()
     os.write(3, len(data).to_bytes(4, 'big') + data)
 """
-MODULE = ["ready", ["object", 0, "module"]]
+MODULE = [[0], [[1, "object", 0, "module", False], [0, "list", "ready", [1]]]]
 NONSENSE = {
-    "nothing behind ready": [["ready"]],
-    "a list for the module": [["ready", ["list"]]],
-    "a number for the module": [["ready", 3]],
-    "an object without a number": [["ready", ["object"]]],
-    "an object of no end": [["ready", ["object", float("inf"), "x"]]],
-    "an error of no words": [["error"]],
-    "broken with numbers": [["broken", 1, [2]]],
-    "no names": [MODULE, ["value", None, []]],
-    "names of no shape": [MODULE, ["value", 3]],
-    "an error for names": [MODULE, ["error"]],
-    "an error with numbers for names": [MODULE, ["error", [], {}]],
-    "a list for a word": [MODULE, [["value"], [], []]],
+    "nothing behind ready": [[[0], [[0, "list", "ready"]]]],
+    "a list for the module": [[[0], [[1, "list"], [0, "list", "ready", [1]]]]],
+    "a number for the module": [[[0], [[0, "list", "ready", 3]]]],
+    "an object without a number": [[[0], [[1, "object"], [0, "list", "ready", [1]]]]],
+    "an object of no end": [[[0], [[1, "object", float("inf"), "x", False], [0, "list", "ready", [1]]]]],
+    "an error of no words": [[[0], [[0, "list", "error"]]]],
+    "broken with numbers": [[[0], [[0, "list", "broken", 1, 2]]]],
+    "no names": [MODULE, [[0], [[1, "list"], [0, "list", "value", None, [1], [1]]]]],
+    "names of no shape": [MODULE, [[0], [[0, "list", "value", 3]]]],
+    "an error for names": [MODULE, [[0], [[0, "list", "error"]]]],
+    "an error with numbers for names": [MODULE, [[0], [[0, "list", "error", 5]]]],
+    "a list for a word": [MODULE, [[0], [[1, "list", "value"], [0, "list", [1], [1], [1]]]]],
     "no list": [MODULE, {"value": []}],
+    "no table": [["ready", ["object", 0, "module"]]],
+    "a table of words": [[[0], ["list"]]],
+    "a deep table": [json.loads("[" * 500 + "]" * 500)],
 }
 FORGERIES |= {name: f"{SAY}\nfor one in json.loads('{json.dumps(said)}'): say(one)" for name, said in NONSENSE.items()}
 STARS = {
@@ -216,7 +219,7 @@ def test_values():
     assert shapes() == {'a': (1, 2.5, None), 'b': {1, 2}, 3: b'x', 'c': [1j, float('inf')]}
 def test_errors():
     with pytest.raises(ValueError, match='no'): fails('value')
-    with pytest.raises(Exception, match='Mine'): fails('mine')
+    with pytest.raises(solution.Mine, match='^no$'): fails('mine')
     with pytest.raises(AttributeError): solution.nothing
     with pytest.raises(TypeError): sort_in_place(lambda: 1)
 """

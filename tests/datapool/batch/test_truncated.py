@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from datapool.batch.spec import BatchSpec
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, chosen, planned, selected
@@ -92,6 +93,22 @@ def test_a_trajectory_that_was_abandoned_counts_with_what_it_earned(policy, adva
     plan = planned(selected(given_up("t2"), spec), spec)
     assert {t.trajectory_id: t.advantage for t in plan.trajectories} == advantages
     assert {t.trajectory_id for t in plan.trajectories if any(step.trained for step in t.steps)} == trained
+
+
+@pytest.mark.parametrize("policy", ["train", "mask"])
+@pytest.mark.parametrize("supplied", [False, True])
+def test_with_rewards_of_no_weight_it_is_not_there(policy, supplied):
+    """A slot of weight 0 is as if nobody had given it: the member is dropped, as without it, and not its group."""
+    words = {"unfinished": policy, "reward_weights": {"judge/style": 0.0}, "groups_per_batch": 1}
+    if supplied:  # nor does a value in place of a missing reward make it one that was judged
+        words |= {"rewards_required": ("judge/outcome",), "reward_missing": {"value": 0.25}}
+    spec = BatchSpec.model_validate(SPEC.model_dump() | words)
+    weightless = [facts.reward("g", "t2", 1.0, source="judge", name="style")]
+    for more in ([], weightless):
+        history = [*given_up("t2", reward=None), *more]
+        assert selected(history, spec).left_out == {"g": "members_2_of_3"}
+        chosen = selected([*history, facts.closed("g", ("t0", "t1", "t2"))], spec)
+        assert (chosen.skipped, [one.record.trajectory_id for one in chosen.chosen[0].members]) == ({}, ["t0", "t1"])
 
 
 def test_dropped_or_without_a_reward_it_is_not_there():

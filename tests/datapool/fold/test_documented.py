@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from datapool.fold import bounds
+from gateway.identity import ID_CHARACTERS_MAX
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "pool.md").read_text()
 TABLE = PAGE.split("## Outcomes")[1].split("\n## ")[0]
@@ -49,6 +52,27 @@ def test_every_outcome_says_what_happens_what_the_pool_says_and_who_shows_it(row
     assert happens
     assert said
     assert re.fullmatch(r"`tests/[\w/]+\.py::\w+`", shown)
+
+
+CAPACITIES = {
+    "members, ids of 36 bytes": (bounds.MEMBER_BYTES, 36, bounds.GROUP_MEMBERS_BYTES_MAX),
+    "members, longest ids": (
+        bounds.MEMBER_BYTES,
+        ID_CHARACTERS_MAX * bounds.UTF8_BYTES_MAX,
+        bounds.GROUP_MEMBERS_BYTES_MAX,
+    ),
+    "calls, ids of 36 bytes": (bounds.CALL_BYTES, 36, bounds.TRAJECTORY_CALLS_BYTES_MAX),
+}
+
+
+@pytest.mark.parametrize("list_of", CAPACITIES)
+def test_the_page_and_the_bounds_say_how_many_a_record_holds(list_of):
+    """As many as `bounds.within` lets in."""
+    each, id_bytes, bytes_max = CAPACITIES[list_of]
+    many = len(bounds.within(["i" * id_bytes] * 50_000, each, bytes_max))
+    assert f"{many:,}" in PAGE
+    assert f"{many:,}" in (ROOT / "datapool" / "fold" / "bounds.py").read_text()
+    assert f"its id and {each} bytes" in PAGE
 
 
 @pytest.mark.parametrize("case", ASKED)

@@ -74,6 +74,41 @@ def test_the_highest_revision_fills_a_slot_then_the_later_word(order):
     assert [(slot.value, slot.occurred_at_us, slot.event_id) for slot in slots] == [(2.0, 2, "b")]
 
 
+BY_A_SCORER = {"source": "rule", "name": "exact", "verdict": facts.verdict()}
+CLAIM = {"source": "rule", "name": "exact", "revision": 1_000_000_000}
+SCORED = {
+    "value": (facts.reward(value=0.25, revision=16, **BY_A_SCORER), 0.25),
+    "taken back": (facts.reward(value=None, revision=32, **BY_A_SCORER), None),
+    "given up": (facts.gave_up(revision=0, **BY_A_SCORER), None),
+}
+
+
+@pytest.mark.parametrize("kind", SCORED)
+@pytest.mark.parametrize("claimed", [99.0, None])
+def test_no_claim_outranks_a_verdict_in_its_slot(kind, claimed):
+    """Whatever its revision and time: who knows an agent's base URL writes what he likes, but not a scorer's word."""
+    said, stands = SCORED[kind]
+    claim = facts.reward(value=claimed, envelope=facts.envelope(at_us=9), **CLAIM)
+    for order in ((said, claim), (claim, said)):
+        (slot,) = Pool(facts.call(), *order).t.rewards
+        assert (slot.value, slot.verdict) == (stands, True)
+
+
+def test_a_claim_by_index_does_not_outrank_the_verdict_on_that_call():
+    """Both name one subject."""
+    verdict = facts.reward(call_id="c", value=0.25, **BY_A_SCORER)
+    assert Pool(facts.call(), verdict, facts.reward(step_index=0, value=99.0, **CLAIM)).steps["c"].reward_total == 0.25
+
+
+def test_of_verdicts_the_higher_revision_counts_and_claims_stand_where_there_is_none():
+    """A higher version or generation replaces a lower one, as ever; a slot without a scorer is whose word it is."""
+    verdicts = [
+        facts.reward(value=value, revision=revision, **BY_A_SCORER) for revision, value in ((16, 1.0), (1016, 2.0))
+    ]
+    assert Pool(facts.call(), *verdicts[::-1]).t.outcome == 2.0
+    assert Pool(facts.call(), facts.reward(value=99.0, **CLAIM)).t.outcome == 99.0
+
+
 def said_twice(make, first, second):
     """The second is the later word; its id is the lower one, as a hash is half the time."""
     return [make(envelope=facts.envelope("z", at_us=1), **first), make(envelope=facts.envelope("a", at_us=2), **second)]
@@ -120,6 +155,44 @@ def test_the_later_word_wins_whatever_its_id(kind):
     words, shown, expected = CORRECTED[kind]
     for order in (words, words[::-1]):
         assert shown(Pool(facts.call(), *order)) == expected
+
+
+REVISED = {
+    "completion": (
+        [facts.completed(reward=2.0, revision=1), facts.completed(reward=1.0, envelope=facts.envelope(at_us=9))],
+        lambda pool: (pool.t.outcome, pool.t.status_revision),
+        (2.0, 1),
+    ),
+    "failure": (
+        [facts.completed(status="failed", revision=1), facts.completed(envelope=facts.envelope(at_us=9))],
+        lambda pool: pool.t.status,
+        "failed",
+    ),
+    "opening": (
+        [facts.opened(expected_size=8, revision=1), facts.opened(expected_size=4, envelope=facts.envelope(at_us=9))],
+        lambda pool: (pool.group.expected_size, pool.group.declared_revision),
+        (8, 1),
+    ),
+    "registration": (
+        [facts.started(task="2", revision=1), facts.started(task="1", envelope=facts.envelope(at_us=9))],
+        lambda pool: (pool.t.task, pool.t.registered_revision),
+        ("2", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REVISED)
+def test_a_higher_revision_outranks_any_time(kind):
+    """The clock of the gateway that took the correction may be behind; a failure corrects a completion by it, too."""
+    words, shown, expected = REVISED[kind]
+    for order in (words, words[::-1]):
+        assert shown(Pool(facts.call(), *order)) == expected
+
+
+def test_an_eviction_outranks_every_revision():
+    """And whoever says that a trajectory is over, by whatever revision, says more than nobody."""
+    assert Pool(facts.completed(revision=9), facts.evicted(), facts.completed(revision=10)).t.status == "evicted"
+    assert Pool(facts.call(), facts.completed(revision=-1)).t.status == "completed"
 
 
 @pytest.mark.parametrize("empty", [{"value": None}, None], ids=["taken back", "failed"])
@@ -385,6 +458,109 @@ def test_declared_late_or_twice_the_later_word_wins():
         facts.opened(expected_size=8, envelope=facts.envelope("c", at_us=1)),
     )
     assert (pool.group.expected_size, pool.group.task, pool.group.declared_event_id) == (4, "1", "b")
+
+
+JUDGED_BY_ANOTHER_RUN = {
+    "reward": facts.reward(envelope=facts.envelope(run_id="judges")),
+    "failed scorer": facts.gave_up(envelope=facts.envelope(run_id="judges")),
+    "curation": facts.curated(envelope=facts.envelope(run_id="judges")),
+    "completion": facts.completed(envelope=facts.envelope(run_id="judges")),
+    "closing": facts.closed(members=["t"], envelope=facts.envelope(run_id="judges")),
+    "abandonment": facts.abandoned(envelope=facts.envelope(run_id="judges")),
+}
+
+
+@pytest.mark.parametrize("kind", JUDGED_BY_ANOTHER_RUN)
+def test_who_judges_a_group_does_not_take_it_from_its_run(kind):
+    """Whatever name a judge's own run has: it speaks about what others played."""
+    word = JUDGED_BY_ANOTHER_RUN[kind]
+    for facts_before in ([facts.opened(), facts.call()], [facts.call()], [facts.opened()]):
+        pool = Pool(*facts_before, word)
+        assert pool.group.run_id == "run"
+        assert [one.run_id for one in pool.trajectories.values() if one.calls] in ([], ["run"])
+    assert Pool(word).group.run_id is None
+
+
+def test_a_group_is_of_the_run_that_opened_it_and_else_of_that_which_played():
+    """A call's run decides only where no opening, and of a trajectory no registration, names one."""
+    played = facts.call(envelope=facts.envelope(run_id="a"))
+    also = facts.call(call_id="d", envelope=facts.envelope(run_id="b"))
+    assert (Pool(also, played).group.run_id, Pool(also, played).t.run_id) == ("a", "a")
+    assert Pool(played, facts.opened(envelope=facts.envelope(run_id="z"))).group.run_id == "z"
+    assert Pool(played, facts.opened(envelope=facts.envelope(run_id=None))).group.run_id == "a"
+    assert Pool(played, facts.started(envelope=facts.envelope(run_id="z"))).t.run_id == "z"
+    assert Pool(played, facts.started(envelope=facts.envelope(run_id=None))).t.run_id == "a"
+
+
+def test_a_group_that_two_runs_opened_is_of_the_later_one_as_a_whole():
+    """Two gateways may let both in; what counts is the later word, in any order of arrival."""
+    words = [
+        facts.opened(expected_size=4, envelope=facts.envelope("z", at_us=1, run_id="a")),
+        facts.opened(expected_size=8, envelope=facts.envelope("a", at_us=2, run_id="b")),
+    ]
+    for order in (words, words[::-1]):
+        assert (Pool(*order).group.run_id, Pool(*order).group.expected_size) == ("b", 8)
+
+
+TITLE, WORK = facts.call(call_id="title"), facts.call(call_id="work", has_tools=True, received_us=9)
+
+
+def tags_of(*events):
+    return {name: step.tags for name, step in Pool(*events).steps.items()}
+
+
+def test_a_call_without_the_tools_of_its_trajectory_is_a_side_call():
+    """In whatever order they came or were received; where nobody has tools, none is, and other trajectories say nothing."""
+    for order in ((TITLE, WORK), (WORK, TITLE)):
+        assert tags_of(*order) == {"title": ("kind:side",), "work": ()}
+    assert tags_of(TITLE, facts.call(trajectory="u", call_id="work", has_tools=True)) == {"title": (), "work": ()}
+    assert tags_of(TITLE, facts.reward(call_id="early")) == {"title": (), "early": ()}
+
+
+@pytest.mark.parametrize(
+    ("said", "tags"),
+    [
+        ({"call_kind": "main"}, ()),
+        ({"call_kind": "side"}, ("kind:side",)),
+        ({"call_kind": "subagent", "has_tools": True}, ("kind:subagent",)),
+        ({"tags": ("kind:main", "x"), "call_kind": "side"}, ("x",)),
+        ({"tags": ("kind:side", "x"), "has_tools": True}, ("x", "kind:side")),
+        ({"call_kind": "no kind of ours"}, ("kind:side",)),
+    ],
+)
+def test_what_a_client_says_of_its_call_counts_first(said, tags):
+    """By the field or by a tag of its own; only what nobody said is told from the tools of others."""
+    assert tags_of(WORK, facts.call(call_id="title", **said))["title"] == tags
+
+
+def test_the_first_call_with_tools_writes_only_the_steps_that_change():
+    """A title and its like; not those of which the client said what they are, nor those with tools."""
+    state = Pool(TITLE, facts.call(call_id="named", call_kind="main"), facts.call("g", "u", "other")).state
+    assert written_by(WORK, state) == {"title", "work"}
+    assert written_by(facts.call(call_id="late"), Pool(TITLE, WORK).state) == {"late"}
+
+
+def test_a_retry_with_other_tools_changes_what_its_trajectory_is():
+    """What counts is the capture that counts."""
+    again = facts.call(call_id="work", attempt=1, received_us=10)
+    assert tags_of(TITLE, WORK, again) == {"title": (), "work": ()}
+
+
+@pytest.mark.parametrize("word", ["prompt_mismatch", "ids_malformed", "fold_bug", "parent_missing"])
+def test_a_word_of_the_pools_own_from_a_capture_changes_nothing_at_a_restart(word):
+    """Whoever captured it may call what is missing as he likes: calls above it stay whole, and a sound capture counts."""
+    base = facts.call(call_id="base", integrity=Integrity(complete=False, missing=(word,)))
+    above = facts.call(call_id="d", prompt=facts.edge(base="base", keep=6), base_digest=facts.written_against(base, 6))
+    pool = Pool(base, above)
+    assert (pool.steps["base"].reasons, pool.steps["d"].trainable) == ((f"missing_{word}",), True)
+    sound = facts.call(call_id="base", attempt=1, received_us=1)
+    (restored,) = restore(project(pool.state).values()).values()
+    for state in (pool.state, restored):
+        state = fold(state, sound, facts.FactPosition(topic="claw.calls", partition=0, offset=9))
+        assert {one.call_id for one in project(state).values() if isinstance(one, StepRecord) and one.trainable} == {
+            "base",
+            "d",
+        }
 
 
 def test_a_closed_group_is_exactly_its_listed_members():

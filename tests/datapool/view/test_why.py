@@ -9,7 +9,7 @@ from datapool.batch.spec import BatchSpec
 from datapool.fold import bounds
 from datapool.view.runs import RunIndex
 from datapool.view.why import Perspective, why
-from schemas.events import BatchSkipped, BatchTrained, CallCaptured
+from schemas.events import BatchSkipped, BatchTrained, CallCaptured, RunEnded, RunStarted
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
@@ -352,3 +352,16 @@ def test_what_a_plan_left_out_for_a_reward_is_told_from_the_plan():
     answers = why(rows, planned(rows, spec), Perspective(run_id=RUN, version=5, spec=spec), "t1")
     lines = "\n".join(line for answer in answers for line in answer.lines)
     assert "no ready member of its group then, or it lacked a reward (rewards_required: judge/style)" in lines
+
+
+def test_a_run_that_is_started_behind_its_end_goes_on() -> None:
+    """Whoever asks whether it is over hears the last word."""
+    runs = RunIndex()
+    ended = RunEnded(envelope=facts.envelope(), run_id=RUN, status="finished", batches=1, version=1)
+    started = RunStarted(
+        envelope=facts.envelope(), run_id=RUN, model_id="m", incarnation=2, config="{}", group_size=2,
+        groups_per_batch=1, staleness_max=1, facts_prefix="claw",
+    )  # fmt: skip
+    for event, is_over in ((ended, True), (started, False), (ended, True)):
+        runs.apply(event)
+        assert runs.runs[RUN].ended is is_over

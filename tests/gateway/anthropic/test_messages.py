@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.anthropic.content import message_of
+from gateway.anthropic.content import StreamedMessage
 from gateway.anthropic.messages import AnthropicMessages, sampling_of
 from gateway.errors import GatewayError, InvalidRequest, NotCaptured, Overloaded, UpstreamTimeout
 from schemas.arrays import unpack_ids
@@ -16,7 +16,7 @@ from tests.gateway.capture.test_streams import read, read_broken
 from tests.gateway.engine import Json, Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES, IDS, choice, comment, generation, whole
-from tests.gateway.speaking import ANTHROPIC, answer, named
+from tests.gateway.speaking import ANTHROPIC, added_up, answer, named
 
 PATH, ASK, BODY = ANTHROPIC.path, ANTHROPIC.ask, ANTHROPIC.body
 STREAMED = {**ASK, "stream": True}
@@ -93,12 +93,15 @@ async def test_thinking_text_and_tools(house: House, engine: ScriptedEngine, siz
 def test_events_in_any_order_make_the_same_message() -> None:
     """Whatever an engine does, its message is put together as far as it goes, and nothing raises."""
     in_order = parsed(START, *RICH, *END)
-    expected = message_of(in_order)
-    assert message_of([*in_order[1:], in_order[0]]) == expected
+    expected = added_up(StreamedMessage(), in_order)
+    assert added_up(StreamedMessage(), [*in_order[1:], in_order[0]]) == expected
     begins = [event for event in in_order if event["type"] == "content_block_start"]
-    assert message_of([event for event in in_order if event not in begins] + begins) == expected
-    assert message_of([]) is None
-    assert message_of([{"type": "ping"}, {"type": "error", "error": {}}, {"type": None}, {"delta": 1}]) is None
+    assert added_up(StreamedMessage(), [event for event in in_order if event not in begins] + begins) == expected
+    assert added_up(StreamedMessage(), []) is None
+    assert (
+        added_up(StreamedMessage(), [{"type": "ping"}, {"type": "error", "error": {}}, {"type": None}, {"delta": 1}])
+        is None
+    )
 
 
 @pytest.mark.parametrize(

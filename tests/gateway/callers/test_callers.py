@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.callers.callers import Caller, Callers, derived_id, scope_of
+from gateway.callers.callers import Caller, Callers, RetryKey
 from gateway.callers.hints import hints
+from gateway.callers.scopes import derived_id, own_id, owned_scope, require_own, scope_of
 from gateway.callers.signs import signs
-from gateway.errors import InvalidRequest
+from gateway.errors import Forbidden, InvalidRequest
 from gateway.identity import Identity, resolve
 from schemas.api_keys import ApiKey
 
@@ -28,7 +29,9 @@ def caller(
 ) -> Caller:
     raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     of = callers or Callers(lambda *_: False)
-    return of.caller(resolve(f"{path}/v1/chat/completions".encode()), key, signs(raw), hints(body), json.dumps(body))
+    return of.caller(
+        resolve(f"{path}/v1/chat/completions".encode()), key, signs(raw), hints(body), RetryKey(json.dumps(body))
+    )
 
 
 def of(group: str, trajectory: str, source: str) -> tuple[Identity, str]:
@@ -38,18 +41,19 @@ def of(group: str, trajectory: str, source: str) -> tuple[Identity, str]:
 @pytest.mark.parametrize(
     ("path", "headers", "key", "body", "expected"),
     [
-        ("/t/g", {}, TEAM, {}, of("g", "t", "path")),
-        ("/t/g", ALONE, TEAM, {"prompt_cache_key": "c"}, of("g", "t", "path")),
-        ("/t", {}, TEAM, {}, of("t", "t", "path")),
-        ("/t", {}, TEAM, {"user": "u"}, of("t", "t", "path")),
+        ("/t/g", {}, NAMED, {}, of("g", "t", "path")),
+        ("/team%2Ft/team:g", {}, TEAM, {}, of("team:g", "team/t", "path")),
+        ("/t/g", ALONE, NAMED, {"prompt_cache_key": "c"}, of("g", "t", "path")),
+        ("/t", {}, NAMED, {}, of("t", "t", "path")),
+        ("/team", {}, TEAM, {"user": "u"}, of("team", "team", "path")),
         ("/t", {"x-claw-group": "g"}, None, {}, of("g", "t", "path")),
         ("/t", {"x-claw-trajectory": "t", **ALONE}, None, {}, of("t", "t", "path")),
         ("/x", ALONE, None, {}, of("x/s", "x/s", "session:x-session-id")),
         ("/x", ALONE, NAMED, {}, of("key=two:x/s", "key=two:x/s", "session:x-session-id")),
         ("/x", ALONE, TEAM, {}, of("team:x/s", "team:x/s", "session:x-session-id")),
         ("/x", {"x-claw-group": "g"}, None, {"prompt_cache_key": "c:7"}, of("g", "x/c", "session:prompt_cache_key")),
-        ("", {"x-claw-trajectory": "t"}, TEAM, {}, of("t", "t", "headers")),
-        ("", {"x-claw-trajectory": "t%2F1", "x-claw-group": "g", **ALONE}, TEAM, {}, of("g", "t/1", "headers")),
+        ("", {"x-claw-trajectory": "t"}, NAMED, {}, of("t", "t", "headers")),
+        ("", {"x-claw-trajectory": "team/t%2F1", "x-claw-group": "team", **ALONE}, TEAM, {}, of("team", "team/t/1", "headers")),
         ("", {"thread-id": "h", **ALONE}, TEAM, {}, of("team/h", "team/h", "session:thread-id")),
         ("", {"session-id": "root", "x-session-affinity": "a"}, TEAM, {"prompt_cache_key": "c"}, of("team/a", "team/a", "session:x-session-affinity")),
         ("", {}, TEAM, {"prompt_cache_key": "a:b:12", "user": "u"}, of("team/a%3Ab", "team/a%3Ab", "session:prompt_cache_key")),
@@ -95,7 +99,7 @@ def test_nobody_who_is_named_by_nothing_gets_a_lane(key: ApiKey | None) -> None:
 def test_what_we_named_must_make_sense(path: str, headers: dict[str, str], param: str) -> None:
     """Two identities that contradict each other, and ids that are none, are refused by name."""
     with pytest.raises(InvalidRequest) as refused:
-        caller(path, headers)
+        caller(path, headers, NAMED)
     assert refused.value.param == param
     if path:
         assert all(
@@ -154,6 +158,91 @@ def test_equal_sessions_of_two_keys_are_two(one: ApiKey, other: ApiKey, session:
     assert all(len(name) <= 512 for name in ids)
 
 
+IDLE = ApiKey("agent", b"\x04" * 32, name="laptop", idle_s=30.0)
+
+
+@pytest.mark.parametrize("key", [None, NAMED, NAMELESS])
+@pytest.mark.parametrize("name", ["t", "team/t", "key=two/t", "key=one/t"])
+def test_a_key_without_a_scope_names_what_it_likes(key: ApiKey | None, name: str) -> None:
+    """As before keys had scopes; what is made up for it has none either."""
+    require_own(key, trajectory_id=name, group_id=None)
+    assert own_id(key, "lane-1") == "lane-1"
+
+
+@pytest.mark.parametrize(
+    ("key", "own", "foreign"),
+    [
+        (TEAM, ["team", "team/", "team/s", "team:x/s"], ["teams/s", "team2", "TEAM/s", "tea", "", "/team/s", "team%2Fs", "key=one/s"]),
+        (IDLE, ["key=laptop", "key=laptop/s", "key=laptop:x"], ["key=laptop2/s", "key=/s", "laptop/s", "key%3Dlaptop/s", "local/s"]),
+        (ApiKey("agent", b"", scope="a/b"), ["a%2Fb/s"], ["a/b", "a/b/s", "a%2Fbc", "a%2F", "a%2fb/s"]),
+        (ApiKey("agent", b"", scope="key=laptop"), ["key%3Dlaptop/s"], ["key=laptop/s"]),
+        (ApiKey("agent", b"", scope="a:b"), ["a%3Ab:x/s"], ["a:b", "a:b/s"]),
+    ],
+)  # fmt: skip
+def test_a_key_with_a_scope_or_a_silence_owns_what_begins_with_its_scope(
+    key: ApiKey, own: list[str], foreign: list[str]
+) -> None:
+    """Behind the scope stands `/`, `:` or nothing, so no scope that begins alike is meant."""
+    for name in own:
+        require_own(key, trajectory_id=name)
+    for name in foreign:
+        with pytest.raises(Forbidden) as refused:
+            require_own(key, group_id=None, trajectory_id=name)
+        assert (refused.value.param, refused.value.code) == ("trajectory_id", "not_owned")
+        assert repr(name) in refused.value.message
+
+
+OWNERS = st.builds(
+    ApiKey, st.just("agent"), st.binary(min_size=32, max_size=32), name=st.text(max_size=400), idle_s=st.just(1.0),
+    scope=st.none() | st.text("ab/:=%\u00e9", min_size=1, max_size=400),
+)  # fmt: skip
+
+
+@given(OWNERS, OWNERS, NAMES, PARTS)
+def test_what_is_made_for_a_key_is_its_own_and_no_other_keys(
+    one: ApiKey, other: ApiKey, path: str, parts: tuple[str, ...]
+) -> None:
+    """Sessions, also long ones and within a path, lanes and groups; whatever scopes and names people think of."""
+    made = [derived_id(scope_of(one, at), (*parts, end)) for at in (None, path) for end in ("", "x" * 300)]
+    made.append(own_id(one, "lane-1"))
+    require_own(one, **{str(number): name for number, name in enumerate(made)})
+    assert all(len(name) <= 512 for name in made)
+    if owned_scope(one) != owned_scope(other):
+        for name in made:
+            with pytest.raises(Forbidden):
+                require_own(other, name=name)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/t/g", {}),
+        ("/team%2Ft/g", {}),
+        ("/t/team%2Fg", {}),
+        ("/t", {}),
+        ("/t", {"user": "u"}),
+        ("", {"x-claw-trajectory": "t"}),
+        ("", {"x-claw-trajectory": "team/t", "x-claw-group": "g"}),
+        ("", {"x-claw-group": "g", **ALONE}),
+        ("/x", {"x-claw-group": "g", **ALONE}),
+        ("", {"x-claw-parent": "p", **ALONE}),
+    ],
+)
+def test_a_call_names_what_its_key_owns(path: str, headers: dict[str, str]) -> None:
+    """By path and by each header of ours, and the refusal says which; nothing is remembered of it."""
+    callers, body = Callers(lambda *_: False), {"messages": [{"role": "user", "content": "hi"}]}
+    with pytest.raises(Forbidden):
+        caller(path, headers, TEAM, callers, **body)
+    assert not callers._lineage._owners
+
+
+def test_a_lane_is_its_keys_own() -> None:
+    """Who speaks without a session judges its call afterwards, under the ids that the reply names."""
+    lane = caller("", {}, IDLE)
+    assert (lane.source, lane.identity.named) == ("none", False)
+    require_own(IDLE, trajectory_id=lane.identity.trajectory_id, group_id=lane.identity.group_id)
+
+
 @pytest.mark.parametrize(
     ("headers", "kind"),
     [
@@ -178,18 +267,18 @@ def test_what_a_call_is_for(headers: dict[str, str], kind: str | None) -> None:
     assert signs([(name.encode(), value.encode()) for name, value in headers.items()]).kind == kind
 
 
-def test_a_call_without_the_tools_of_its_trajectory_is_a_side_call() -> None:
-    """Whichever of two calls at once comes first; where nobody has tools, none is."""
+def test_a_gateway_says_what_a_client_says_and_whether_there_are_tools() -> None:
+    """What a call counts as, the pool tells from all calls of its trajectory."""
     callers, tools = Callers(lambda *_: False), [{"type": "function"}]
-    title, call = caller("/t/g", {}, TEAM, callers), caller("/t/g", {}, TEAM, callers, tools=tools)
-    other = caller("/other/g", {}, TEAM, callers)
-    assert (title.kind, call.kind, other.kind) == ("side", "main", "main")
+    title, call = caller("/t/g", {}, NAMED, callers), caller("/t/g", {}, NAMED, callers, tools=tools)
+    named = caller("/t/g", {"x-claw-kind": "main"}, NAMED, callers)
+    assert [(one.kind, one.has_tools) for one in (title, call, named)] == [(None, False), (None, True), ("main", False)]
 
 
 @pytest.mark.parametrize(
     ("headers", "parent"),
     [
-        ({"x-claw-parent": "p%2F1", "x-parent-session-id": "s0", **ALONE}, "p/1"),
+        ({"x-claw-parent": "team%2Fp", "x-parent-session-id": "s0", **ALONE}, "team/p"),
         ({"x-parent-session-id": "s0", **ALONE}, "team/s0"),
         ({"x-codex-parent-thread-id": "h0", "thread-id": "h"}, "team/h0"),
         ({"x-claude-code-session-id": "s", "x-claude-code-agent-id": "a"}, "team/s"),
@@ -212,12 +301,12 @@ def test_who_started_a_sub_agent(headers: dict[str, str], parent: str | None) ->
 )
 def test_the_program_that_calls(agent: str, client: str | None) -> None:
     """The first product of the user-agent, bounded."""
-    assert caller("/t/g", {"user-agent": agent}).client == client
+    assert caller("", {"user-agent": agent}).client == client
 
 
 def test_only_sessions_complete_by_silence() -> None:
     """What a path or a header names is completed by whoever named it."""
     messages = [{"role": "user", "content": "hi"}]
     assert caller("", ALONE).idle_s == caller("", messages=messages).idle_s == caller("", prompt="x").idle_s == 30.0
-    assert caller("/t/g", ALONE).idle_s is caller("", {"x-claw-trajectory": "t"}).idle_s is None
+    assert caller("/team%2Ft/team", ALONE).idle_s is caller("", {"x-claw-trajectory": "team/t"}).idle_s is None
     assert caller("", ALONE, None).idle_s is None

@@ -1,12 +1,14 @@
 """Each client that agents run in, by what it sends: transcribed calls and recorded ones, and whose they are."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.callers.callers import Caller, Callers
+from datapool.fold.step import kind_of
+from gateway.callers.callers import Caller, Callers, RetryKey
 from gateway.callers.hints import hints
 from gateway.callers.signs import CallerSigns, signs
 from gateway.identity import Identity, resolve
@@ -17,13 +19,22 @@ TRAFFIC = Path(__file__).parents[2] / "clients" / "traffic"
 KEY = ApiKey("agent", b"digest", scope="team")
 
 
+def kinds(callers: Sequence[Caller]) -> list[str]:
+    """As the pool tells them, from all calls of each trajectory."""
+    in_use = {caller.identity for caller in callers if caller.has_tools}
+    return [kind_of(caller.kind, has_tools=caller.has_tools, in_use=caller.identity in in_use) for caller in callers]
+
+
 @pytest.mark.parametrize("client", sorted(path.stem for path in CLIENTS.iterdir()))
 def test_whose_calls_a_client_makes(client: str) -> None:
-    """Under a key with a scope, and nothing in the path. Kinds are asked for when all calls are under way."""
+    """Under a key with a scope, and nothing in the path. Kinds are what the pool makes of all calls; the replies are told where they
+    were recorded."""
     callers, made = Callers(lambda *_: False), list[tuple[Caller, dict[str, str | None]]]()
     for call in json.loads((CLIENTS / f"{client}.json").read_text())["calls"]:
         headers = [(name.encode(), value.encode()) for name, value in call["headers"].items()]
-        caller = callers.caller(None, KEY, signs(headers), hints(call["body"]), json.dumps(call["body"]))
+        caller = callers.caller(None, KEY, signs(headers), hints(call["body"]), RetryKey(json.dumps(call["body"])))
+        if "reply" in call and caller.replied is not None:
+            caller.replied([json.dumps(call["reply"]).encode()])
         made.append((caller, call["expected"]))
     before = [Identity("", "")]
     for caller, expected in made:
@@ -34,22 +45,21 @@ def test_whose_calls_a_client_makes(client: str) -> None:
             trajectory_id = before[-1].trajectory_id if expected["trajectory"] == "previous" else expected["trajectory"]
             assert caller.identity == Identity(trajectory_id, trajectory_id)
         before.append(caller.identity)
-        assert (caller.source, caller.kind, caller.parent) == (
-            expected["source"],
-            expected["kind"],
-            expected["parent"],
-        )
+        assert (caller.source, caller.parent) == (expected["source"], expected["parent"])
+    assert kinds([caller for caller, _ in made]) == [expected["kind"] for _, expected in made]
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "openclaw", "opencode"])
 def test_a_path_with_both_ids_holds_whatever_a_client_says(client: str) -> None:
     """Sessions and sub-agents of a client on a path of ours stay on it, and are stored."""
     callers, route = Callers(lambda *_: False), resolve(b"/t/g/v1/chat/completions")
-    for call in json.loads((CLIENTS / f"{client}.json").read_text())["calls"]:
+    made, calls = list[Caller](), json.loads((CLIENTS / f"{client}.json").read_text())["calls"]
+    for call in calls:
         headers = [(name.encode(), value.encode()) for name, value in call["headers"].items()]
-        caller = callers.caller(route, KEY, signs(headers), hints(call["body"]), "")
+        caller = callers.caller(route, None, signs(headers), hints(call["body"]), RetryKey(""))
         assert (caller.identity, caller.source, caller.parent) == (Identity("g", "t"), "path", None)
-        assert caller.kind == call["expected"]["kind"]
+        made.append(caller)
+    assert kinds(made) == [call["expected"]["kind"] for call in calls]
 
 
 def recorded(client: str) -> list[dict[str, Any]]:
@@ -70,10 +80,10 @@ def test_a_recorded_session_is_one_trajectory(client: str, source: str, program:
     callers, made = Callers(lambda *_: False), list[tuple[Caller, dict[str, Any]]]()
     for call in recorded(client):
         headers = [(name.encode(), value.encode()) for name, value in call["headers"].items()]
-        made.append((callers.caller(None, KEY, signs(headers), hints(call["body"]), ""), call["body"]))
+        made.append((callers.caller(None, KEY, signs(headers), hints(call["body"]), RetryKey("")), call["body"]))
     assert {(caller.source, caller.client, caller.parent) for caller, _ in made} == {(source, program, None)}
     assert len({caller.identity for caller, _ in made}) == 1
-    assert [caller.kind for caller, _ in made] == ["main" if body.get("tools") else "side" for _, body in made]
+    assert kinds([caller for caller, _ in made]) == ["main" if body.get("tools") else "side" for _, body in made]
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
@@ -81,7 +91,7 @@ def test_a_recorded_session_goes_on_by_its_messages(client: str) -> None:
     """Without a name of the session in headers and fields, its turns continue each other."""
     callers = Callers(lambda *_: False)
     made = [
-        callers.caller(None, KEY, CallerSigns(), hints(call["body"])._replace(session=None), "")
+        callers.caller(None, KEY, CallerSigns(), hints(call["body"])._replace(session=None), RetryKey(""))
         for call in recorded(client)
         if call["body"].get("tools")
     ]

@@ -56,6 +56,29 @@ def test_a_conversation_goes_on() -> None:
     assert first == second == third == fourth == fifth
 
 
+def test_a_conversation_goes_on_in_parts() -> None:
+    """Clients that send texts back as parts (Strands) go on as others do, and are told apart as others are."""
+
+    def parts(turn: list[Any], *texts: str) -> list[Any]:
+        return [
+            *turn[:-2],
+            {"role": "assistant", "content": [{"type": "text", "text": text} for text in texts]},
+            turn[-1],
+        ]
+
+    agents = Agents()
+    (one, next1), (two, next2) = agents.turn(OPENING, "left"), agents.turn(OPENING, "right")
+    assert one != two
+    assert agents.turn(parts(next2, "right"), "x")[0] == two
+    who, third = agents.turn(parts(next1, "left"), "y")
+    assert who == one
+    assert agents.turn(parts(third, "y"), "z")[0] == one
+    assert agents.turn(parts(next1, "from elsewhere"), "z")[0] not in (one, two)
+    mark = {"type": "ephemeral", "ttl": "5m"}
+    marked = [{"type": "text", "text": "left", "cache_control": mark}]
+    assert agents.turn([*next1[:-2], {"role": "assistant", "content": marked}, OPENING[1]], "w")[0] == one
+
+
 def test_an_answer_that_nobody_got_here_is_another_agents() -> None:
     """Another process answered an agent that began alike: the two are never one."""
     agents = Agents()

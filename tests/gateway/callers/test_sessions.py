@@ -1,17 +1,19 @@
 """Callers end to end: what the log says of them, and who completes them."""
 
-import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import pytest
 
+from datapool.fold.fold import fold
+from datapool.fold.project import project
 from schemas.api_keys import ApiKey
 from schemas.envelopes import decision_id
-from schemas.events import TrajectoryStarted
+from schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryStarted
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 
 ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
@@ -35,7 +37,7 @@ def keyed(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
 
 
 async def test_what_is_stored_of_a_caller(keyed: House) -> None:
-    """Identity, its source, the program, the kind (as a tag, too) and the parent."""
+    """Identity, its source, the program, the kind that the client states and the parent; tags are the client's."""
     headers = {
         "x_session_id": "s",
         "x_parent_session_id": "p",
@@ -46,26 +48,31 @@ async def test_what_is_stored_of_a_caller(keyed: House) -> None:
     (call,) = keyed.captured
     assert (call.group_id, call.trajectory_id, call.identity_source) == ("team/s", "team/s", "session:x-session-id")
     assert (call.client, call.call_kind, call.parent_trajectory) == ("opencode/1.18", "subagent", "team/p")
-    assert call.tags == ("a", "kind:subagent")
+    assert call.tags == ("a",)
     assert (reply["x-claw-trajectory"], reply["x-claw-group"]) == ("team/s", "team/s")
     again = await ask(keyed, x_claw_trajectory=reply["x-claw-trajectory"])
     assert again["x-claw-trajectory"] == "team/s"
     assert keyed.captured[-1].identity_source == "headers"
 
 
-async def test_a_side_call_beside_the_first_call(engine: ScriptedEngine) -> None:
-    """A title that is asked for before the call with tools is known for one when it is stored."""
-    with House(worker_wait_s=30.0) as house:
-        title = asyncio.ensure_future(ask(house, path="/t/g"))
-        await asyncio.to_thread(until, lambda: house.tasks == 1)
-        call = asyncio.ensure_future(ask(house, {**ASK, "tools": TOOLS}, path="/t/g"))
-        await asyncio.to_thread(until, lambda: house.tasks == 2)
-        house.worker(engine.url)
-        await asyncio.gather(title, call)
-        assert sorted((event.call_kind, event.tags) for event in house.captured) == [
-            ("main", ()),
-            ("side", ("kind:side",)),
-        ]
+async def test_a_title_that_is_asked_for_first_is_a_side_call_in_the_pool(house: House) -> None:
+    """It is answered before the call with tools is sent: the gateway cannot know it, the fold does, in either order."""
+    await ask(house, path="/t/g")
+    await ask(house, {**ASK, "tools": TOOLS}, path="/t/g")
+    title, call = house.captured
+    assert [(one.call_kind, one.has_tools, one.tags) for one in (title, call)] == [(None, False, ()), (None, True, ())]
+    for order in ([title, call], [call, title]):
+        steps = pooled(order)
+        assert (steps[title.call_id].tags, steps[call.call_id].tags) == (("kind:side",), ())
+
+
+def pooled(calls: Sequence[CallCaptured]) -> dict[str, StepRecord]:
+    """Their rows by id, delivered in this order."""
+    state = None
+    for call in calls:
+        state = fold(state, call, FactPosition(topic="claw.calls", partition=0, offset=int(call.has_tools)))
+    assert state is not None
+    return {record.call_id: record for record in project(state).values() if isinstance(record, StepRecord)}
 
 
 async def test_a_contradiction_names_both(house: House) -> None:
@@ -85,7 +92,7 @@ async def test_a_session_begins_once(keyed: House, engine: ScriptedEngine) -> No
     assert keyed.events(TrajectoryStarted) == []
     for _ in range(2):
         await ask(keyed, x_session_id="s", x_claw_channel="c", x_claw_agent="a")
-    await ask(keyed, path="/t/g", x_session_id="s")
+    await ask(keyed, path="/team%2Ft/team%2Fg", x_session_id="s")
     (event,) = keyed.events(TrajectoryStarted)
     assert (event.group_id, event.trajectory_id, event.idle_s) == ("team/s", "team/s", 30.0)
     assert (event.channel, event.agent) == ("c", "a")
@@ -101,7 +108,7 @@ async def test_a_session_that_could_not_begin_begins_with_the_next_call(keyed: H
     assert len(keyed.events(TrajectoryStarted)) == len(keyed.captured) == 1
 
 
-@pytest.mark.parametrize("group", [{}, {"x_claw_group": "g"}], ids=["own", "named"])
+@pytest.mark.parametrize("group", [{}, {"x_claw_group": "team/g"}], ids=["own", "named"])
 async def test_a_conversation_without_a_name_is_one_trajectory(
     keyed: House, engine: ScriptedEngine, group: dict[str, str]
 ) -> None:

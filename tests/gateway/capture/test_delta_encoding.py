@@ -12,7 +12,7 @@ from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from datapool.errors import PromptBroken
 from datapool.fold.digests import base_digest
 from gateway.call_protocol import CallRequest, EngineReply
-from gateway.callers.callers import Caller, Toolbox
+from gateway.callers.callers import Caller
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
 from gateway.capture.events import ModelCall, captured, without_bodies
 from gateway.capture.idempotency import Attempt
@@ -56,7 +56,7 @@ class Writer:
         self.made += 1
         call = ModelCall(
             producer="gateway/test",
-            caller=Caller(who, "path", Toolbox()),
+            caller=Caller(who, "path"),
             attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
             protocol=ChatCompletions(),

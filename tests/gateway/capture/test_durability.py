@@ -261,7 +261,7 @@ async def test_neither_log_nor_spool(
 ) -> None:
     """With the spool at its limit and no broker: a clear 503 and not ready, or, as chosen, the reply and a count; and
     all is well again by itself. What was promised is kept."""
-    small = {**QUICK, "CLAW_GATEWAY_SPOOL_BYTES_MAX": "40000", "CLAW_GATEWAY_CAPTURE_ON_FAILURE": choice}
+    small = {**QUICK, "CLAW_GATEWAY_SPOOL_BYTES_MAX": "20000", "CLAW_GATEWAY_CAPTURE_ON_FAILURE": choice}
     statuses: list[tuple[int, str]] = []
     kept: list[str] = []
     with gateway(own_log, tmp_path, "--upstream", engine.url, **small) as running:

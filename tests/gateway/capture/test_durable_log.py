@@ -18,6 +18,7 @@ from eventlog.spool.spool import Spool
 from gateway.capture.durable_log import Store
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
+from schemas.envelopes import envelope
 from schemas.events import CallCaptured, Event, TrajectoryCompleted
 from schemas.keys import group_key
 from schemas.topics import CALLS, REWARDS, Topic
@@ -102,10 +103,14 @@ async def test_a_log_that_answers_gets_everything(place: Open) -> None:
 
 
 async def test_a_silent_log_is_asked_once(place: Open) -> None:
-    """The first event waits for the log in vain; the next ones are spooled at once; all arrive when it is back."""
+    """The first event waits for the log in vain; the next ones are spooled at once; all arrive when it is back, with the
+    names of those who asked."""
     here = place()
     here.log.refusing = True
-    events = [call(call_id=f"c{number}", trajectory=f"t{number}", group=f"g{number}") for number in range(20)]
+    events = [
+        call(call_id=f"c{number}", group=f"g{number}", envelope=envelope("gateway", key_name=f"key {number}"))
+        for number in range(20)
+    ]
     await here.publish(events[0])
     for event in events[1:]:
         await here.publish(event)
@@ -115,7 +120,7 @@ async def test_a_silent_log_is_asked_once(place: Open) -> None:
     assert "claw_spool_log_away 1.0" in here.metrics.exposition().decode()
     here.log.refusing = False
     stored = here.drained()
-    assert {event.envelope.event_id for event in stored} == {event.envelope.event_id for event in events}  # type: ignore[union-attr]
+    assert {event.envelope for event in stored} == {event.envelope for event in events}  # type: ignore[union-attr]
     assert "claw_spool_log_away 0.0" in here.metrics.exposition().decode()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from schemas.arrays import unpack_floats, unpack_ids
+from schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
@@ -109,6 +110,22 @@ async def test_an_engine_that_goes_on_after_the_end(house: House, engine: Script
     engine.then(Reply(pieces=(*spoken.pieces(), more)))
     assert (await read(house, streamed(spoken), spoken.path)).removesuffix(more) == spoken.sent
     assert house.captured[0].integrity.complete
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_fixed_upstream_that_hands_its_tokens_over_is_believed(
+    engine: ScriptedEngine, spoken: Spoken, stream: bool
+) -> None:
+    """Every engine is asked, in whatever protocol: a worker of ours behind --upstream is trained on."""
+    engine.default = answer
+    with House(upstreams=engine.url) as house:
+        reply = await ask(house, {**spoken.ask, "stream": stream}, spoken.path)
+        assert reply.body == (spoken.sent if stream else json.dumps(spoken.body, separators=(",", ":")).encode())
+        assert engine.requests[0].headers[TOKENS_HEADER] == "1"
+        (call,) = house.captured
+        assert (call.integrity.missing, call.worker_id, json.loads(call.response_body)) == ((), None, spoken.body)
+        assert (unpack_ids(call.prompt.suffix), unpack_ids(call.response_ids)) == (PROMPT, IDS)
+        assert (unpack_floats(call.response_logprobs), [span.version for span in call.spans]) == (LOGPROBS, [3])
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -12,7 +12,7 @@ from datapool.standing import Feedback
 from eventlog.kafka.reader import read_topics
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
-from schemas.api_keys import new_key
+from schemas.api_keys import ApiKey, new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from schemas.keys import group_key
@@ -25,6 +25,7 @@ from tests.gateway.processes import GatewayProcess
 
 FEEDBACK, PREFERENCES = "/t/g/v1/feedback", "/groups/g/preferences"
 ADA = {"who": "ada"}
+APP = ApiKey("operator", b"digest", name="app")
 
 
 def annotator(key: str, name: str) -> Record:
@@ -32,6 +33,13 @@ def annotator(key: str, name: str) -> Record:
     digest = sha256(key.encode()).hexdigest()
     event = KeyRecorded(envelope=envelope("test"), digest=digest, name=name, role="annotator")
     return record(key, Outgoing.of(KEYS, digest.encode(), event).value)
+
+
+@pytest.fixture
+def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    """A gateway where every request comes under an operator's key: of an app that stands before many people."""
+    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (APP, headers))
+    return house
 
 
 def words(house: House) -> Feedback:
@@ -195,17 +203,35 @@ async def test_an_annotator_speaks_as_itself_and_as_nobody_else(guarded: tuple[H
         assert (await sent(house, keys["a/b"], path, body))[0] == 422
 
 
-async def test_agents_and_operators_name_who_speaks_and_readers_say_nothing(
+async def test_operators_name_who_speaks_and_agents_and_readers_speak_for_nobody(
     guarded: tuple[House, dict[str, str]],
 ) -> None:
-    """An app shows replies to many users; its key stands for none of them."""
+    """An app shows replies to many users; its key stands for none of them. Who is trained is no person."""
     house, keys = guarded
-    for role in ("agent", "operator"):
-        assert (await sent(house, keys[role], FEEDBACK, {"thumb": "up", "who": role}))[0] == 200
-        assert (await sent(house, keys[role], FEEDBACK, {"thumb": "up"}))[0] == 422
-    for path in (FEEDBACK, PREFERENCES, "/v1/groups/g/preferences"):
-        assert (await sent(house, keys["reader"], path, {}))[0] == 403
-    assert {word.who for word in words(house).standing()} == {"agent", "operator"}
+    assert (await sent(house, keys["operator"], FEEDBACK, {"thumb": "up", "who": "ben"}))[0] == 200
+    assert (await sent(house, keys["operator"], FEEDBACK, {"thumb": "up"}))[0] == 422
+    for path, body in (
+        (FEEDBACK, {"thumb": "up", **ADA}),
+        (PREFERENCES, {"chosen": "t", "rejected": "u", **ADA}),
+        ("/v1/groups/g/preferences", {"chosen": "t", "rejected": "u", **ADA}),
+        ("/groups/g/preferences%0A", {"chosen": "t", "rejected": "u", **ADA}),
+    ):
+        for role in ("agent", "reader"):
+            status, text = await sent(house, keys[role], path, body)
+            assert (status, json.loads(text)["error"]["code"]) == (403, "forbidden"), text
+    assert {word.who for word in words(house).standing()} == {"ben"}
+
+
+async def test_without_a_key_nobody_speaks_for_people(engine: ScriptedEngine) -> None:
+    """An agent of this machine needs none; who judges says who it is."""
+    with House(upstreams=engine.url) as open_house:
+        for path, body in ((FEEDBACK, {"thumb": "up"}), (PREFERENCES, {"chosen": "t", "rejected": "u"})):
+            status, reply, _ = await post(open_house, path, {**body, **ADA})
+            assert (status, "annotator or operator" in reply["error"]["message"]) == (403, True), reply
+        key = new_key("annotator")[0]
+        open_house.keys.apply(annotator(key, "ada"))
+        assert (await sent(open_house, key, FEEDBACK, {"thumb": "up"}))[0] == 200
+        assert [word.who for word in words(open_house).standing()] == ["ada"]
 
 
 async def test_an_annotators_reward_is_its_latest_word(guarded: tuple[House, dict[str, str]]) -> None:
@@ -223,10 +249,10 @@ async def test_a_persons_reward_is_never_ahead_of_its_time(guarded: tuple[House,
     """A revision above now would silence that person; scorers' revisions are their own."""
     house, keys = guarded
     reward = {"name": "style", "value": 1, "revision": (1 << 63) - 1}
-    for key, source in (("agent", {"source": "human:ann"}), ("operator", {"source": "human:ann"}), ("ada", {})):
+    for key, source in (("operator", {"source": "human:ann"}), ("ada", {})):
         status, text = await sent(house, keys[key], "/t/g/v1/rewards", {**reward, **source})
         assert (status, json.loads(text)["error"]["param"]) == (422, "revision"), text
-    assert (await sent(house, keys["agent"], "/t/g/v1/rewards", {**reward, "source": "judge"}))[0] == 200
+    assert (await sent(house, keys["operator"], "/t/g/v1/rewards", {**reward, "source": "judge"}))[0] == 200
     assert words(house).history() == []
 
 
@@ -243,9 +269,10 @@ async def test_feedback_is_on_the_real_broker_when_it_is_answered(
     log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """Thumb, edit and preference, read back as what stands; under its key a repeated request adds no word."""
-    running = GatewayProcess(log_settings, tmp_path, "--upstream", engine.url)
+    key, entry = new_key("operator")
+    running = GatewayProcess(log_settings, tmp_path, "--upstream", engine.url, "--api-keys", entry)
     try:
-        async with aiohttp.ClientSession(running.url, headers={"idempotency-key": "k"}) as session:
+        async with aiohttp.ClientSession(running.url, headers={"idempotency-key": "k", "x-api-key": key}) as session:
             for path, body in (
                 (FEEDBACK, [{"call_id": "c", "thumb": "down", "edit": "Better.", **ADA}, {"comment": "long", **ADA}]),
                 (PREFERENCES, {"chosen": "t", "rejected": "u", **ADA}),

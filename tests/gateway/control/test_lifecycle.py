@@ -34,7 +34,7 @@ async def test_trajectory_from_start_to_reward(house: House, prefix: str) -> Non
     assert status == 200
     done = {"reward": 0.5, "status": "failed", "calls": 3, "rewards": 1, "channel": "val", "run_id": "r"}
     assert (await post(house, f"{prefix}/complete_trajectory", done))[0] == 200
-    reward = {"value": 1, "name": "style", "source": "judge", "call_id": "c1", "revision": 2, "metadata": {"why": "ü"}}
+    reward = {"value": 1, "name": "style", "source": "env", "call_id": "c1", "revision": 2, "metadata": {"why": "ü"}}
     assert (await post(house, f"{prefix}/rewards", reward))[0] == 200
     (start,), (end,) = house.events(TrajectoryStarted), house.events(TrajectoryCompleted)
     assert reply == {"event_id": start.envelope.event_id}
@@ -48,7 +48,7 @@ async def test_trajectory_from_start_to_reward(house: House, prefix: str) -> Non
     assert (start.task, start.metadata, start.envelope.run_id) == ('{"x":[1]}', '{"m":1}', "r")
     assert (end.status, end.calls, end.rewards, end.reward) == ("failed", 3, 1, 0.5)
     (given,) = house.events(RewardAssigned, REWARDS)
-    assert (given.value, given.name, given.source, given.call_id, given.revision) == (1.0, "style", "judge", "c1", 2)
+    assert (given.value, given.name, given.source, given.call_id, given.revision) == (1.0, "style", "env", "c1", 2)
     keys = {record.key for topic in (CALLS, REWARDS) for record in house.log.reader([topic]).read_to_end()}
     assert keys == {group_key("g1")}
 
@@ -59,7 +59,7 @@ async def test_a_completions_reward_is_corrected_by_completing_again(house: Hous
     assert (status, reply["error"]["type"]) == (400, "invalid_request_error")
     assert "complete the trajectory again" in reply["error"]["message"]
     assert house.events(RewardAssigned, REWARDS) == []
-    for body in ({"source": "judge"}, {"call_id": "c1"}, {"step_index": 0}):
+    for body in ({"source": "env"}, {"call_id": "c1"}, {"step_index": 0}):
         assert (await post(house, "/t/g/rewards", {"value": 1, "name": "completion", **body}))[0] == 200
 
 
@@ -84,6 +84,21 @@ async def test_group_is_opened(house: House) -> None:
     assert named.deadline_us is not None
     assert 59e6 < named.deadline_us - named.envelope.occurred_at_us < 61e6
     assert (unnamed.group_id, unnamed.expected_size, unnamed.channel) == (reply["group_id"], 8, "train")
+
+
+@pytest.mark.parametrize("channel", ["train", "val"])
+async def test_a_group_that_another_run_opened_is_not_opened_again(house: House, channel: str) -> None:
+    """Not by a run, and not by nobody's: its owner may declare it anew. What the pool knows counts like an own opening."""
+    house.admission.apply(record(started("r", 0, 1)))
+    house.admission.apply(record(group("pooled", run="elsewhere")))
+    assert (await post(house, "/groups", {"group_id": "g", "channel": channel}, run_id="r"))[0] == 201
+    for named, by in (("g", {"run_id": "s"}), ("g", {}), ("pooled", {"run_id": "r"})):
+        status, reply, _ = await post(house, "/groups", {"group_id": named, "admission": False}, **by)
+        assert (status, reply["error"]["code"]) == (409, "group_of_other_run"), (named, by)
+        assert "was opened by run" in reply["error"]["message"]
+    again = await post(house, "/groups", {"group_id": "g", "channel": channel, "size": 3}, run_id="r")
+    assert again[0] == 201
+    assert [event.expected_size for event in house.events(GroupOpened)] == [8, 3]
 
 
 async def test_repeated_request_is_the_same_fact(house: House) -> None:

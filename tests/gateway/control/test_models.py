@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from schemas.api_keys import ApiKey
+from schemas.api_keys import ApiKey, new_key
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
+from tests.gateway.http.test_keys import record
 from tests.gateway.http.test_malformed import send
 
 VERSION = {"anthropic_version": "2023-06-01"}
@@ -36,6 +37,20 @@ async def test_the_list_has_its_callers_shape(engine: ScriptedEngine, upstream: 
             "display_name": "gpt-5",
             "created_at": "1970-01-01T00:00:00Z",
         }
+
+
+@pytest.mark.parametrize("passes", [True, False])
+async def test_the_list_is_asked_for_as_a_call_would_be(engine: ScriptedEngine, passes: bool) -> None:
+    """With the provider's key, where calls have it, and never with ours."""
+    key, _ = new_key("agent")
+    with House(upstreams=engine.url, upstream_authorization=passes) as house:
+        house.keys.apply(record(key))
+        for path in ("/v1/models", "/t/g/v1/models/tiny"):
+            sent = {"authorization": "Bearer provider", "x_api_key": key, **VERSION}
+            assert (await get(house, path, **sent))[0] == 200
+            headers = engine.requests[-1].headers
+            assert headers.get("authorization") == ("Bearer provider" if passes else None)
+            assert (headers["anthropic-version"], "x-api-key" in headers) == ("2023-06-01", False)
 
 
 @pytest.mark.parametrize("prefix", ["", "/t", "/t/g", "/t/g/v1", "/v1", "/models/models/v1"])

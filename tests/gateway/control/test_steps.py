@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from datapool.fold.trainable import capture_flaws
 from datapool.fold.validation import usable
@@ -183,6 +184,16 @@ async def test_a_fresh_trajectory_has_a_base_url(house: House, path: str) -> Non
     assert (call.trajectory_id, call.group_id) == (start.trajectory_id, start.group_id)
     other = (await post(house, path))[1]
     assert len({*other.values(), *reply.values()}) == 6
+
+
+@pytest.mark.parametrize("public_url", ["https://gateway.example/claw", "https://gateway.example/claw/"])
+async def test_a_base_url_behind_a_proxy_is_the_proxys(public_url: str) -> None:
+    """What the proxy speaks and is called, only its operator knows; anything but a URL is refused at the start."""
+    with House(public_url=public_url) as house:
+        reply = (await post(house, "/init_trajectory"))[1]
+        assert reply["base_url"] == f"https://gateway.example/claw/{reply['trajectory_id']}/{reply['group_id']}"
+    with pytest.raises(ValidationError, match="https://"):
+        House(public_url="gateway.example")
 
 
 async def test_a_repeated_request_for_a_trajectory_is_the_same_one(house: House) -> None:

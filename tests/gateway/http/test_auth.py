@@ -105,18 +105,31 @@ async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> No
 
 @pytest.mark.parametrize("key", ["sk-planted-51d0", "a+b/c==51d0"])
 @pytest.mark.parametrize(
-    "shape", [b'{"error": {"message": "wrong key: %b"}}', b"%b?", b'{"detail": "%b"}', b"x" * 990 + b"%b"]
+    "shape",
+    [
+        b'{"error": {"message": "wrong key: %b"}}',
+        b"%b?",
+        b'{"detail": "%b"}',
+        b"x" * 990 + b"%b",
+        b'{"detail": "by its numbers: %b"}',
+        b'{"error": {"message": "it said: {\\"key\\": \\"by its numbers: %b\\"}"}}',
+    ],
 )
 async def test_a_key_that_a_provider_repeats_is_not_stored(guarded: House, key: str, shape: bytes) -> None:
     """The client gets the 401 with its words; the event tells of it without the key, however the words hold it."""
     engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
-    body = shape % (f"Bearer {key}".replace("/", "\\/") if shape[:1] == b"{" else key).encode()
+    written = f"Bearer {key}".replace("/", "\\/") if shape[:1] == b"{" else key
+    if b"numbers" in shape:
+        slash = "\\" * (1 + (b"error" in shape))
+        written = "".join(f"{slash}u{ord(one):04x}" for one in key)
+    body = shape % written.encode()
     engine.then(Reply(body, status=401))
     status, said = await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {key}", x_api_key=AGENT)
     assert status == 401
     assert json.loads(said)["error"]["message"]
     assert guarded.failed[-1].reason == "refused"
     assert key[:9].encode() not in guarded.raw_records() + guarded.metrics.exposition()
+    assert "".join(f"u{ord(one):04x}" for one in key[:9]) not in guarded.failed[-1].message.replace("\\", "")
 
 
 PLANTED = "sk-Planted/7f3a9c"

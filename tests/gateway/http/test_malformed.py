@@ -65,7 +65,7 @@ BODIES: list[tuple[str, bytes]] = [
     ("/t/g/v1/complete_trajectory", b'{"reward": -1e31}'),
     ("/t/g/v1/rewards", b""),
     ("/t/g/v1/rewards", b"{}"),
-    ("/t/g/v1/rewards", b'{"value": null}'),
+    ("/t/g/v1/rewards", b'{"value": []}'),
     ("/t/g/v1/rewards", b'{"value": 1, "call_id": "c", "step_index": 0}'),
     ("/t/g/v1/rewards", b'{"value": 1, "revision": 99999999999999999999}'),
     ("/t/g/v1/rewards", b'{"value": 1, "metadata": NaN}'),

@@ -149,8 +149,8 @@ async def test_a_repeated_key_gets_the_captured_reply(house: House, engine: Scri
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_provider_without_ids_is_passed_through(engine: ScriptedEngine, streamed: bool) -> None:
-    """Asked for nothing more, its bytes are the client's; the call is stored with what is missing."""
-    engine.default = answer
+    """It ignores the header by which it is asked: its bytes are the client's, and the call is stored with what is missing."""
+    engine.default = lambda received: answered(received.json)
     body = {**ASK, "prompt": "Say.", "stream": streamed}
     with House(upstreams=[engine.url], upstream_token_ids=False) as house:
         reply = await ask(house, body, PATH)

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.openai.response_events import response_of
+from gateway.openai.response_events import StreamedResponse
 from schemas.arrays import unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import gather
@@ -27,6 +27,7 @@ from tests.gateway.openai.responses_wire import (
     response,
 )
 from tests.gateway.packed import CAPABILITIES, IDS, PROMPT, choice, comment, generation, whole
+from tests.gateway.speaking import added_up
 
 STREAMED = {**ASK, "stream": True}
 
@@ -192,7 +193,7 @@ def test_events_out_of_order_add_up() -> None:
         {"type": "response.output_item.done", "output_index": 4, "item": message("done")},
         {"type": "response.output_item.added", "output_index": 4, "item": message("")},
     ]
-    assembled = response_of(deltas)
+    assembled = added_up(StreamedResponse(), deltas)
     assert assembled is not None
     reasoning, said, called, *_, done = assembled["output"]
     assert reasoning == {

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 
 from gateway.call_protocol import CallRequest
@@ -73,6 +74,29 @@ async def test_a_stream_cut_anywhere(house: House, engine: ScriptedEngine, size:
     assert call.timings.first_token_us is not None
 
 
+@pytest.mark.parametrize("deep", [False, True])
+async def test_tokens_that_are_written_out_and_handed_over(engine: ScriptedEngine, deep: bool) -> None:
+    """An engine that nothing is known of is asked for both: what it hands over counts, and the client gets neither."""
+    nested: Any = [[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]
+    more = {"service_tier": nested} if deep else {}
+    written = {**chat(), "prompt_token_ids": [9], **more}
+    written["choices"] = [{**written["choices"][0], "token_ids": [8], "logprobs": {"content": [{"logprob": -9.0}]}}]
+    chunks = [json.loads(event(text, finish)[6:]) for text, finish in (("hello", None), ("", "stop"))]
+    for each in chunks:
+        each["choices"][0] |= {"token_ids": [8], "logprobs": {"content": [{"logprob": -9.0}]}, **more}
+    streamed = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks]
+    with House(upstreams=engine.url) as house:
+        engine.then(whole(written), Reply(pieces=(*streamed, comment(), b"data: [DONE]\n\n")))
+        reply = await ask(house, ASK, CHAT)
+        assert reply.json == {**chat(), **more}
+        heard = (await ask(house, {**ASK, "stream": True}, CHAT)).body
+        assert not any(word in heard for word in (b"token_ids", b"claw", b"-9.0"))
+        for call in house.captured:
+            assert (unpack_ids(call.response_ids), unpack_floats(call.response_logprobs)) == (IDS, LOGPROBS)
+            assert (call.integrity.missing, call.sampling.max_tokens) == ((), 9)
+            assert not any(word in call.response_body for word in (b"token_ids", b"claw", b"-9.0"))
+
+
 async def test_several_choices_and_several_prompts(house: House, engine: ScriptedEngine) -> None:
     """A call each, with its own tokens; of several prompts, its own prompt."""
     engine.then(whole(chat("a", "b"), generation(choice([11], [-0.5]), choice([12, 2], [-0.5, -1.0]), n=2)))
@@ -98,6 +122,16 @@ async def test_an_engine_that_generates_several_times(house: House, engine: Scri
     assert (unpack_ids(first.response_ids), first.response_body, first.choice) == ([7], b"", 0)
     assert (unpack_ids(last.response_ids), json.loads(last.response_body), last.choice) == (IDS, chat("done"), 1)
     assert unpack_ids(last.prompt.suffix) == [1, 5, 6, 7, 7, 8]
+
+
+async def test_the_versions_of_a_reply_are_those_of_all_its_choices(house: House, engine: ScriptedEngine) -> None:
+    """In the header and in what is remembered of the call."""
+    versions = [choice(spans=[[label, 0, 3]]) for label in ("run/3", "run/9", "base/0")]
+    engine.then(whole(chat("a", "b", "c"), generation(*versions, n=3)))
+    reply = await ask(house, {**ASK, "n": 3}, CHAT)
+    assert reply.headers["x-claw-policy-version"] == "run/3..9,base/0"
+    async with aiohttp.ClientSession(house.url) as session, session.get("/t1/g1/v1/calls") as calls:
+        assert [call["policy_version"] for call in (await calls.json())["calls"]] == ["run/3..9,base/0"]
 
 
 FLAWED = {

@@ -66,6 +66,17 @@ def test_work_that_ends_well_is_finished_not_dead(tmp_path: Path) -> None:
         assert processes.states()[0].restarts == 0
 
 
+def test_work_that_was_over_before_is_finished_too(tmp_path: Path) -> None:
+    """The code that says so is no death, also after a kill; any other is."""
+    first = tmp_path / "first"
+    killed_once = f"import os, pathlib; p = pathlib.Path({str(first)!r}); p.exists() or (p.touch(), os.kill(os.getpid(), 9)); os._exit(3)"
+    with Processes() as processes:
+        processes.start(child(tmp_path, "trainer", killed_once, may_finish=True, finished_before_code=3))
+        processes.wait_finished("trainer", 20)
+        (state,) = processes.states()
+        assert (state.restarts, state.exit_code) == (1, 3)
+
+
 def test_what_never_gets_ready_is_a_death(tmp_path: Path) -> None:
     """A component that hangs while starting spends its budget like one that exits."""
     hanging = child(tmp_path, "rollout", FOREVER, ready=lambda: False, ready_timeout_s=0.05)

@@ -34,10 +34,18 @@ def test_what_the_file_adds_stays_and_what_both_say_must_agree(tmp_path):
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
-        ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage: 3"),
-        ({"gradient_clipping": 0.5}, "gradient_clipping: 0.5"),
-        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps: 4"),
-        ({"data_types": {"grad_accum_dtype": "bf16"}}, "data_types.grad_accum_dtype"),
+        ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage: 3, and setting zero_stage makes it 2"),
+        ({"gradient_clipping": 0.5}, "gradient_clipping: 0.5, and setting grad_clip makes it 1.0"),
+        ({"bf16": {"enabled": False}}, "bf16.enabled: false, and setting precision makes it true"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps: 4, and the trainer needs 1: leave it out"),
+        (
+            {"data_types": {"grad_accum_dtype": "bf16"}},
+            'grad_accum_dtype: "bf16", and setting precision makes it "fp32"',
+        ),
+        (
+            {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}},
+            '"zero_force_ds_cpu_optimizer": false in it, too',
+        ),
         ({"optimizer": {"type": "Adam"}}, "learning_rate, weight_decay and optimizer"),
         ({"scheduler": {"type": "WarmupLR"}}, "optimizer.schedule"),
         ({"fp16": {"enabled": True}}, "precision is fp32 or bf16"),
@@ -52,6 +60,14 @@ def test_a_contradiction_is_named(tmp_path, theirs, named):
         config(tmp_path, theirs)
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_an_offload_that_deepspeed_takes_is_taken(tmp_path):
+    """With the key that lets it have the optimizer of torch; one to nowhere is none."""
+    zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    merged = config(tmp_path, {"zero_optimization": zero, "zero_force_ds_cpu_optimizer": False})
+    assert merged["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
+    config(tmp_path, {"zero_optimization": {"offload_optimizer": {"device": "none"}}})
 
 
 def test_before_torch_says_what_auto_means_nothing_is_refused_for_it(tmp_path):

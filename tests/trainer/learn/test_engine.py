@@ -1,5 +1,6 @@
 """The real DeepSpeed on a tiny Qwen3."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
 from tests.weights.tensors import read
 from trainer.algorithms.losses import bound
-from trainer.errors import CheckpointInvalid, ModelInvalid, Stopped
+from trainer.errors import CheckpointInvalid, ModelInvalid, SettingsInvalid, Stopped
 from trainer.learn.engine import EngineSettings, TrainingEngine
 from trainer.learn.objective import Objective
 from trainer.sections.optimizer import OptimizerSettings
@@ -126,6 +127,36 @@ def test_the_gradient_is_that_of_the_scales(model_dir):
     by_length = [Objective(loss=LOSS, norm="constant", loss_length=length) for length in (5, 10)]
     norms = [engine(model_dir).train(each.scaled(batch(0), 8), **HOW).grad_norm for each in by_length]
     assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        ({"zero_optimization": {"overlap_comm": "sometimes"}}, "overlap_comm"),
+        ({"sparse_attention": {"mode": "nonsense"}}, "nonsense"),
+    ],
+)
+def test_what_deepspeed_refuses_is_one_line(model_dir, tmp_path, theirs, says):
+    """It checks its file by itself and raises what it likes; a person wrote the file, and reads no traceback."""
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps(theirs))
+    settings = replace(SETTINGS, zero_stage=2, optimizer=OptimizerSettings(deepspeed=file))
+    with pytest.raises(SettingsInvalid, match=r"optimizer\.deepspeed: DeepSpeed refuses .*ds\.json: \w+: ") as refused:
+        engine(model_dir, settings)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_offloaded_optimizer_trains(model_dir, tmp_path):
+    """As docs/optimization.md has it: the same weights as without."""
+    file = tmp_path / "ds.json"
+    offload = {"offload_optimizer": {"device": "cpu"}}
+    file.write_text(json.dumps({"zero_optimization": offload, "zero_force_ds_cpu_optimizer": False}))
+    plain = replace(SETTINGS, zero_stage=2)
+    _, weights = train(model_dir, replace(plain, optimizer=OptimizerSettings(deepspeed=file)), steps=2)
+    _, expected = train(model_dir, plain, steps=2)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor)
 
 
 @pytest.mark.parametrize("stage", [0, 2])

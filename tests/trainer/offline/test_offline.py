@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from consumers.export.choose import choose
 from consumers.export.rows import step_rows
@@ -43,11 +44,11 @@ def from_pool():
     return made.pool, made.log.lookup()
 
 
-def exported(folder, spec=SPEC):
+def exported(folder, spec=SPEC, events=None):
     """`steps.parquet` as `claw export --spec` writes it."""
     folder.mkdir()
     states, calls = {}, {}
-    for offset, fact in enumerate(history()):
+    for offset, fact in enumerate(events or history()):
         position = FactPosition(topic=facts.topic_of(fact), partition=0, offset=offset)
         states[fact.group_id] = fold(states.get(fact.group_id), fact, position)
         if isinstance(fact, CallCaptured):
@@ -119,6 +120,16 @@ def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, mo
     assert second == first
     assert not all(step[2] for batch in first for trajectory in batch for step in trajectory[4])
     assert [e.digest for e in of(again, WeightsPublished)] == [e.digest for e in of(pool, WeightsPublished)]
+
+
+def test_a_dataset_knows_side_calls(tmp_path):
+    """What a call is for was told from all calls of its trajectory, and stands in the dataset as the pool told it."""
+    made = group("g", [0.0, 1.0], ids=((5, 6), (8, 9)))
+    events = [replace(one, has_tools=one.call_id == "c1") if isinstance(one, CallCaptured) else one for one in made]
+    dataset = OfflineDataset(exported(tmp_path / "dataset", events=events), "mine")
+    (record,) = dataset.groups()
+    members = dataset.members(record)
+    assert [[step.tags for step in steps] for _, steps in members] == [[("kind:side",), ()]] * 2
 
 
 def test_a_stopped_run_goes_on_from_its_file(tmp_path, model_dir):

@@ -36,7 +36,7 @@ def rewarded(number):
 def train(learner, path):
     metrics = [learner.train(rewarded(number)) for number in range(STEPS)]
     weights = {name: tensor.clone() for name, tensor in learner.named_tensors()}
-    torch.save((metrics, weights, learner.critic_digest), path)
+    torch.save((metrics, weights, learner.hashed_critic()), path)
 
 
 def trained(folder, model_dir, ranks, stage):

@@ -93,7 +93,8 @@ class Critic:
         layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        causal = models.load(model_dir, stepping.precision, partition=stepping.partition)
+        setting = "model_dir" if settings.model_dir is None else "critic.model_dir"
+        causal = models.load(model_dir, stepping.precision, stepping.partition, setting=setting)
         if stepping.partition is None:
             causal.to(device)  # before a layout is tried on it
         wish = layout_of(causal, layout, device)
@@ -101,7 +102,7 @@ class Critic:
         if stepping.optimizer.gradient_checkpointing:
             causal.gradient_checkpointing_enable({"use_reentrant": False})
         model = CriticModel(causal, scalar_head(model_dir))
-        refuse_other_vocabulary("critic.model_dir", model_dir, model.vocabulary, vocabulary)
+        refuse_other_vocabulary(setting, model_dir, model.vocabulary, vocabulary)
         self._model = SteppedModel(model, stepping)
         self._settings = settings
         self._device = device

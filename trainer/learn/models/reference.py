@@ -35,12 +35,13 @@ class Reference:
         layout: LayoutWish = "auto",
     ) -> None:
         """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        causal = models.load(model_dir, precision)
+        setting = "model_dir" if settings.model_dir is None else "reference.model_dir"
+        causal = models.load(model_dir, precision, setting=setting)
         causal.to(device)  # before a layout is tried on it
         wish = layout_of(causal, layout, device)
         self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         self._model = PolicyModel(causal).eval().requires_grad_(False)
-        refuse_other_vocabulary("reference.model_dir", model_dir, self._model.vocabulary, vocabulary)
+        refuse_other_vocabulary(setting, model_dir, self._model.vocabulary, vocabulary)
         self._settings = settings
         self._device = device
 

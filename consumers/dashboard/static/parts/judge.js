@@ -6,6 +6,7 @@ import { Awaited, useAnswer } from "./answers.js";
 import { useKeys } from "./keys.js";
 import { concerns } from "./live.js";
 import { link } from "./address.js";
+import { number } from "./words.js";
 
 export const SCALE = [0, 0.25, 0.5, 0.75, 1];
 /** What the last act came to: {words, wrong}, for who shows `<Said/>`. */
@@ -74,16 +75,19 @@ function Field({ label, now, hint, parse, send, passive }) {
     <button disabled=${passive || text === (now ?? "")}>Set</button></form>`;
 }
 
-/** Judge a trajectory, or one call of it. subject: {g, t, c}. quiet: what others said of it stays folded until it is asked for (a review that is
- * blind). judged(words): called when the overall score is in the log. */
-export function Judge({ subject, quiet = false, judged }) {
+/** Judge a trajectory, or one call of it. subject: {g, t, c}. review: whoever is here came to judge, so that digits do it at once, and what others said
+ * stays folded until it is asked for (a review that is blind); elsewhere digits judge after `e` alone, since they are reward. judged(): called
+ * when the overall score is in the log. */
+export function Judge({ subject, review = false, judged }) {
   const { g, t, c } = subject;
   const answer = useAnswer(link("judged", { g, t, c }).slice(1), (update) => concerns(update, "act") || concerns(update, "trajectory", g, t));
   const [hope, setHope] = useState({});
   const key = JSON.stringify([g, t, c]);
   const latest = useRef(key);
   latest.current = key;
-  useEffect(() => setHope({}), [key]);
+  const underWay = useRef(false);
+  const [byKeys, setByKeys] = useState(review);
+  useEffect(() => { setHope({}); setByKeys(review); }, [key]);
   const passive = !session.value.may_judge;
   const attempt = async (path, body, said, hoped) => {
     if (passive) return;
@@ -96,11 +100,21 @@ export function Judge({ subject, quiet = false, judged }) {
   };
   const curate = (field, value, said) => attempt("curations", { places: [c ? [g, t, c] : [g, t]], [field]: value }, said, { [field]: value });
   const score = (values, said) => attempt("judgements", { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), scores: values }, said, values);
-  const overall = (at) => score({ overall: SCALE[at] }, `overall ${at + 1} of 5`);
-  useKeys("Judge", {
-    ...Object.fromEntries(SCALE.map((_, at) => [String(at + 1), { does: `overall ${at + 1} of 5`, act: () => { overall(at); } }])),
+  /** The return with another overall score of this person's. */
+  const returnWith = (value) => (answer.data.return_total ?? 0) - (answer.data.mine.find(({ name }) => name === "overall")?.value ?? 0) + value;
+  const overall = async (at) => {
+    if (underWay.current) return; // a second digit before the first is in the log is meant for what comes next
+    underWay.current = true;
+    const becomes = review || !answer.data ? `${number(SCALE[at])} in the return` : `return ${number(answer.data.return_total)} → ${number(returnWith(SCALE[at]))}`;
+    await score({ overall: SCALE[at] }, `overall ${at + 1} of 5: ${becomes}`);
+    underWay.current = false;
+  };
+  const ends = { does: "no longer judge by keys", act: () => setByKeys(false) };
+  useKeys("Judge", byKeys ? {
+    ...Object.fromEntries(SCALE.map((_, at) => [String(at + 1), { does: `overall ${at + 1} of 5, which counts in the return`, act: () => { overall(at); } }])),
     u: { does: "take your latest act back", act: () => { undo(); } },
-  });
+    ...(review ? {} : { e: ends, Escape: ends }),
+  } : { e: { does: "judge by keys", act: () => setByKeys(true) } });
   const body = (data) => {
     const { mixed, calls } = data;
     const now = { ...data.curation, ...hope };
@@ -108,11 +122,11 @@ export function Judge({ subject, quiet = false, judged }) {
     const own = { ...Object.fromEntries(data.mine.filter(({ value }) => value !== null).map(({ name, value }) => [name, value])), ...hope };
     const text = (name, value) => (mixed.includes(name) && !(name in hope) ? null : value ?? "");
     return html`<div class="row" role="group" aria-label="overall score">
-        <span>Overall</span> ${SCALE.map((value, at) => html`<button aria-pressed=${own.overall === value} disabled=${passive} onClick=${() => overall(at)}>${at + 1}</button>`)}
+        <span title="unless a batch spec weighs it otherwise">Overall (adds to the return${review ? "" : html`, now <b>${number(data.return_total)}</b>`})</span> ${SCALE.map((value, at) => html`<button aria-pressed=${own.overall === value} disabled=${passive} onClick=${() => overall(at)}>${at + 1}</button>`)}
       </div>
       <${Field} label="Reward" now="" hint="style=0.8" parse=${reward} passive=${passive} send=${(values) => score(values, `reward ${inScores(values)}`)} />
       ${data.mine.length > 0 && html`<p class="quiet">You said: ${data.mine.map((word) => html`<span class="chip"><${Word}>${word.name}<//> ${word.value ?? ""}</span> `)}</p>`}
-      <details open=${!quiet}><summary>Curate ${c ? "the call" : `${calls} ${calls === 1 ? "call" : "calls"}`}</summary>
+      <details open=${!review}><summary>Curate ${c ? "the call" : `${calls} ${calls === 1 ? "call" : "calls"}`}</summary>
         <div class="row" role="group" aria-label="trainable"><span>Trainable</span>
           ${[[true, "train"], [false, "do not train"]].map(([value, label]) => html`<button aria-pressed=${now.trainable === value} disabled=${passive}
             onClick=${() => curate("trainable", value, label)}>${label}</button>`)}${mixed.includes("trainable") && html` <span class="quiet">not the same for all</span>`}</div>
@@ -126,7 +140,9 @@ export function Judge({ subject, quiet = false, judged }) {
     <h2>Judge ${c ? html`call <${Word}>${c}<//>` : "the trajectory"}</h2>
     ${passive && html`<p class="problem">Your role is reader: you may look, and judge nothing.</p>`}
     <${Awaited} answer=${answer}>${body}<//>
-    <p class="row"><button disabled=${passive} onClick=${() => undo()}>Undo <kbd>u</kbd></button></p>
+    <p class="row"><button disabled=${passive} onClick=${() => undo()}>Undo ${byKeys && html`<kbd>u</kbd>`}</button>
+      ${!review && !passive && html`<button aria-pressed=${byKeys} onClick=${() => setByKeys(!byKeys)}>Judge by keys <kbd>e</kbd></button>`}
+      ${!review && byKeys && html`<span class="warn" role="status">1 to 5 judge now; e ends it</span>`}</p>
     <${Said} />
   </section>`;
 }

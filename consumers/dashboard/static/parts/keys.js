@@ -35,6 +35,7 @@ addEventListener("keydown", (event) => {
     if (event.key === "Escape") field.blur();
     return;
   }
+  if (helpOpen.value && !["Escape", "?"].includes(event.key)) return; // what stands behind the help is not acted on unseen
   const key = prefix ? `${prefix} ${event.key}` : event.key;
   clearTimeout(prefixTimer);
   prefix = "";

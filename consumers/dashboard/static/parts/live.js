@@ -1,5 +1,6 @@
 // What changed, as it happens. One connection per browser: a browser has six to a host, and every tab needs one to read with. The
-// tab that holds the lock listens and tells the others.
+// tab that holds the lock listens and tells the others. Locks are for secure contexts alone: over plain http from another machine
+// each tab listens for itself.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ask } from "/web/shell.js";
@@ -10,7 +11,7 @@ const RETRY_MS = [250, 500, 1000, 2000, 4000];
 /** "starting", "live", or "lost": what is shown may be old. */
 export const liveState = signal("starting");
 const listeners = new Set();
-const channel = new BroadcastChannel("claw dashboard: live");
+const channel = navigator.locks ? new BroadcastChannel("claw dashboard: live") : null;
 let lastId = "";
 
 /** Calls `listener` with each update: kind -> list of ids (each a list), or null where more changed than one update names. With
@@ -40,19 +41,25 @@ function take(message) {
 }
 
 function say(message) {
-  channel.postMessage(message);
+  channel?.postMessage(message);
   take(message);
 }
 
-channel.onmessage = ({ data }) => {
-  if (data.question) {
-    if (leads) channel.postMessage({ state: liveState.value, id: lastId });
-  } else take(data);
-};
 let leads = false;
+if (channel) {
+  channel.onmessage = ({ data }) => {
+    if (data.question) {
+      if (leads) channel.postMessage({ state: liveState.value, id: lastId });
+    } else take(data);
+  };
+}
 
 /** Begins to listen. */
 export function listen() {
+  if (!channel) {
+    connect(0);
+    return;
+  }
   channel.postMessage({ question: true });
   navigator.locks.request(LOCK, () => new Promise(() => {
     leads = true;

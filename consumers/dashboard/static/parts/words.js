@@ -26,11 +26,25 @@ export function Ago({ us }) {
 export const GroupLink = ({ g }) => html`<${Link} to="group" values=${{ g }}><${Word}>${g}<//><//>`;
 export const TrajectoryLink = ({ g, t, c, children }) => html`<${Link} to="trajectory" values=${{ g, t, c }}>${children || html`<${Word}>${t}<//>`}<//>`;
 
-/** Copies a text; the button says that it did. */
+/** Copies a text. Whether that worked: a browser gives its clipboard to secure contexts alone, and over plain http only by the old way. */
+export async function toClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const field = document.createElement("textarea");
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+  field.value = text;
+  field.className = "sr-only";
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  focused?.focus();
+  return done;
+}
+
+/** Copies a text; the button says that it did, or that it cannot. */
 export function Copy({ text, label = "copy" }) {
   const copy = async ({ currentTarget }) => {
-    await navigator.clipboard.writeText(text);
-    currentTarget.textContent = "copied";
+    currentTarget.textContent = await toClipboard(text) ? "copied" : "this browser does not let a page copy";
     setTimeout(() => { currentTarget.textContent = label; }, 1500);
   };
   return html`<button class="copy" onClick=${copy} title=${text.slice(0, 300)}>${label}</button>`;

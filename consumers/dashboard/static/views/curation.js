@@ -1,5 +1,5 @@
 // Curation and labels: what waits for a person, acts by filter that are counted first, and everything that people did.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Text, Word, html, session } from "/web/shell.js";
 import { Link, change, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
@@ -61,10 +61,14 @@ function Conversation({ side }) {
 }
 
 function Pair({ shown, done }) {
+  const underWay = useRef(false);
   const prefer = async ([, label, side, result, strength]) => {
+    if (underWay.current) return; // a second key before the first is in the log is meant for the next pair
+    underWay.current = true;
     const ids = shown.sides.map(({ trajectory_id }) => trajectory_id);
     const body = { group_id: shown.group_id, chosen: ids[side], rejected: ids[1 - side], outcome: result, ...(strength === null ? {} : { strength }) };
     if (session.value.may_judge && await act("preferences", body, `${label} — u takes it back`)) done();
+    underWay.current = false;
   };
   useKeys("Prefer", Object.fromEntries(PAIR.map((each) => [each[0], { does: each[1], act: () => { prefer(each); } }])));
   return html`<section class="panel judge" aria-label="Prefer"><h2>Which is better?</h2>
@@ -100,7 +104,7 @@ function Queue({ params }) {
       <div class="subject">${current ? html`<${Awaited} answer=${subject}>${(data) => html`
           <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data.group_id} t=${current.trajectory_id}>all of it<//></p>
           ${data.sides[0].task && html`<details><summary>task</summary><${Text} text=${data.sides[0].task} /></details>`}
-          ${data.sides.length > 1 ? html`<${Pair} key=${path} shown=${data} done=${next} />` : html`<${Judge} key=${path} subject=${{ g: data.group_id, t: current.trajectory_id }} quiet=${true} judged=${next} />`}
+          ${data.sides.length > 1 ? html`<${Pair} key=${path} shown=${data} done=${next} />` : html`<${Judge} key=${path} subject=${{ g: data.group_id, t: current.trajectory_id }} review=${true} judged=${next} />`}
           <div class="sides">${data.sides.map((side) => html`<${Conversation} key=${side.trajectory_id} side=${side} />`)}</div>`}<//>`
         : queue.data && html`<p class="quiet">${queue.data.total ? "Nothing more waits for you here." : "No trajectory that is over meets this filter."}</p><${Said} />`}</div>
     </div>`;

@@ -8,7 +8,7 @@ import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
 import { useSparse } from "../parts/sparse.js";
-import { Ago, Command, cell, count, number, quoted } from "../parts/words.js";
+import { Ago, Command, cell, count, number, quoted, toClipboard } from "../parts/words.js";
 
 const KINDS = ["groups", "trajectories", "steps"];
 const SHOWN = {
@@ -179,7 +179,11 @@ function Acts({ kind, filter, marks, query, columns, total }) {
     const chosen = marks.length ? await markedRows(kind, ids, marks, columns) : (await read(`rows?${query}&limit=500`)).rows;
     const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => name !== "id")];
     const line = (cells) => cells.map((each) => { const text = cell(each === null || each === undefined ? "" : [each].flat().join(" ")); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; }).join(",");
-    await navigator.clipboard.writeText([line(names), ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])]))].join("\n"));
+    const text = [line(names), ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])]))].join("\n");
+    if (!await toClipboard(text)) {
+      setCopied("this browser does not let a page copy");
+      return;
+    }
     const missing = marks.length ? marks.length - chosen.length : 0;
     setCopied(`${count(chosen.length)} rows copied${missing ? `; ${count(missing)} marked ones were not found` : ""}`);
   };

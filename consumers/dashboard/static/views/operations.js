@@ -30,7 +30,7 @@ function Groups() {
     ${groups.map(({ group, state, members, lag, places }) => html`<details open=${lag > 0 || group === streams}>
       <summary><b><${Word}>${group}<//></b> ${state}, ${count(members)} member${members === 1 ? "" : "s"}, <span class=${lag ? "warn" : "quiet"}>${count(lag)} behind</span></summary>
       <div class="scrolls" tabindex="0"><table><thead><tr><th>topic</th><th class="number">partition</th><th class="number">goes on at</th><th class="number">end</th><th class="number">behind</th></tr></thead>
-      <tbody>${places.slice(0, 500).map(({ topic, partition, offset, end }) => html`<tr><td>${topic}</td><td class="number">${partition}</td><td class="number">${count(offset)}</td><td class="number">${count(end)}</td><td class="number">${count(Math.max(0, end - offset))}</td></tr>`)}</tbody></table></div>
+      <tbody>${places.slice(0, 500).map(({ topic, partition, offset, end, behind }) => html`<tr><td>${topic}</td><td class="number">${partition}</td><td class="number">${offset === null ? "never" : count(offset)}</td><td class="number">${count(end)}</td><td class="number">${count(behind)}</td></tr>`)}</tbody></table></div>
     </details>`)}`}<//>`;
 }
 

@@ -127,8 +127,8 @@ function Whole({ run }) {
     <section class="panel"><h2>State</h2><p>${data.state}${data.reason && html`: <${Word}>${data.reason}<//>`}; started <${Ago} us=${data.started_us} />, ${count(data.incarnations)} ${data.incarnations === 1 ? "start" : "starts"}, ${count(data.published)} versions published.
       ${data.version !== null && html` <${Link} to="runs" values=${{ lineage: `${run}/${data.version}` }}>What is in version ${count(data.version)}<//>`}</p>
       ${data.newest_export && html`<p>Newest export: version ${count(data.newest_export.version)}, <span class="mono"><${Word}>${data.newest_export.uri}<//></span></p>`}
-      ${data.evaluations.length > 0 && html`<h3>Evaluations</h3><div class="scrolls" tabindex="0"><table><thead><tr><th class="number">version</th><th class="number">greedy</th><th>pass@k</th></tr></thead><tbody>${data.evaluations.slice(-200).reverse().map((each) => html`
-        <tr><td class="number">${count(each.version)}${each.best && " ★"}</td><td class="number">${number(each.greedy)}</td><td>${Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}</section>
+      ${data.evaluations.length > 0 && html`<h3>Evaluations</h3><div class="scrolls" tabindex="0"><table><thead><tr><th class="number">version</th><th class="number">greedy</th><th>pass@k</th><th>tasks</th></tr></thead><tbody>${data.evaluations.slice(-200).reverse().map((each) => html`
+        <tr><td class="number">${count(each.version)}${each.best && " ★"}</td><td class="number">${number(each.greedy)}</td><td>${Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(", ")}</td><td>${each.held_out === null ? "" : each.held_out ? "held out" : "not held out of training"}</td></tr>`)}</tbody></table></div>`}</section>
     <${Skipped} run=${run} reasons=${data.skipped} />
     <section class="panel"><h2>Settings</h2><div class="scrolls" tabindex="0"><table><tbody>${Object.entries(data.settings).map(([name, value]) => html`<tr><th><${Word}>${name}<//></th><td><${Word}>${JSON.stringify(value)}<//></td></tr>`)}</tbody></table></div></section></div>`}<//>`;
 }

@@ -120,7 +120,7 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
       ${step.rewards.slice(0, 8).map((slot, key) => html`<${Slot} key=${key} slot=${slot} />`)}
       ${words.map((word, key) => html`<${Said} key=${key} word=${word} />`)}
       ${!step.trainable && step.position && html`<span class="chip bad" title=${step.reasons.join(", ")}>not trainable</span>`}
-      ${call.trained.slice(-3).map(([run, sequence]) => html`<${Link} class="chip" key=${`${run} ${sequence}`} to="runs" values=${{ run, x: sequence }}>trained in batch ${sequence}<//>`)}
+      ${call.trained.slice(-3).map(([run, sequence]) => html`<${Link} class="chip" key=${`${run} ${sequence}`} to="runs" values=${{ run, batch: sequence }}>trained in batch ${sequence}<//>`)}
       <span class="rest">${times && html`<span class="quiet">${seconds(times.done_us - times.received_us)}</span>`}
         ${step.attempts.length > 1 && html`<button aria-expanded=${open === "attempts"} onClick=${toggle("attempts")}>${step.attempts.length} attempts</button>`}
         <button aria-expanded=${open === "step"} onClick=${toggle("step")}>step</button> <${Link} to="tokens" values=${{ ...place, f: ids.f }}>tokens<//></span></header>

@@ -1,0 +1,56 @@
+"""Whether the log answers: pages that show what was read before it went away say so."""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from consumers.feedback.view import PageLog
+from eventlog.errors import LogError
+from schemas.envelopes import now_us
+from schemas.topics import WORKERS
+
+PROBE_S = 3.0
+log = structlog.get_logger()
+
+
+class LogWatch:
+    """A thread that asks the log where one topic ends. `away_since_us` is null while it answers."""
+
+    def __init__(self, log: PageLog, changed: Callable[[], object], probe_s: float = PROBE_S) -> None:
+        """changed: called when the log went away or came back."""
+        self.away_since_us: int | None = None
+        self._log, self._changed, self._probe_s = log, changed, probe_s
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Begins to ask, in a thread that ends with the process or by `stop`."""
+        threading.Thread(target=self._run, name="dashboard-log-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Asks no more; a question that is under way is not waited for."""
+        self._stopping.set()
+
+    def probe(self) -> None:
+        """Asks once. The log is said to be away since the question that it left open was asked."""
+        asked_us = now_us()
+        try:
+            self._log.end_offsets([WORKERS])
+        except LogError as error:
+            self._became(self.away_since_us or asked_us, str(error))
+        else:
+            self._became(None)
+
+    def _became(self, away_since_us: int | None, why: str = "") -> None:
+        if away_since_us == self.away_since_us:
+            return
+        self.away_since_us = away_since_us
+        if away_since_us is None:
+            log.info("dashboard_log_back")
+        else:
+            log.warning("dashboard_log_away", error=why)
+        self._changed()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._probe_s):
+            self.probe()

@@ -1,0 +1,49 @@
+"""Whose word a reward is: callers without a key and agents speak as sources of a list, and of nobody else.
+
+Invariant: who is trained writes no scorer's and no person's word, and none that is ahead of its time: the next word of whoever
+is trusted outranks it. docs/rewards.md says which trust each source has.
+"""
+
+from collections.abc import Sequence
+
+from gateway.errors import Forbidden
+from schemas.api_keys import ApiKey
+from schemas.envelopes import now_us
+
+AGENT = "agent"
+"""The source of completions' rewards, and of those that name none."""
+AHEAD_MAX_US = 60_000_000
+"""How far above the present time, in microseconds, a revision may be: a higher one would silence its slot."""
+
+
+class RewardSources:
+    """The sources of agents (`reward_sources` of the settings)."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._sources = sources
+
+    def require(self, key: ApiKey | None, source: str, revision: int = 0) -> None:
+        """Raises Forbidden for a source that this caller may not speak as, and for a revision that is ahead."""
+        if key is not None and key.role != AGENT:
+            return
+        if source not in self._sources:
+            raise Forbidden(
+                f"the source {source!r} needs a key of the role operator; agents, and callers without a key, speak as "
+                f"{' or '.join(self._sources) or 'none'} (setting reward_sources)",
+                param="source",
+                code="not_its_source",
+            )
+        require_timely(key, revision)
+
+
+def require_timely(key: ApiKey | None, revision: int) -> None:
+    """Raises Forbidden for an agent's word (or one without a key) that is ahead of its time: none could correct it."""
+    if (key is None or key.role == AGENT) and is_ahead(revision):
+        raise Forbidden(
+            "a revision of an agent's word must not be above the present time in microseconds", param="revision"
+        )
+
+
+def is_ahead(revision: int) -> bool:
+    """Whether this revision is ahead of the present time, in microseconds."""
+    return revision > now_us() + AHEAD_MAX_US

@@ -1,0 +1,75 @@
+"""What heals by itself is waited out: a broker that starts, or was fenced for seconds, ends no program, and is not misnamed."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from eventlog.kafka.librdkafka import MOVING, heals, patiently
+from eventlog.kafka.offsets import known_topics
+from eventlog.settings import LogSettings
+
+SETTINGS = LogSettings(connect_timeout_s=10)
+HURRIED = LogSettings(connect_timeout_s=0.01)
+
+
+class Fickle:
+    """A request that fails with these codes, one after the other, and then succeeds."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+
+    def __call__(self) -> str:
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return "answer"
+
+
+class Lister:
+    """A client whose topics have these errors in turn; the last answer stays."""
+
+    def __init__(self, answers: Sequence[dict[str, int | None]]) -> None:
+        self.answers = list(answers)
+
+    def list_topics(self, *, timeout: float) -> Any:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        topics = {
+            name: SimpleNamespace(error=None if code is None else KafkaError(code), partitions={0: None})
+            for name, code in answer.items()
+        }
+        return SimpleNamespace(topics=topics)
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, *MOVING])
+def test_a_coordinator_or_leader_that_moves_is_asked_again(code: int) -> None:
+    """confluent-kafka calls these retriable within transactions alone; a program that ended of them lost nothing but itself."""
+    assert heals(KafkaError(code))
+    assert patiently(Fickle(code, code), SETTINGS) == "answer"
+
+
+def test_what_does_not_heal_in_time_says_so_and_may_be_tried_again() -> None:
+    """It is no missing topic and no broker that is away."""
+    with pytest.raises(BrokerUnreachable, match=r"still taking over its partitions \(NOT_COORDINATOR of group g\)"):
+        patiently(Fickle(*[KafkaError.NOT_COORDINATOR] * 1000), HURRIED, "group g")
+
+
+def test_what_nobody_can_wait_out_ends_at_once() -> None:
+    """A refusal is no matter of patience."""
+    request = Fickle(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(LogError, match="TOPIC_AUTHORIZATION_FAILED"):
+        patiently(request, SETTINGS)
+    assert len(request.codes) == 1
+
+
+def test_only_an_unknown_topic_is_missing() -> None:
+    """A topic without a leader for a moment is waited for: telling somebody to create it would be wrong."""
+    recovers = Lister([{"a": KafkaError.LEADER_NOT_AVAILABLE}, {"a": KafkaError.REPLICA_NOT_AVAILABLE}, {"a": None}])
+    assert list(known_topics(recovers, SETTINGS, ["a"])) == ["a"]
+    with pytest.raises(BrokerUnreachable, match="LEADER_NOT_AVAILABLE"):
+        known_topics(Lister([{"a": KafkaError.LEADER_NOT_AVAILABLE}]), HURRIED, ["a"])
+    for answer in ({}, {"a": KafkaError.UNKNOWN_TOPIC_OR_PART}):
+        with pytest.raises(TopicMissing, match="claw topics create"):
+            known_topics(Lister([answer]), SETTINGS, ["a"])

@@ -1,0 +1,39 @@
+"""How tests are spread over processes (`make test`): a file at a time, and a process that dies costs the one test that it ran.
+
+xdist's own scheduler of files gives the dying test to the next process, again and again, and hands work to processes that
+still collect, which ends the whole run by an internal error.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+
+class FileScheduling(LoadFileScheduling):
+    """xdist's `loadfile`, which survives its processes."""
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test at which a process died, if it had any left; what it had not begun goes to the others."""
+        rest = [test for tests in self.assigned_work.pop(node).values() for test, done in tests.items() if not done]
+        for test in rest[1:]:
+            self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        for other in self.nodes:
+            self._reschedule(other)
+        return rest[0] if rest else None
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        """What a process can run, by name: one that came later for a dead one is no exception."""
+        self.registered_collections[node] = list(collection)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node in self.registered_collections:  # else it still collects, and is given work when it has
+            super()._reschedule(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
+    """Takes `--dist loadfile` over from xdist."""
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -1,0 +1,68 @@
+"""Tests side by side, as `make test` runs them: a process that dies costs the test that it ran and no other."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from claw.home import PROJECT
+from infra.install.steps import SIDE_BY_SIDE
+
+pytestmark = pytest.mark.process
+TESTS = 7
+# Which test of which file ends its process: in the middle, the first, the last one, two of one file, one in its fixture, none.
+DYING = {"a": {3}, "b": {0}, "c": {TESTS - 1}, "d": {2, 5}, "e": {4}, "f": set(), "g": {1}, "h": {TESTS - 1}}
+FILE = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.fixture
+def dies(request):
+    if request.getfixturevalue("number") in {dying}:
+        os._exit(3) if {quietly} else os.kill(os.getpid(), 4)
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_one(number, dies):
+    pass
+
+"""
+CONFTEST = """
+from pathlib import Path
+import pytest
+from tests.scheduling import pytest_xdist_make_scheduler
+
+@pytest.hookimpl
+def pytest_runtest_setup(item):
+    with Path("begun").open("a") as file:
+        file.write(item.nodeid + "\\n")
+"""
+
+
+def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
+    """Of eight files in three processes seven hold tests that end theirs: those fail by name, each begun once, all others pass."""
+    for name, dying in DYING.items():
+        text = FILE.format(dying=dying or "()", quietly=name == "e", tests=TESTS)
+        (tmp_path / f"test_{name}.py").write_text(text)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {PROJECT}\n")
+    plugins = ["-p", "xdist", "-p", "xdist.looponfail", "-p", "no:faulthandler"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, *SIDE_BY_SIDE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    dead = {f"test_{name}.py::test_one[{number}]" for name, numbers in DYING.items() for number in numbers}
+    everything = {f"test_{name}.py::test_one[{number}]" for name in DYING for number in range(TESTS)}
+    assert f"{len(dead)} failed, {len(everything) - len(dead)} passed" in done.stdout, done.stdout
+    assert done.returncode == 1
+    failed = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")}
+    assert failed == dead
+    assert Counter((tmp_path / "begun").read_text().split()) == Counter(everything), "each test is begun once"
