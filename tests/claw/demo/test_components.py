@@ -43,7 +43,7 @@ def test_a_setting_of_the_trainer_reaches_it(tmp_path: Path) -> None:
     chosen = DemoSettings(set=["spec.algorithm=gae", "critic.lam=0.9"])
     (tmp_path / "demo-1").mkdir()
     made = DemoComponents(chosen, Stack(run_dir=tmp_path / "demo-1", bootstrap="kafka:9092"), 8001)
-    settings = load(made.trainer(tmp_path / "model").argv[3:])
+    settings = load(made.trainer(tmp_path / "model").argv[4:])
     assert (settings.spec.algorithm, settings.critic.lam, settings.spec.group_size) == ("gae", 0.9, GROUP_SIZE)
     assert settings.has_critic
     assert (chosen.staleness_max, DemoSettings(set=["spec.staleness_max=3"]).staleness_max) == (1, 3)
@@ -66,7 +66,7 @@ def test_online_agents_are_told_a_base_url_and_a_key_and_groups_of_one_are_train
     }
     assert key not in " ".join(agents.argv)
     assert not {"--run-id", "--group-size", "--channel", "--gateway"} & set(agents.argv)
-    spec = load(made.trainer(tmp_path / "model").argv[3:]).spec
+    spec = load(made.trainer(tmp_path / "model").argv[4:]).spec
     assert (spec.algorithm, spec.group_size, spec.groups_per_batch) == (
         "reinforce_pp",
         1,
@@ -110,7 +110,7 @@ def test_silent_agents_wait_for_the_only_scorer(tmp_path: Path, reward: RewardFr
     made = DemoComponents(DemoSettings(reward=reward), stack, 8001, scorer_port=8002)
     component = made.scorers.scorer(LogSettings(bootstrap_servers="kafka:9092"))
     (slot,) = load_rewards(Path(flags(component)["--config"]))
-    spec = load(made.trainer(tmp_path / "model").argv[3:]).spec
+    spec = load(made.trainer(tmp_path / "model").argv[4:]).spec
     assert [str(pattern) for pattern in spec.rewards_required] == [slot.name]
     assert (slot.options.channels, slot.options.since) == (("train",), "now")
     assert flags(made.agents())["--flow"] == SILENT_FLOW

@@ -225,4 +225,4 @@ def test_returns_that_are_no_numbers_change_no_byte(model_dir, stage):
 def test_another_vocabulary_is_refused(model_dir):
     """In one line that names the directory and both sizes."""
     with pytest.raises(ModelInvalid, match=f"critic.model_dir {model_dir} has 32 tokens and the policy has 40"):
-        critic(model_dir, vocabulary=40)
+        critic(model_dir, settings=CriticSettings(lam=1.0, model_dir=model_dir), vocabulary=40)

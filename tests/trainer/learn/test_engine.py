@@ -133,7 +133,7 @@ def test_the_gradient_is_that_of_the_scales(model_dir):
     ("theirs", "says"),
     [
         ({"zero_optimization": {"overlap_comm": "sometimes"}}, "overlap_comm"),
-        ({"sparse_attention": {"mode": "nonsense"}}, "nonsense"),
+        ({"sparse_attention": {"mode": "nonsense"}}, "sparse_attention"),
     ],
 )
 def test_what_deepspeed_refuses_is_one_line(model_dir, tmp_path, theirs, says):
