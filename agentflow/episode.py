@@ -278,3 +278,5 @@ class EpisodeResult:
     calls: int
     policy_versions: tuple[str, ...]
     transcript: tuple[JsonObject, ...]
+    failure: str | None = None
+    """Why it failed, as its error says; None: it was completed."""
