@@ -198,11 +198,11 @@ def is_barren(record: GroupRecord) -> bool:
 
 
 def _is_fruitless(member: GroupMember) -> bool:
-    """Of a member that is not ready: it broke off, and nothing was earned or nothing was sampled. One that is completed may
-    wait for its reward."""
-    if member.status == "evicted":
-        return True
-    return member.status in ("failed", "abandoned") and (member.return_total is None or member.min_version is None)
+    """Of a member that is not ready: a failed one was not judged, and what it earned on the way makes it no data. An abandoned one
+    that earned something may be trained (`unfinished`), a completed one may wait for its reward."""
+    if member.status == "abandoned":
+        return member.return_total is None or member.min_version is None
+    return member.status in ("failed", "evicted")
 
 
 def _skipped(run: _Run, event: BatchSkipped) -> None:

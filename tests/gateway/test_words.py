@@ -446,6 +446,8 @@ def test_a_burst_of_failed_episodes_takes_no_room() -> None:
         (ended("g", FAILED, FAILED), False),
         (ended("g", FAILED, member("evicted")), False),
         (ended("g", FAILED, member(earned=0.0)), False),  # judged, but nothing was sampled
+        (ended("g", FAILED, member(earned=0.0, version=0)), False),  # its calls were rewarded, its outcome was not
+        (ended("g", FAILED, member("abandoned", earned=0.0)), False),  # nothing was sampled
         (ended("g", FAILED, member("abandoned", earned=0.0, version=0)), True),  # specs may train it
         (ended("g", FAILED, member("completed", version=0)), True),  # its reward may come
         (ended("g", FAILED, member("completed")), True),  # of a provider, whose versions nobody knows
