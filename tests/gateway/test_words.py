@@ -457,7 +457,7 @@ def test_a_burst_of_failed_episodes_takes_no_room() -> None:
         (ended("g", FAILED, FAILED, size=None), True),
     ],
 )
-def test_a_group_takes_room_as_long_as_anything_may_be_trained(row: GroupRecord, takes_room: bool) -> None:  # noqa: FBT001  # a case
+def test_a_group_takes_room_as_long_as_anything_may_be_trained(row: GroupRecord, takes_room: bool) -> None:
     """What waits for a member, a reward or the trainer does; what only a judgement of failures could save does not."""
     seen = view(per_batch=1)
     assert seen.reserve("r", "g") == Admitted()
