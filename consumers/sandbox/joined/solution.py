@@ -71,6 +71,10 @@ STANDARD_ERRORS = frozenset(
 ITERATOR_ITEMS_MAX = 100_000
 
 
+class NotHandableError(TypeError):
+    """The tests made what cannot go to another process, and gave it to the code."""
+
+
 class SolutionError(Exception):
     """The code raised what is no exception that tests may see, or it ended, or it spoke nonsense."""
 
@@ -186,7 +190,10 @@ class Solution:
             number, _ = self._given.setdefault(id(value), (len(self._given), value))
             fields = (part for pair in vars(value).items() for part in pair)
             return "given", [number, type(value).__name__, *fields]
-        raise TypeError(f"a {type(value).__name__} cannot be handed to code in another process")
+        # What the code made has a link, or a class of these files: of all else the tests alone are the cause.
+        ours = str(getattr(value, "__module__", __package__)).startswith(str(__package__))
+        error = TypeError if ours else NotHandableError
+        raise error(f"a {type(value).__name__} cannot be handed to code in another process")
 
     def _made(self, tag: str, parts: list[Any]) -> Any:
         """What only the code has. Raises ValueError, TypeError … for nonsense."""

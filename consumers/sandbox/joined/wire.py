@@ -37,7 +37,7 @@ def parts_of(value: Any, *, exactly: bool = True) -> Any:
     """The parts of a standard type or of numpy's, a scalar, or `NEVER`. exactly: not of a class that is built on such a type."""
     if form := EXACT.get(type(value)):
         return form.tag, list(form.take(value))
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+    if hasattr(type(value), "dtype") and hasattr(type(value), "tolist"):  # a mock of the tests has every name
         return _array(value)
     if exactly:
         return NEVER
