@@ -122,17 +122,18 @@ class Uses:
         return not self._lines.isdisjoint(_lines_of(statement))
 
     def _derived(self) -> set[str]:
-        """The names that stand in a statement that used it, or that has such a name."""
+        """The names that stand in a statement that used it, in a function that is named there, or beside such a name."""
         imports = (one for one in self._statements if isinstance(one, ast.Import | ast.ImportFrom))
         fixed = {(each.asname or each.name).partition(".")[0] for one in imports for each in one.names}
+        users = set[str]().union(*(_names(one, whole=False) for one in self._statements if self._uses(one)))
         derived, before = set[str](), -1
         while before != len(derived):
             before = len(derived)
             for one in self._statements:
-                names = _names(one, whole=True)
-                if self._uses(one) or names & derived:
-                    own = {one.name} if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else names
-                    derived |= {name for name in own - fixed - self.names if not hasattr(builtins, name)}
+                names, name = _names(one, whole=True), getattr(one, "name", None)  # of a function or class
+                if self._uses(one) or name in users or names & derived:
+                    own = names if name is None or name in users else {name}
+                    derived |= {each for each in own - fixed - self.names if not hasattr(builtins, each)}
         return derived
 
 
