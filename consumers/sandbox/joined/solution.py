@@ -99,7 +99,9 @@ class Solution:
         self._lent: dict[int, Any] = {}
         """What the tests have of what the code got in the call that is being answered, by its number there."""
         self._changes: list[tuple[Any, Any]] = []
-        self._forms = TAGS | {"own": Form("own", object, iter, lambda number, _: self._lent[number], None, self._change)}
+        self._forms = TAGS | {
+            "own": Form("own", object, iter, lambda number, _: self._lent[number], None, self._change)
+        }
         kind, *rest = self._receive("ready", "broken")
         if kind == "broken":
             raise SolutionError(": ".join(rest))
@@ -203,10 +205,14 @@ class Solution:
             return "namedtuple", [type(value).__name__, tuple(value._fields), *value]
         if (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
             return parts
-        if isinstance(value, Iterator):
+        if isinstance(value, Iterator) and not callable(value):  # as a mock is
             items = list(islice(value, ITERATOR_ITEMS_MAX))
             return "iterator", [len(items) < ITERATOR_ITEMS_MAX, *items]
-        if (hasattr(value, "__dict__") or slots_of(value)) and not callable(value) and not isinstance(value, ModuleType):
+        if (
+            (hasattr(value, "__dict__") or slots_of(value))
+            and not callable(value)
+            and not isinstance(value, ModuleType)
+        ):
             number, _ = self._given.setdefault(id(value), (len(self._given), value))
             fields = (part for pair in fields_of(value).items() for part in pair)
             return "given", [number, type(value).__name__, *fields]
@@ -357,7 +363,9 @@ def slots_of(value: Any) -> list[str]:
 
 def fields_of(value: Any) -> dict[str, Any]:
     """The fields that an object has now."""
-    return getattr(value, "__dict__", {}) | {name: getattr(value, name) for name in slots_of(value) if hasattr(value, name)}
+    return getattr(value, "__dict__", {}) | {
+        name: getattr(value, name) for name in slots_of(value) if hasattr(value, name)
+    }
 
 
 def _take(before: Any, after: Any) -> None:

@@ -47,6 +47,9 @@ class SolutionModule(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["_claw_code"], name, value)
 
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["_claw_code"], name)
+
 
 def modules_of(source: str) -> frozenset[str]:
     """Names of Python's modules of which the source takes something: `math` in `math.isclose`. Raises SyntaxError."""
@@ -193,7 +196,11 @@ def run_script(tests: str, source: str, used: frozenset[str], reporter: Reporter
     except BaseException as error:
         reporter.say_not_handable(error)
         # A failed assertion, the usual end of wrong code, is its failure without a second look.
-        if isinstance(error, Exception) and not isinstance(error, AssertionError | SolutionError) and not link_of(error):
+        if (
+            isinstance(error, Exception)
+            and not isinstance(error, AssertionError | SolutionError)
+            and not link_of(error)
+        ):
             reporter.say_stopped(error)
         reporter.say("finished", 1)
         raise

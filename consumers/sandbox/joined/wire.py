@@ -145,9 +145,7 @@ def checked(parts: list[Any], types: tuple[type, ...] | None) -> list[Any]:
     return parts
 
 
-def send(
-    peer: socket.socket, message: Any, parts: Callable[[Any], Any], written: dict[int, Any] | None = None
-) -> None:
+def send(peer: socket.socket, message: Any, parts: Callable[[Any], Any], written: dict[int, Any] | None = None) -> None:
     """One frame. Raises ValueError for one that is too long, and what `parts` raises; then nothing was sent."""
     data = json.dumps(packed(message, parts, written), separators=(",", ":")).encode()
     if len(data) > FRAME_BYTES_MAX:
