@@ -77,7 +77,7 @@ class Host:
         self._numbers: dict[int, int] = {}
         self._given: dict[int, Given] = {}
         """By the number that the tests have for it."""
-        self._enums: dict[int, type[Enum]] = {}
+        self._enums: dict[type, int] = {}
         self._read: dict[int, Any] = {}
         self._lent: dict[int, int] = {}
         """By id: the numbers in a call's request of what the tests have themselves."""
@@ -94,18 +94,14 @@ class Host:
     def parts(self, value: Any) -> Any:
         """A value for the tests, as `wire.packed` takes it."""
         kind: type = type(value)
-        if id(value) in self._lent:
-            tag, items = wire.parts_of(value)
-            return "own", [self._lent[id(value)], tag, *items]
-        if kind in EXACT:
-            return wire.parts_of(value)
+        if kind in EXACT or id(value) in self._lent:
+            return self._standard(value)
         if kind is Content:
             return wire.parts_of(value.value, exactly=False)
         if isinstance(value, Given):
             return "given", [value.claw_number]
-        if isinstance(value, Enum) and kind in self._enums.values():
-            number = next(number for number, one in self._enums.items() if one is kind)
-            return "member", [number, value.value]
+        if kind in self._enums:
+            return "member", [self._enums[kind], value.value]
         if isinstance(value, type):
             return self._type(value)
         if isinstance(value, BaseException):
@@ -120,6 +116,12 @@ class Host:
         if not own and (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
             return parts
         return "object", [self.number(value), kind.__name__, isinstance(value, (*MUTABLE, *IMMUTABLE))]
+
+    def _standard(self, value: Any) -> wire.Parts:
+        """As which the tests take it for what they lent, if it is that."""
+        parts: wire.Parts = wire.parts_of(value)
+        lent = self._lent.get(id(value))
+        return parts if lent is None else ("own", [lent, parts[0], *parts[1]])
 
     def _type(self, value: type) -> wire.Parts:
         if value in TYPES or (issubclass(value, BaseException) and value.__module__ == "builtins"):
@@ -185,10 +187,12 @@ class Host:
 
     def _enum(self, number: int, name: str, base: Any, mixin: type, *members: Any) -> type[Enum]:
         """With its members' names and values; what else it can do the tests alone have."""
-        if number not in self._enums:
+        kind = next((one for one, known in self._enums.items() if known == number), None)
+        if kind is None:
             pairs = zip(members[::2], members[1::2], strict=True)
-            self._enums[number] = base(name, list(pairs), type=None if issubclass(base, mixin) else mixin)
-        return self._enums[number]
+            kind = base(name, list(pairs), type=None if issubclass(base, mixin) else mixin)
+            self._enums[kind] = number
+        return kind
 
     def _wait(self, awaitable: Any) -> Any:
         """In one loop for all of the code: what it left there goes on when the tests wait again."""

@@ -194,13 +194,8 @@ class Solution:
             return "error", [kind, *value.args]
         if name := name_of(value):
             return "named", name
-        if isinstance(value, Enum):
-            return "member", [type(value), value.value]
-        if isinstance(value, EnumType):
-            number, _ = self._enums.setdefault(id(value), (len(self._enums), value))
-            base = next(one for one in value.__mro__ if one.__module__ == "enum")
-            members = (part for name, one in value.__members__.items() for part in (name, one.value))
-            return "enum", [number, value.__name__, base, value._member_type_, *members]
+        if isinstance(value, Enum | EnumType):
+            return self._enum_parts(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return "namedtuple", [type(value).__name__, tuple(value._fields), *value]
         if (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
@@ -221,6 +216,15 @@ class Solution:
         theirs = isinstance(module, str) and not module.startswith(f"{__package__}.")
         error = NotHandableError if theirs else TypeError
         raise error(f"a {type(value).__name__} of the tests cannot be handed to code in another process")
+
+    def _enum_parts(self, value: Any) -> wire.Parts:
+        """A member by its value, its class by the members."""
+        if isinstance(value, Enum):
+            return "member", [type(value), value.value]
+        number, _ = self._enums.setdefault(id(value), (len(self._enums), value))
+        base = next(one for one in value.__mro__ if one.__module__ == "enum")
+        members = (part for name, one in value.__members__.items() for part in (name, one.value))
+        return "enum", [number, value.__name__, base, value._member_type_, *members]
 
     def _made(self, tag: str, parts: list[Any]) -> Any:
         """What only the code has. Raises ValueError, TypeError … for nonsense."""
