@@ -119,9 +119,12 @@ class Solution:
                 wire.send(self._peer, list(request), self._parts, written)
             except OSError as error:
                 raise self.nonsense("has ended") from error
-            self._lent, self._changes = written if request[0] == "call" else {}, []
-            kind, *rest = self._receive("value", "error")
-            changes = self._changes
+            outer, changes = (self._lent, self._changes), list[tuple[Any, Any]]()
+            self._lent, self._changes = written if request[0] == "call" else {}, changes
+            try:
+                kind, *rest = self._receive("value", "error")
+            finally:  # reading a set asks the code for the hash of what is in it
+                self._lent, self._changes = outer
         for before, after in changes:
             _take(before, after)
         if kind == "error":
@@ -215,7 +218,7 @@ class Solution:
         module = getattr(value, "__module__", None)
         theirs = isinstance(module, str) and not module.startswith(f"{__package__}.")
         error = NotHandableError if theirs else TypeError
-        raise error(f"a {type(value).__name__} of the tests cannot be handed to code in another process")
+        raise error(f"a {type(value).__name__} cannot be handed to code in another process")
 
     def _enum_parts(self, value: Any) -> wire.Parts:
         """A member by its value, its class by the members."""
