@@ -40,7 +40,7 @@ USED = {
     "the least": ("CASES = list(make(3))\nLEAST = min(CASES)", "def make(n): return []"),
     "what a function took": ("CASES = []\ndef load(): CASES.extend(make(3))\nload()\nassert CASES", "def make(n): return []"),
     "what a function gives": ("CASES = list(make(3))\ndef first(): return CASES[0]\nFIRST = first()", "def make(n): return []"),
-    "a constant": ("assert SIZE is not True and type(SIZE) is int", "SIZE = 'x'"),
+    "a constant": ("if type(SIZE) is not int: raise ValueError('SIZE')", "SIZE = 'x'"),
 }  # fmt: skip
 NOT_HANDABLE = {
     "a function": "assert same(lambda x: x)(1) == 1",
