@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
+from consumers.rewards.token_cost import guessed
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from schemas.envelopes import now_us
 
-CHARACTERS_PER_TOKEN = 4
 PAID_KINDS = ("judge", "pooling")
 """Kinds whose verdicts cost tokens."""
 
@@ -27,14 +27,14 @@ class TokenBudget:
         self.assigned: Collection[int] = ()
         """Partitions of the group's member, after its last poll."""
         self._paid = 0
-        self._reserved: dict[str, float] = {}
+        self._reserved: dict[str, int] = {}
         self._dearest: int | None = None
 
     def left(self) -> float:
         """Tokens that are not spent, those that are reserved among them. Raises LogError."""
         return self.tokens_max - self._paid
 
-    def reserve(self, name: str, tokens: float) -> bool:
+    def reserve(self, name: str, tokens: int) -> bool:
         """Whether a question may be asked now; its tokens, or those of the dearest answer so far, are held until `settle`.
 
         With nothing on its way it may be asked: whoever waits for room asks `left` first.
@@ -81,9 +81,9 @@ def is_paid(slot: ScoredSlot) -> bool:
     return slot.scorer.use.partition(":")[0] in PAID_KINDS
 
 
-def guessed_tokens(slot: ScoredSlot, judged: Judged) -> float:
+def guessed_tokens(slot: ScoredSlot, judged: Judged) -> int:
     """A guess by the length of what is shown, for each vote; the rubric and the answers are not in it."""
     if not is_paid(slot):
-        return 0.0
+        return 0
     parts = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
-    return sum(len(repr(part)) for part in parts) / CHARACTERS_PER_TOKEN * int(getattr(slot.scorer, "votes", 1))
+    return guessed(*parts) * int(getattr(slot.scorer, "votes", 1))

@@ -116,7 +116,10 @@ class JudgeScorer:
                 failure = failures.exceptions[0]
                 if not isinstance(failure, GaveUp):
                     raise
-                raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
+                detail = " ".join(filter(None, (failure.detail, trail.cost.remark)))
+                raise GaveUp(
+                    failure.reason, detail, tokens=trail.cost.tokens, calls=tuple(trail.calls)
+                ) from failure
         return self._of(subject, posed, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:
@@ -205,19 +208,19 @@ class JudgeScorer:
         spreads = [one.spread for one in settled if one.spread is not None]
         return Opinion(
             values=tuple(raw),
-            detail=self._detail(settled),
+            detail=self._detail(settled, trail),
             spread=fmean(spreads) if spreads else None,
-            tokens=trail.tokens,
+            tokens=trail.cost.tokens,
             calls=tuple(trail.calls),
         )
 
-    def _detail(self, settled: list[MergedAnswer]) -> str:
+    def _detail(self, settled: list[MergedAnswer], trail: JudgeTrail) -> str:
         lost = self._settings.votes * len(settled) - sum(one.votes for one in settled)
         missing = max((one.missing for one in settled), default=0.0)
         words = [one.reasons for one in settled if one.reasons]
         words += [f"{lost} votes could not be had"] if lost else []
         words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
-        return " ".join(words)
+        return " ".join(filter(None, (*words, trail.cost.remark)))
 
 
 def open_judge(settings: JudgeSettings) -> JudgeScorer:

@@ -51,7 +51,7 @@ def forecast(
 ) -> Forecast:
     """slot: from `slot_again`. Raises LogError."""
     kept, costs = _kept(settings, slot)
-    subjects, fresh, sizes = 0, set[str](), list[float]()
+    subjects, fresh, sizes = 0, set[str](), list[int]()
     with closing(source_of(KafkaLog(settings), slot, limits)) as source:
         for subject in filter(holds, _subjects(settings, source, span, progress)):
             subjects += 1
@@ -76,7 +76,7 @@ def forecast(
     )
 
 
-def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[float]) -> tuple[float, str]:
+def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[int]) -> tuple[float, str]:
     if costs:
         return fmean(costs), f"mean of {len(costs)} kept verdicts of {slot.name}"
     if not is_paid(slot):
