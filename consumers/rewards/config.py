@@ -61,6 +61,8 @@ class ScoredSlot:
     options: SlotOptions
     kind: Kind
     generation: int = 0
+    digest: str = ""
+    """`ScorerSettings.digest` when the file was read."""
 
     @property
     def name(self) -> str:
@@ -142,7 +144,7 @@ def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
         _refuse(path, ": ".join([name, ".".join(map(str, problem["loc"])), message]))
     if scorer.scope not in scorer.SCOPES:
         _refuse(path, f"{name}: scope: {use} cannot judge {scorer.scope}, but {', '.join(scorer.SCOPES)}")
-    return ScoredSlot(scorer, options, kind)
+    return ScoredSlot(scorer, options, kind, digest=scorer.digest)
 
 
 def _refuse(path: Path, message: str) -> NoReturn:

@@ -353,6 +353,7 @@ class SlotScoring:
             seconds=seconds,
             price=None if price is None else price * tokens / 1e6,
             calls=calls,
+            settings_digest=self._slot.digest,
         )
 
     def _keep(self) -> None:

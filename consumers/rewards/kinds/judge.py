@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -37,6 +37,8 @@ ECHO_CHARACTERS_MAX = 2000
 
 class JudgeSettings(ScorerSettings):
     """Of one judge."""
+
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"rubric", "url", "api_key_env", "concurrency"}
 
     rubric: Path
     """Markdown file with the rubric; a relative path is one from the folder of rewards.yaml."""
@@ -77,6 +79,13 @@ class JudgeSettings(ScorerSettings):
     @classmethod
     def _beside_the_file(cls, rubric: Path, info: ValidationInfo) -> Path:
         return Path((info.context or {}).get("folder", "")) / rubric
+
+    def beside(self) -> bytes:
+        """The rubric's text, wherever it lies; nothing where it cannot be read, which is said at opening."""
+        try:
+            return self.rubric.read_bytes()
+        except OSError:
+            return b""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

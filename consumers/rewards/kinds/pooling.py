@@ -39,6 +39,7 @@ class PoolingSettings(ScorerSettings):
     """Of a reward model."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory")
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"concurrency", "key_variable"}
 
     url: str = Field(pattern=r"^https?://[^\s/]+")
     """Of the server: `claw rewards serve` prints it."""
