@@ -209,10 +209,12 @@ def messages(body: bytes) -> list[bytes]:
     return parts
 
 
-def receive(peer: socket.socket) -> bytes | None:
-    """The next frame's body; None at the end."""
+def receive(peer: socket.socket, bytes_max: int | None = None) -> bytes | None:
+    """The next frame's body; None at the end, and where it says that it is larger."""
     head = _exactly(peer, LENGTH.size)
-    return None if head is None else _exactly(peer, LENGTH.unpack(head)[0])
+    if head is None or (bytes_max is not None and LENGTH.unpack(head)[0] > bytes_max):
+        return None
+    return _exactly(peer, LENGTH.unpack(head)[0])
 
 
 def _exactly(peer: socket.socket, length: int) -> bytes | None:

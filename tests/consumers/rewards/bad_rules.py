@@ -1,8 +1,10 @@
 """Rules that do what rules should not. The tests name them as `bad_rules:NAME`, with this folder as the working directory."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -73,6 +75,22 @@ def close_everything():
     return 0.5
 
 
+def scribble(data=b"\xff" * 64):
+    """Into every descriptor that it can write to, and goes on as if nothing were."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(fd, data)
+    return 0.5
+
+
+def shut():
+    """Nobody hears any more what the process says."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    return 0.5
+
+
 def interrupt():
     raise KeyboardInterrupt
 
@@ -101,6 +119,10 @@ BAD = {
     "eat": eat,
     "shout": shout,
     "close": close_everything,
+    "scribble": scribble,
+    "frame": lambda: scribble(b"\0\0\0\2ab"),
+    "shut": shut,
+    "slow": lambda: time.sleep(0.4) or 0.7,
     "exit": lambda: sys.exit(3),
     "interrupt": interrupt,
     "boom": boom,

@@ -86,6 +86,13 @@ def test_a_bad_subject_costs_itself_alone(rules, word, reason) -> None:
             assert len(end.detail) < 2100
 
 
+@pytest.mark.parametrize("word", ["scribble", "frame", "shut"])
+def test_a_rule_that_breaks_its_way_home_costs_no_neighbour(rules, word) -> None:
+    """Whoever is in work when that is noticed is not to blame, before it or behind it."""
+    answers = ends(rules("bad_rules:of_tag").judge([subject(each) for each in (0.1, word, "slow", 0.3, word, 0.4)]))
+    assert [outcome(end) for end in answers] == [0.1, "crashed", 0.7, 0.3, "crashed", 0.4]
+
+
 def test_what_is_odd_and_right_is_taken(rules) -> None:
     """None, a bool, words; what it printed, and the fork that came back into our loop, disturb nobody."""
     words = ["nothing", "true", "words", "shout", "fork", "1"]
