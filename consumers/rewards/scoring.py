@@ -266,7 +266,9 @@ class SlotScoring:
             self._grace_end = time.monotonic() + self._stop_grace_s
             return
         subjects, advice = sum(len(question.subjects) for question in questions), "asked again once there is room"
-        log.warning(BUDGET_SPENT, slot=self._slot.name, subjects=subjects, of_a_day=self._budget.tokens_max, advice=advice)
+        log.warning(
+            BUDGET_SPENT, slot=self._slot.name, subjects=subjects, of_a_day=self._budget.tokens_max, advice=advice
+        )
         questions.clear()
 
     def _await_some(self) -> None:

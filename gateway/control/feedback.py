@@ -32,9 +32,10 @@ from datapool.feedback import (
 )
 from gateway.callers.scopes import require_own
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from gateway.control.keyed import KeyedBodies, KeyName
 from gateway.control.sources import RewardSources, is_ahead
 from gateway.errors import Forbidden, Unusable
-from gateway.headers import ClientHeaders, client_headers
+from gateway.headers import client_headers
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import Identity, checked_id
 from schemas.api_keys import ApiKey
@@ -104,9 +105,9 @@ PreferenceItems = Annotated[
 class FeedbackRoutes:
     """The handlers. All items of a request are checked before any is stored."""
 
-    def __init__(self, publish: Publish, producer: str) -> None:
-        """publish: by which rewards are stored."""
-        self._publish, self._producer = publish, producer
+    def __init__(self, publish: Publish, producer: str, keyed: KeyedBodies) -> None:
+        """publish: by which rewards are stored. keyed: the same as theirs."""
+        self._publish, self._producer, self._keyed = publish, producer, keyed
 
     async def give_feedback(self, request: Request, body: FeedbackItems) -> JSONResponse:
         """Raises Unusable, Forbidden, NotCaptured."""
@@ -116,7 +117,7 @@ class FeedbackRoutes:
             subject = FeedbackSubject(who.group_id, who.trajectory_id, item.call_id)
             return feedback_events(subject, _remark(item), by)
 
-        return await self._accept(request, who.group_id, body, events)
+        return await self._accept(request, ("feedback", who.group_id, who.trajectory_id), body, events)
 
     async def give_preference(self, request: Request, group_id: str, body: PreferenceItems) -> JSONResponse:
         """Raises Unusable, Forbidden, NotCaptured."""
@@ -134,45 +135,67 @@ class FeedbackRoutes:
             )
             return [preference_event(comparison, by)]
 
-        return await self._accept(request, group_id, body, events)
+        return await self._accept(request, ("preferences", group_id), body, events)
 
     async def _accept(
         self,
         request: Request,
-        group_id: str,
+        place: tuple[str, ...],
         items: Sequence[Any],  # of one kind, with `who`
         events_of: Callable[[Any, Signature], Sequence[FeedbackFact]],
     ) -> JSONResponse:
-        key, at_us, act_id = request.scope[KEY], now_us(), new_id()
-        headers = client_headers(request.scope["headers"], key)
+        """place: what is spoken of; the second is the group. Raises Unusable, Forbidden, KeyOfOtherBody, NotCaptured."""
         events: dict[str, FeedbackFact] = {}
+        acts = _Acts(request, place, items, self._producer, self._keyed)
         for number, item in enumerate(items):
             try:
-                by = self._signature(key, item.who, headers, at_us, act_id)
-                for event in events_of(item, by):
+                for event in events_of(item, acts.signature(item.who)):
                     if event.envelope.event_id in events:
                         raise InvalidFeedback("again:", "one person says two things of one subject in one request")
                     events[event.envelope.event_id] = event
             except InvalidFeedback as refused:
                 where = f"{number}: " if len(items) > 1 else ""
                 raise Unusable(f"{where}{refused}", param=refused.field) from refused
-        await asyncio.gather(*(self._publish(REWARDS, group_id, event) for event in events.values()))
+        acts.note()
+        await asyncio.gather(*(self._publish(REWARDS, place[1], event) for event in events.values()))
         return JSONResponse({"event_ids": list(events)})
 
-    def _signature(
-        self, key: ApiKey | None, who: str | None, headers: ClientHeaders, at_us: int, act_id: str
-    ) -> Signature:
-        name = speaker(key, who)
-        if headers.idempotency_key:
-            act_id = keyed_act(headers.idempotency_key, name)
+
+class _Acts:
+    """The people of one request, who each act once: what one says under an idempotency key is one body."""
+
+    def __init__(
+        self, request: Request, place: tuple[str, ...], items: Sequence[Any], producer: str, keyed: KeyedBodies
+    ) -> None:
+        self._key: ApiKey | None = request.scope[KEY]
+        self._headers = client_headers(request.scope["headers"], self._key)
+        self._place, self._items, self._producer, self._keyed = place, items, producer, keyed
+        self._at_us, self._act_id = now_us(), new_id()
+        self._keyed_acts: dict[KeyName, tuple[str, int]] = {}
+
+    def signature(self, who: str | None) -> Signature:
+        """Of whoever speaks. Raises Forbidden, InvalidFeedback, KeyOfOtherBody."""
+        name, act_id, at_us = speaker(self._key, who), self._act_id, self._at_us
+        if same := self._headers.idempotency_key:
+            act_id = keyed_act(same, name)
+            own = (*self._place, act_id)
+            alone = self._key is not None and self._key.role == "annotator"
+            body = "\n".join(item.model_dump_json() for item in self._items if alone or item.who == who)
+            at_us = self._keyed.first_us(own, body, at_us)
+            self._keyed_acts[own] = body, at_us
         return Signature(
             who=name,
             producer=self._producer,
             at_us=at_us,
             act_id=act_id,
-            traceparent=headers.traceparent,
-            key_name=headers.key_name,
+            traceparent=self._headers.traceparent,
+            key_name=self._headers.key_name,
         )
+
+    def note(self) -> None:
+        """All of it can stand."""
+        for name, (body, at_us) in self._keyed_acts.items():
+            self._keyed.note(name, body, at_us)
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:
@@ -189,10 +212,10 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
     return checked_name("who", who)
 
 
-def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources) -> AssignReward:
+def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources, at_us: int) -> AssignReward:
     """A reward as this key may give it: an annotator's is the annotator's own word, as feedback is. Raises Forbidden, Unusable."""
     if key is not None and key.role == "annotator":
-        body = _annotators(body, key)
+        body = _annotators(body, key, at_us)
     sources.require(key, body.source, body.revision)
     if body.source.startswith(HUMAN) and is_ahead(body.revision):
         raise Unusable(
@@ -201,7 +224,7 @@ def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources) -
     return body
 
 
-def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
+def _annotators(body: AssignReward, key: ApiKey, at_us: int) -> AssignReward:
     try:
         source = HUMAN + speaker(key, None)
     except InvalidFeedback as refused:
@@ -213,7 +236,7 @@ def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
             raise InvalidFeedback("name", f"must not be {' or '.join(RESERVED)}: POST …/feedback says these")
     except InvalidFeedback as refused:
         raise Unusable(str(refused), param=refused.field) from refused
-    revision = body.revision if "revision" in body.model_fields_set else now_us()
+    revision = body.revision if "revision" in body.model_fields_set else at_us
     return body.model_copy(update={"source": source, "revision": revision})
 
 

@@ -126,9 +126,7 @@ class JudgeScorer:
                 if not isinstance(failure, GaveUp):
                     raise
                 detail = " ".join(filter(None, (failure.detail, trail.cost.remark)))
-                raise GaveUp(
-                    failure.reason, detail, tokens=trail.cost.tokens, calls=tuple(trail.calls)
-                ) from failure
+                raise GaveUp(failure.reason, detail, tokens=trail.cost.tokens, calls=tuple(trail.calls)) from failure
         return self._of(subject, posed, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:

@@ -95,5 +95,10 @@ def test_a_digest_is_of_what_decides_what_is_said(tmp_path):
     assert first == digest("b")
     assert first == digest(more=", timeout_s: 3, concurrency: 2, url: 'http://other:1', price_per_million: 2")
     assert digest(more=", body: {a: 1, b: 2}") == digest(more=", body: {b: 2, a: 1}")
-    others = [digest(text=rubric + " Really?"), digest(more=", votes: 3"), digest(version=2), digest(more=", soft: true")]
+    others = [
+        digest(text=rubric + " Really?"),
+        digest(more=", votes: 3"),
+        digest(version=2),
+        digest(more=", soft: true"),
+    ]
     assert len({first, *others}) == 5
