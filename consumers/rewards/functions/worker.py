@@ -164,6 +164,9 @@ def load(setup: Setup) -> Rule:
     except TypeError as error:
         form = f"{', '.join(adapter.parameters)} by name" if adapter else "one subject"
         raise RuleRefused(f"it does not take {form}: {error}") from error
+    needed = [each.name for each in signature.parameters.values() if each.default is each.empty] if signature else []
+    if adapter and (absent := [name for name in adapter.absent if name in needed]):
+        raise RuleRefused(f"{kind}: it needs {', '.join(absent)}, which only a trainer has: give it a default")
     return adapter.adapt(function, setup.as_text) if adapter else function
 
 

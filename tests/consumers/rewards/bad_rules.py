@@ -165,6 +165,16 @@ def trl_text(completions, prompts, answer):
     return [float(text == wanted) for text, wanted in zip(completions, answer, strict=True)]
 
 
+def trl_ids(prompts, completions, completion_ids, trainer_state=None, **columns):
+    """Needs what only a trainer has."""
+    return [float(len(ids)) for ids in completion_ids]
+
+
+def trl_may(prompts, completions, completion_ids=None, *, trainer_state=None):
+    """Can do without."""
+    return [float(completion_ids is None)] * len(completions)
+
+
 def verl_score(data_source, solution_str, ground_truth, extra_info=None):
     """As verl's custom_reward_function."""
     return {"score": float(solution_str == ground_truth), "acc": data_source, "index": extra_info["index"]}
