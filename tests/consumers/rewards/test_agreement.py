@@ -43,8 +43,8 @@ def test_kappa_bias_and_confusion_of_a_table_computed_by_hand() -> None:
 
 def test_weighted_kappa_counts_near_misses_less() -> None:
     """Three values, 0 1 2, by hand, each pair twice: observed weights 4/8, expected 14/8; the far miss costs four times the near one."""
-    left = rated(JUDGE, {name: value for name, value in zip("abcdefgh", (0, 1, 2, 2) * 2, strict=True)})
-    right = rated(ADA, {name: value for name, value in zip("abcdefgh", (0, 2, 1, 2) * 2, strict=True)})
+    left = rated(JUDGE, dict(zip("abcdefgh", (0, 1, 2, 2) * 2, strict=True)))
+    right = rated(ADA, dict(zip("abcdefgh", (0, 2, 1, 2) * 2, strict=True)))
     figures = agreement(left, right, resamples=0).figures
     expected = sum((one - two) ** 2 for one in (0, 1, 2, 2) for two in (0, 2, 1, 2)) / 16
     assert figures.weighted_kappa == pytest.approx(1 - 0.5 / expected)
