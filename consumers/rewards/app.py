@@ -47,7 +47,7 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
     stop = stop_on_signals()
-    kafka = KafkaLog(as_on_broker(log_settings))
+    kafka = KafkaLog(log_settings)
     for slot in slots:
         begin(kafka, slot)
     threads = [SlotThread(kafka, slot, settings, metrics, stop) for slot in slots]
@@ -103,9 +103,10 @@ def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> S
 
 
 def daily_budget(slot: ScoredSlot, verdicts: Verdicts, log_settings: LogSettings) -> TokenBudget | None:
-    """Of live work."""
-    budget = slot.options.budget
-    return None if budget is None else DailyBudget(budget.tokens_per_day, verdicts, log_settings.partitions)
+    """Of live work. Raises LogError."""
+    if (budget := slot.options.budget) is None:
+        return None
+    return DailyBudget(budget.tokens_per_day, verdicts, as_on_broker(log_settings).partitions)
 
 
 class SlotThread(threading.Thread):
