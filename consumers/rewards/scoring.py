@@ -1,7 +1,7 @@
 """One slot at work: subjects of a poll are asked about at once, verdicts kept as they come, rewards made of kept ones alone.
 
-Invariant: what is written on claw.rewards is a function of the kept verdict and its subject; ids, revisions and times know no
-clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
+Invariant: what is written on claw.rewards is a function of the kept verdict and its subject, but that a subject is beyond the budget of a
+day, which outranks nothing; ids, revisions and times know no clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
 """
 
 import dataclasses
@@ -173,13 +173,10 @@ class SlotScoring:
 
     def _forget_oldest(self) -> None:
         """Of those that were put off, those beyond the bound."""
-        surplus = len(self._put_off) - PUT_OFF_MAX
-        if surplus <= 0:
-            return
-        for name in list(islice(self._put_off, surplus)):
-            del self._put_off[name]
-        advice = "they stay without a value; claw rewards backfill scores the history"
-        log.warning("rewards_budget_forgets", slot=self._slot.name, subjects=surplus, advice=advice)
+        if (surplus := len(self._put_off) - PUT_OFF_MAX) > 0:
+            self._put_off = dict(islice(self._put_off.items(), surplus, None))
+            advice = "they stay without a value; claw rewards backfill scores the history"
+            log.warning("rewards_budget_forgets", slot=self._slot.name, subjects=surplus, advice=advice)
 
     def _settle(self) -> None:
         """Returns when every subject has a kept verdict, or is beyond the budget of the day."""

@@ -32,10 +32,10 @@ from datapool.feedback import (
 )
 from gateway.callers.scopes import require_own
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
-from gateway.control.keyed import KeyedBodies, KeyName
+from gateway.control.keyed import KeyedBodies
 from gateway.control.sources import RewardSources, is_ahead
 from gateway.errors import Forbidden, Unusable
-from gateway.headers import client_headers
+from gateway.headers import ClientHeaders, client_headers
 from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import Identity, checked_id
 from schemas.api_keys import ApiKey
@@ -145,57 +145,40 @@ class FeedbackRoutes:
         events_of: Callable[[Any, Signature], Sequence[FeedbackFact]],
     ) -> JSONResponse:
         """place: what is spoken of; the second is the group. Raises Unusable, Forbidden, KeyOfOtherBody, NotCaptured."""
+        key, act_id = request.scope[KEY], new_id()
+        headers = client_headers(request.scope["headers"], key)
+        people = sorted({item.who or headers.key_name or "" for item in items})
+        keyed = headers.idempotency_key, (*place, *people), "\n".join(item.model_dump_json() for item in items)
+        at_us = self._keyed.first_us(*keyed, now_us())
         events: dict[str, FeedbackFact] = {}
-        acts = _Acts(request, place, items, self._producer, self._keyed)
         for number, item in enumerate(items):
             try:
-                for event in events_of(item, acts.signature(item.who)):
+                by = self._signature(key, item.who, headers, at_us, act_id)
+                for event in events_of(item, by):
                     if event.envelope.event_id in events:
                         raise InvalidFeedback("again:", "one person says two things of one subject in one request")
                     events[event.envelope.event_id] = event
             except InvalidFeedback as refused:
                 where = f"{number}: " if len(items) > 1 else ""
                 raise Unusable(f"{where}{refused}", param=refused.field) from refused
-        acts.note()
+        self._keyed.note(*keyed, at_us)
         await asyncio.gather(*(self._publish(REWARDS, place[1], event) for event in events.values()))
         return JSONResponse({"event_ids": list(events)})
 
-
-class _Acts:
-    """The people of one request, who each act once: what one says under an idempotency key is one body."""
-
-    def __init__(
-        self, request: Request, place: tuple[str, ...], items: Sequence[Any], producer: str, keyed: KeyedBodies
-    ) -> None:
-        self._key: ApiKey | None = request.scope[KEY]
-        self._headers = client_headers(request.scope["headers"], self._key)
-        self._place, self._items, self._producer, self._keyed = place, items, producer, keyed
-        self._at_us, self._act_id = now_us(), new_id()
-        self._keyed_acts: dict[KeyName, tuple[str, int]] = {}
-
-    def signature(self, who: str | None) -> Signature:
-        """Of whoever speaks. Raises Forbidden, InvalidFeedback, KeyOfOtherBody."""
-        name, act_id, at_us = speaker(self._key, who), self._act_id, self._at_us
-        if same := self._headers.idempotency_key:
-            act_id = keyed_act(same, name)
-            own = (*self._place, act_id)
-            alone = self._key is not None and self._key.role == "annotator"
-            body = "\n".join(item.model_dump_json() for item in self._items if alone or item.who == who)
-            at_us = self._keyed.first_us(own, body, at_us)
-            self._keyed_acts[own] = body, at_us
+    def _signature(
+        self, key: ApiKey | None, who: str | None, headers: ClientHeaders, at_us: int, act_id: str
+    ) -> Signature:
+        name = speaker(key, who)
+        if headers.idempotency_key:
+            act_id = keyed_act(headers.idempotency_key, name)
         return Signature(
             who=name,
             producer=self._producer,
             at_us=at_us,
             act_id=act_id,
-            traceparent=self._headers.traceparent,
-            key_name=self._headers.key_name,
+            traceparent=headers.traceparent,
+            key_name=headers.key_name,
         )
-
-    def note(self) -> None:
-        """All of it can stand."""
-        for name, (body, at_us) in self._keyed_acts.items():
-            self._keyed.note(name, body, at_us)
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:

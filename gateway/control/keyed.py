@@ -10,26 +10,25 @@ from collections import OrderedDict
 from gateway.errors import KeyOfOtherBody
 
 KEYS_MAX = 10_000
-KeyName = tuple[str, ...]
-"""What the key is of (a trajectory, a group's preferences), and the key."""
 
 
 class KeyedBodies:
-    """Belongs to the loop's thread."""
+    """Belongs to the loop's thread. key None: a request without one, which is new. place: what is judged, and by whom."""
 
     def __init__(self) -> None:
-        self._first: OrderedDict[KeyName, tuple[bytes, int]] = OrderedDict()
+        self._first: OrderedDict[tuple[str, ...], tuple[bytes, int]] = OrderedDict()
 
-    def first_us(self, name: KeyName, body: str, at_us: int) -> int:
+    def first_us(self, key: str | None, place: tuple[str, ...], body: str, at_us: int) -> int:
         """When this body came first under the key; at_us where none did. Raises KeyOfOtherBody where another did."""
-        digest, first_us = self._first.get(name, (_digest(body), at_us))
+        digest, first_us = self._first.get((key or "", *place), (_digest(body), at_us))
         if digest != _digest(body):
             raise KeyOfOtherBody("this idempotency key was used for another body: give each request a key of its own")
         return first_us
 
-    def note(self, name: KeyName, body: str, at_us: int) -> None:
+    def note(self, key: str | None, place: tuple[str, ...], body: str, at_us: int) -> None:
         """The request is a good one, and stored from now on."""
-        self._first.setdefault(name, (_digest(body), at_us))
+        if key:
+            self._first.setdefault((key, *place), (_digest(body), at_us))
         if len(self._first) > KEYS_MAX:
             self._first.popitem(last=False)
 

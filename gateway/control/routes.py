@@ -140,15 +140,11 @@ class Control:
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
         who, key, headers = _identity(request), request.scope[KEY], _headers(request)
-        same = headers.idempotency_key or new_id()
-        name, content = (
-            ("rewards", who.group_id, who.trajectory_id, same),
-            f"{body.model_dump_json()} {headers.key_name}",
-        )
-        at_us = self.keyed.first_us(name, content, now_us())
+        place = ("rewards", who.group_id, who.trajectory_id)
+        keyed = headers.idempotency_key, place, f"{body.model_dump_json()} {headers.key_name}"
+        at_us = self.keyed.first_us(*keyed, now_us())
         event = reward_assigned(as_speaker(body, key, self._sources, at_us), who, headers, self.producer, at_us)
-        if headers.idempotency_key:
-            self.keyed.note(name, content, at_us)
+        self.keyed.note(*keyed, at_us)
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
