@@ -4,14 +4,18 @@ Invariant: what an answer is held to cost is reserved before it is asked for, so
 Nobody knows what the first one costs: it goes alone.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
-from consumers.rewards.token_cost import guessed
+from consumers.rewards.opinions import guessed
+from consumers.rewards.subjects.subject import Subject
 from consumers.rewards.verdicts import DAY_US, Verdicts
 from schemas.envelopes import now_us
 
+PUT_OFF_MAX, PUT_OFF_AT_ONCE = 500, 50
+"""Subjects beyond the budget of a day that are in memory, and that are asked about in one poll once there is room."""
 PAID_KINDS = ("judge", "pooling")
 """Kinds whose verdicts cost tokens."""
 
@@ -74,6 +78,45 @@ class DailyBudget(TokenBudget):
             self._verdicts.own(partition)
         share = self.tokens_max * len(self.assigned) / self._partitions
         return share - self._verdicts.tokens_today(self._clock_us() // DAY_US)
+
+
+class PutOffSubjects:
+    """Those beyond the budget of a day, the oldest first: that was said of them, and is no kept verdict. In memory alone."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, Subject] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._subjects
+
+    def __bool__(self) -> bool:
+        return bool(self._subjects)
+
+    def add(self, name: str, subject: Subject) -> None:
+        """name: of its failure."""
+        self._subjects[name] = subject
+
+    def settle(self, name: str) -> None:
+        """It has a verdict."""
+        self._subjects.pop(name, None)
+
+    def due(self, budget: TokenBudget | None, others: Iterable[Subject]) -> list[Subject]:
+        """Some of them, but `others`, once there is room for one. Raises LogError."""
+        if not self._subjects or budget is None or budget.left() <= 0:
+            return []
+        present = {id(subject) for subject in others}
+        oldest = islice(self._subjects.values(), PUT_OFF_AT_ONCE)
+        return [subject for subject in oldest if id(subject) not in present]
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """They belong to somebody else."""
+        self._subjects = {name: each for name, each in self._subjects.items() if each.partition not in partitions}
+
+    def forget_oldest(self) -> int:
+        """How many were beyond the bound."""
+        surplus = max(0, len(self._subjects) - PUT_OFF_MAX)
+        self._subjects = dict(islice(self._subjects.items(), surplus, None))
+        return surplus
 
 
 def is_paid(slot: ScoredSlot) -> bool:

@@ -11,13 +11,12 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
 import structlog
 from msgspec.structs import replace
 
-from consumers.rewards.budget import TokenBudget, guessed_tokens
+from consumers.rewards.budget import PutOffSubjects, TokenBudget, guessed_tokens
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
@@ -38,8 +37,6 @@ log = structlog.get_logger()
 DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
 BUDGET_SPENT = "budget_spent"
-PUT_OFF_MAX, PUT_OFF_AT_ONCE = 500, 50
-"""Subjects beyond the budget of a day that are in memory, and that are asked about in one poll once there is room."""
 
 
 class ScoringStopped(Exception):
@@ -111,8 +108,7 @@ class SlotScoring:
         self._names: dict[str, str] = {}
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
-        self._put_off: dict[str, Subject] = {}
-        """Beyond the budget, by `failure_id`, the oldest first: that was said, and is no kept verdict."""
+        self._put_off = PutOffSubjects()
         self._grace_end: float | None = None
 
     def hold(self, places: Collection[Place]) -> None:
@@ -131,14 +127,16 @@ class SlotScoring:
         Raises Fenced where another process owns a partition, ScoringStopped, BrokerUnreachable, and a scorer's own bugs.
         """
         self._subjects += self._source.take()
-        self._subjects += self._due_again()
+        self._subjects += self._put_off.due(self._budget, self._subjects)  # behind those that are new
         outputs: list[Output] = []
         if self._subjects:
             for partition in {subject.partition for subject in self._subjects}:
                 self._verdicts.own(partition)
             self._settle()
             outputs = [output for subject in self._subjects for output in self._outputs(subject)]
-            self._forget_oldest()
+            if surplus := self._put_off.forget_oldest():
+                advice = "they stay without a value; claw rewards backfill scores the history"
+                log.warning("rewards_budget_forgets", slot=self._slot.name, subjects=surplus, advice=advice)
             age_s = (now_us() - max(subject.occurred_at_us for subject in self._subjects)) / 1e6
             self._metrics.lag.labels(self._slot.name).set(max(0.0, age_s))
             self._subjects.clear()
@@ -152,7 +150,7 @@ class SlotScoring:
         gone = {partition for _, partition in places}
         self._source.forget(places)
         self._verdicts.forget(gone)
-        self._put_off = {name: subject for name, subject in self._put_off.items() if subject.partition not in gone}
+        self._put_off.forget(gone)
 
     def close(self) -> None:
         """Idempotent. What is being judged is not waited for."""
@@ -162,21 +160,6 @@ class SlotScoring:
             self._budget.release()
         self._source.close()
         self._verdicts.close()
-
-    def _due_again(self) -> list[Subject]:
-        """Some of those that were put off, once there is room for one; behind those that are new."""
-        if not self._put_off or self._budget is None or self._budget.left() <= 0:
-            return []
-        here = {id(subject) for subject in self._subjects}
-        oldest = islice(self._put_off.values(), PUT_OFF_AT_ONCE)
-        return [subject for subject in oldest if id(subject) not in here]
-
-    def _forget_oldest(self) -> None:
-        """Of those that were put off, those beyond the bound."""
-        if (surplus := len(self._put_off) - PUT_OFF_MAX) > 0:
-            self._put_off = dict(islice(self._put_off.items(), surplus, None))
-            advice = "they stay without a value; claw rewards backfill scores the history"
-            log.warning("rewards_budget_forgets", slot=self._slot.name, subjects=surplus, advice=advice)
 
     def _settle(self) -> None:
         """Returns when every subject has a kept verdict, or is beyond the budget of the day."""
@@ -230,7 +213,7 @@ class SlotScoring:
 
     def _ask(self, questions: deque[_Question]) -> None:
         """Hands over, from the front, those that the budget has room for, but those that cannot be put together."""
-        asked: list[_Question] = []
+        batch: list[_Question] = []
         while questions:
             if self._budget is not None and self._budget.left() <= 0:
                 self._stop_at_budget(questions)
@@ -238,12 +221,12 @@ class SlotScoring:
             try:
                 if not self._is_affordable(questions[0]):
                     break
-                asked.append(questions.popleft())
+                batch.append(questions.popleft())
             except Unjudgeable as error:
                 self._give_up(questions.popleft(), error.reason, error.detail)
         now_s = time.monotonic()
-        answers = self._scorer.judge([question.judged for question in asked if question.judged]) if asked else ()
-        for question, answer in zip(asked, answers, strict=True):
+        answers = self._scorer.judge([question.judged for question in batch if question.judged]) if batch else ()
+        for question, answer in zip(batch, answers, strict=True):
             question.begin_s, question.judged = now_s, None
             self._flying[answer] = question
         self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
@@ -385,11 +368,11 @@ class SlotScoring:
         verdict = self._kept(subject)
         name = failure_id(self._slot, subject) if self._put_off or verdict is None else ""
         if verdict is not None:
-            self._put_off.pop(name, None)
+            self._put_off.settle(name)
         elif name in self._put_off:
             return  # it was said
         else:
-            self._put_off[name] = subject
+            self._put_off.add(name, subject)
             self._metrics.failed.labels(self._slot.name, BUDGET_SPENT).inc()
             detail = "the slot's tokens of a day are spent; it is asked again once there is room"
             verdict = replace(self._verdict(subject, name, detail, 0, (), 0.0), failed=BUDGET_SPENT)

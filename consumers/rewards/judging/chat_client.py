@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from consumers.rewards.http_client import ODD, HttpClient, Refused
-from consumers.rewards.opinions import GaveUp
-from consumers.rewards.token_cost import TokenCost
+from consumers.rewards.opinions import GaveUp, TokenCost
 from schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,

@@ -25,8 +25,7 @@ from consumers.errors import ConsumerError
 from consumers.rewards.http_client import ODD, HttpClient, Refused
 from consumers.rewards.judged import Judged, JudgedCall, Message, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.token_cost import TokenCost
+from consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """What servers say of an input that they cannot take whole."""

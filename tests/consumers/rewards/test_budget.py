@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from consumers.rewards import scoring as module
+from consumers.rewards import budget as module
 from consumers.rewards.budget import TokenBudget, guessed_tokens
 from consumers.rewards.config import ScoredSlot, SlotOptions
 from consumers.rewards.judged import Judged
