@@ -1,0 +1,114 @@
+"""Small flushes: what a fact of one long trajectory, or of one large group, costs. `python -m bench.datapool --only flushes`.
+
+The partition's state with its cold store, no broker, in flushes of 20 facts: the calls of one trajectory, each written
+against the one before, or a call and a completion with a reward for each trajectory of one group. `us_per_fact_N` is over
+the whole history of N calls or trajectories, `last_us_per_fact_N` over its last tenth; `ratio` is the former at 4,000 to
+that at 200, so 1 where nothing grows. CPU times, medians.
+"""
+
+import gc
+import random
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from bench.episodes import call, envelope, prompt_edge, random_ids, records
+from datapool.fold.digests import base_digest, row_digest
+from eventlog.records import Record
+from schemas.events import CallCaptured, Edge, Event, TrajectoryCompleted
+from streams.cold_store import SqliteColdStore
+from streams.partition.state import PartitionState
+
+FLUSH_FACTS = 20
+SIZES = {200: 5, 4000: 1}
+"""Calls, or trajectories, and how often each is measured."""
+FULL_EVERY = 64
+"""As the gateway writes prompts."""
+GROUP = "one-for-all"
+Figures = dict[str, float]
+
+
+def measure() -> dict[str, Figures]:
+    """Figures of both."""
+    return {"flushes_trajectory": _sizes(_one_trajectory), "flushes_group": _sizes(_one_group)}
+
+
+def _sizes(facts_of: Callable[[int], Iterator[Event]]) -> Figures:
+    figures: Figures = {}
+    for size, repeats in SIZES.items():
+        facts = records(list(facts_of(size)))
+        runs = [_us_per_fact(facts) for _ in range(repeats)]
+        figures[f"us_per_fact_{size}"] = round(statistics.median(whole for whole, _ in runs))
+        figures[f"last_us_per_fact_{size}"] = round(statistics.median(last for _, last in runs))
+    small, large = SIZES
+    return figures | {"ratio": round(figures[f"us_per_fact_{large}"] / figures[f"us_per_fact_{small}"], 2)}
+
+
+def _us_per_fact(facts: list[Record]) -> tuple[float, float]:
+    """Of all, and of the last tenth."""
+    gc.collect()
+    state, spent_s = PartitionState(0, 1, cold=SqliteColdStore()), []
+    for start in range(0, len(facts), FLUSH_FACTS):
+        began = time.process_time()
+        for fact in facts[start : start + FLUSH_FACTS]:
+            state.apply(fact)
+        state.snapshot(0)
+        spent_s.append(time.process_time() - began)
+    last_s = spent_s[-max(1, len(spent_s) // 10) :]
+    return 1e6 * sum(spent_s) / len(facts), 1e6 * sum(last_s) / (len(last_s) * FLUSH_FACTS)
+
+
+def _one_trajectory(calls: int) -> Iterator[Event]:
+    source = random.Random(0)
+    before: CallCaptured | None = None
+    for number in range(calls):
+        prompt = prompt_edge(random_ids(source, 64))
+        base = before if number % FULL_EVERY else None
+        if base is not None:
+            prompt = _upon(base, prompt)
+        before = _call(_name(source), number, prompt, base, source)
+        yield before
+
+
+def _one_group(trajectories: int) -> Iterator[Event]:
+    source = random.Random(0)
+    for number in range(trajectories):
+        name = _name(source)
+        yield _call(name, number, prompt_edge(random_ids(source, 64)), None, source, trajectory=name)
+        yield TrajectoryCompleted(
+            envelope=envelope(f"{name}-x", number), group_id=GROUP, trajectory_id=name, status="completed", calls=1,
+            reward=source.random(),
+        )  # fmt: skip
+
+
+def _upon(base: CallCaptured, more: Edge) -> Edge:
+    """A prompt of all ids of the base and some more."""
+    keep = base.prompt.full_length + len(base.response_ids) // 4
+    digest = row_digest(base.prompt.full_digest.encode() + more.suffix)  # nobody puts it together
+    return Edge(
+        base_call_id=base.call_id, keep=keep, suffix=more.suffix, full_length=keep + more.full_length, full_digest=digest
+    )
+
+
+def _call(
+    name: str,
+    number: int,
+    prompt: Edge,
+    base: CallCaptured | None,
+    source: random.Random,
+    *,
+    trajectory: str = "one",
+) -> CallCaptured:
+    made = call(GROUP, trajectory, number, prompt, random_ids(source, 16))
+    digest = ""
+    if base is not None:
+        digest = base_digest(prompt.keep, base.prompt.full_length, base.prompt.full_digest, row_digest(base.response_ids))
+    return replace(made, call_id=name, base_digest=digest, envelope=envelope(name, number))
+
+
+def _name(source: random.Random) -> str:
+    """As gateways name calls and trajectories."""
+    return str(uuid.UUID(int=source.getrandbits(128), version=4))
