@@ -89,7 +89,11 @@ def _upon(base: CallCaptured, more: Edge) -> Edge:
     keep = base.prompt.full_length + len(base.response_ids) // 4
     digest = row_digest(base.prompt.full_digest.encode() + more.suffix)  # nobody puts it together
     return Edge(
-        base_call_id=base.call_id, keep=keep, suffix=more.suffix, full_length=keep + more.full_length, full_digest=digest
+        base_call_id=base.call_id,
+        keep=keep,
+        suffix=more.suffix,
+        full_length=keep + more.full_length,
+        full_digest=digest,
     )
 
 
@@ -105,7 +109,9 @@ def _call(
     made = call(GROUP, trajectory, number, prompt, random_ids(source, 16))
     digest = ""
     if base is not None:
-        digest = base_digest(prompt.keep, base.prompt.full_length, base.prompt.full_digest, row_digest(base.response_ids))
+        digest = base_digest(
+            prompt.keep, base.prompt.full_length, base.prompt.full_digest, row_digest(base.response_ids)
+        )
     return replace(made, call_id=name, base_digest=digest, envelope=envelope(name, number))
 
 

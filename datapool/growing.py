@@ -19,6 +19,13 @@ def grown(mapping: Mapping[str, Value], key: str, value: Value) -> Mapping[str, 
     return {**mapping, key: value} if len(mapping) < COPIED_MAX else _Large({**mapping}, {key: value})
 
 
+def differing(before: Mapping[str, Value], now: Mapping[str, Value]) -> list[str]:
+    """Keys of `now` whose value is another object than before, or that are new."""
+    items = now.since(before) if isinstance(now, _Large) else now
+    old = dict(before.items()) if len(items) > COPIED_MAX else before
+    return [key for key, value in items.items() if old.get(key) is not value]
+
+
 class _Large(Mapping[str, Value]):
     """What all later values share, and what came since, which alone is copied."""
 
@@ -33,11 +40,16 @@ class _Large(Mapping[str, Value]):
             return _Large(self._shared, recent)
         return _Large({**self._shared, **recent}, {})
 
+    def since(self, before: Mapping[str, Value]) -> dict[str, Value]:
+        """Among others all items that are new since `before`; few where nearly all is shared."""
+        return self._recent if isinstance(before, _Large) and self._shared is before._shared else self._all()
+
     def __getitem__(self, key: str) -> Value:
         return self._recent[key] if key in self._recent else self._shared[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        yield from self._shared
+        yield from (key for key in self._recent if key not in self._shared)
 
     def __len__(self) -> int:
         return len(self._shared) + sum(key not in self._shared for key in self._recent)
