@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-Key = TypeVar("Key", str, tuple[int, str])
+Key = TypeVar("Key", bound=str | tuple[int, str])
 Cells = tuple[Any, ...]  # one of each column, which has a type of its own
 SHARE_MAX = 4
 CHANGES_MAX = 200
@@ -41,11 +41,12 @@ class Columns(Generic[Key]):
             return self._anew(gone, come)
         if not changes:
             return self
-        keys, columns = [*self.keys], [[*column] for column in self.columns]
+        keys, columns = list(self.keys), [list(column) for column in self.columns]
         for key in gone:
             at = bisect_left(keys, key)
-            for cells in (keys, *columns):
-                del cells[at]
+            del keys[at]
+            for column in columns:
+                del column[at]
         for key, cells in come.items():
             at = bisect_left(keys, key)
             upto = at + (at < len(keys) and keys[at] == key)

@@ -92,7 +92,7 @@ class StepsTally(Struct, frozen=True):
     """Parts of the trajectory's digest, by call_id."""
     trainable: int = 0
     totals: Mapping[str, float] = {}
-    """Of steps that have one."""
+    """Of captured calls that have one."""
 
     def changed(self, changes: Changes[StepImage]) -> "StepsTally":
         """After these changes; a step stays."""
@@ -101,7 +101,7 @@ class StepsTally(Struct, frozen=True):
         return StepsTally(
             self.ties.changed((), {call_id: (now.tie,) for call_id, (_, now) in changes.items() if now is not None}),
             self.trainable + sum(_number(now) - _number(before) for before, now in changes.values()),
-            _valued(self.totals, changes, lambda step: step.total),
+            _valued(self.totals, changes, lambda step: None if step.state.capture is None else step.total),
         )
 
 
