@@ -50,33 +50,28 @@ def encode(event: Event, packed: Packed = NOTHING_PACKED) -> bytes:
     except msgspec.ValidationError as misfit:
         raise ValueError(f"{kind.__name__} has a field that does not fit its schema: {misfit}") from misfit
     header, schema = _writing(kind.__name__)
-    data = BytesIO()
-    data.write(header)
     if not packed:
-        _write(data, schema, fields)
-        return data.getvalue()
-    for name, part in _parts(kind.__name__, tuple(packed)):
+        return header + _written(schema, fields)
+    parts = [header]
+    for name, schema in _parts(kind.__name__, tuple(packed)):
         if name not in packed:
-            _write(data, part, fields)
-            continue
-        if packed[name]:
-            _write(data, "long", len(packed[name]))
-            data.write(b"".join(packed[name]))
-        data.write(END_OF_LIST)
-    return data.getvalue()
+            parts.append(_written(schema, fields))
+        else:
+            parts += [_written("long", len(packed[name])), *packed[name]] if packed[name] else []
+            parts.append(END_OF_LIST)
+    return b"".join(parts)
 
 
 def encode_item(kind: type[Event], name: str, item: object) -> bytes:
     """One item of the list in that field, as it stands among the others in the bytes of an event. It must fit its schema."""
+    schema = dict(_parts(kind.__name__, (name,)))[name]
+    return _written(schema, as_dict(item) if isinstance(item, msgspec.Struct) else item)
+
+
+def _written(schema: Parsed, datum: object) -> bytes:
     data = BytesIO()
-    _write(
-        data, dict(_parts(kind.__name__, (name,)))[name], as_dict(item) if isinstance(item, msgspec.Struct) else item
-    )
-    return data.getvalue()
-
-
-def _write(data: BytesIO, schema: Parsed, datum: object) -> None:
     schemaless_writer(data, schema, datum, disable_tuple_notation=True)  # a tuple is an array here, no (type, value)
+    return data.getvalue()
 
 
 def decode(value: bytes | None, *, without: str | None = None) -> Event:

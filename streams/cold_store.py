@@ -15,8 +15,7 @@ SETUP = f"""
 PRAGMA journal_mode=OFF;
 PRAGMA synchronous=OFF;
 PRAGMA cache_size=-{CACHE_KIB};
-CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, touched_us INTEGER, PRIMARY KEY (topic, key))
-    WITHOUT ROWID;
+CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, touched_us INTEGER, PRIMARY KEY (topic, key));
 CREATE INDEX of_group ON rows (group_id);
 CREATE INDEX of_age ON rows (touched_us) WHERE touched_us IS NOT NULL;
 """

@@ -377,7 +377,8 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
     returns = tally.returns.values()
     judged = bool(returns) and len(returns) == tally.numbers.get("ready")
     several = judged and len(returns) > 1
-    equal = several and min(returns) == max(returns)
+    mean = math.fsum(returns) / len(returns) if judged else None
+    equal = several and _are_equal(returns)
     declared = group.declaration
     record = GroupRecord(
         group_id=group.group_id,
@@ -403,8 +404,8 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
         closed_members=group.closing.members if group.closing else (),
         ready=not why_not,
         reasons=why_not,
-        reward_mean=math.fsum(returns) / len(returns) if judged else None,
-        reward_std=_deviation(returns, equal=equal) if several else None,
+        reward_mean=mean,
+        reward_std=0.0 if equal else _deviation(returns, mean) if several and mean is not None else None,
         zero_variance=equal,
         min_version=min(tally.lowest, default=None),
         max_version=max(tally.highest, default=None),
@@ -415,9 +416,11 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
     return record, {"members": packed}
 
 
-def _deviation(values: Collection[float], *, equal: bool) -> float:
-    """Standard deviation with ddof 1, of exact sums; exactly 0 of equal values."""
-    if equal:
-        return 0.0
-    mean = math.fsum(values) / len(values)
+def _are_equal(values: Collection[float]) -> bool:
+    first = next(iter(values))
+    return all(value == first for value in values)
+
+
+def _deviation(values: Collection[float], mean: float) -> float:
+    """Standard deviation with ddof 1, of exact sums."""
     return math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1))
