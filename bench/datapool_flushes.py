@@ -3,11 +3,13 @@
 The partition's state with its cold store, no broker, in flushes of 20 facts: the calls of one trajectory, each written
 against the one before, or a call and a completion with a reward for each trajectory of one group. `us_per_fact_N` is over
 the whole history of N calls or trajectories, `last_us_per_fact_N` over its last tenth; `ratio` is the former at 4,000 to
-that at 200, so 1 where nothing grows. CPU times, the least of some runs.
+that at 200, so 1 where nothing grows. CPU times; short histories are measured between parts of the long one, so that a
+busy machine slows both.
 """
 
 import gc
 import random
+import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,8 +24,10 @@ from streams.cold_store import SqliteColdStore
 from streams.partition.state import PartitionState
 
 FLUSH_FACTS = 20
-SIZES = {200: 15, 4000: 3}
-"""Calls, or trajectories, and how often each is measured."""
+SMALL, LARGE = 200, 4000
+"""Calls, or trajectories."""
+PARTS = 20
+"""Of the long history."""
 FULL_EVERY = 64
 """As the gateway writes prompts."""
 GROUP = "one-for-all"
@@ -32,32 +36,42 @@ Figures = dict[str, float]
 
 def measure() -> dict[str, Figures]:
     """Figures of both."""
-    return {"flushes_trajectory": _sizes(_one_trajectory), "flushes_group": _sizes(_one_group)}
+    return {"flushes_trajectory": _figures(_one_trajectory), "flushes_group": _figures(_one_group)}
 
 
-def _sizes(facts_of: Callable[[int], Iterator[Event]]) -> Figures:
-    figures: Figures = {}
-    for size, repeats in SIZES.items():
-        facts = records(list(facts_of(size)))
-        runs = [_us_per_fact(facts) for _ in range(repeats)]
-        figures[f"us_per_fact_{size}"] = round(min(whole for whole, _ in runs))
-        figures[f"last_us_per_fact_{size}"] = round(min(last for _, last in runs))
-    small, large = SIZES
-    return figures | {"ratio": round(figures[f"us_per_fact_{large}"] / figures[f"us_per_fact_{small}"], 2)}
-
-
-def _us_per_fact(facts: list[Record]) -> tuple[float, float]:
-    """Of all, and of the last tenth."""
+def _figures(facts_of: Callable[[int], Iterator[Event]]) -> Figures:
+    small, large = (records(list(facts_of(size))) for size in (SMALL, LARGE))
     gc.collect()
-    state, spent_s = PartitionState(0, 1, cold=SqliteColdStore()), []
+    small_s: list[list[float]] = []
+    large_s: list[float] = []
+    for number, spent_s in enumerate(_flushes(large)):
+        large_s.append(spent_s)
+        if number % (len(large) // FLUSH_FACTS // PARTS) == 0:
+            small_s.append(list(_flushes(small)))
+    each_s = [statistics.mean(times) for times in zip(*small_s, strict=True)]
+    whole = {SMALL: _us(each_s), LARGE: _us(large_s)}
+    last = {SMALL: _us(each_s[-len(each_s) // 10 :]), LARGE: _us(large_s[-len(large_s) // 10 :])}
+    return {
+        **{f"us_per_fact_{size}": round(spent) for size, spent in whole.items()},
+        **{f"last_us_per_fact_{size}": round(spent) for size, spent in last.items()},
+        "ratio": round(whole[LARGE] / whole[SMALL], 2),
+    }
+
+
+def _flushes(facts: list[Record]) -> Iterator[float]:
+    """CPU seconds of each."""
+    state = PartitionState(0, 1, cold=SqliteColdStore())
     for start in range(0, len(facts), FLUSH_FACTS):
         began = time.process_time()
         for fact in facts[start : start + FLUSH_FACTS]:
             state.apply(fact)
         state.snapshot(0)
-        spent_s.append(time.process_time() - began)
-    last_s = spent_s[-max(1, len(spent_s) // 10) :]
-    return 1e6 * sum(spent_s) / len(facts), 1e6 * sum(last_s) / (len(last_s) * FLUSH_FACTS)
+        yield time.process_time() - began
+
+
+def _us(flushes_s: list[float]) -> float:
+    """Microseconds per fact."""
+    return 1e6 * sum(flushes_s) / (len(flushes_s) * FLUSH_FACTS)
 
 
 def _one_trajectory(calls: int) -> Iterator[Event]:

@@ -4,7 +4,7 @@ Invariant: equal to `{**mapping, key: value}`, and what it was made of stays as 
 trajectory of as many calls, takes a fact in a time that grows with the root of that number.
 """
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -16,33 +16,49 @@ def grown(mapping: Mapping[str, Value], key: str, value: Value) -> Mapping[str, 
     """A copy with that item."""
     if isinstance(mapping, _Large):
         return mapping.grown(key, value)
-    return {**mapping, key: value} if len(mapping) < COPIED_MAX else _Large({**mapping}, {key: value})
+    return {**mapping, key: value} if len(mapping) < COPIED_MAX else _Large({**mapping}, {key: value}, object())
 
 
 def differing(before: Mapping[str, Value], now: Mapping[str, Value]) -> list[str]:
-    """Keys of `now` whose value is another object than before, or that are new."""
-    items = now.since(before) if isinstance(now, _Large) else now
-    old = dict(before.items()) if len(items) > COPIED_MAX else before
-    return [key for key, value in items.items() if old.get(key) is not value]
+    """Keys of `now` that are new or whose value is another object than before. Quick where one grew from the other."""
+    if isinstance(before, _Large) and isinstance(now, _Large):
+        keys = now.since(before)
+        if keys is not None:
+            return [key for key in keys if key in now and before.get(key) is not now[key]]
+    old = dict(before.items())
+    return [key for key, value in now.items() if old.get(key) is not value]
 
 
 class _Large(Mapping[str, Value]):
     """What all later values share, and what came since, which alone is copied."""
 
-    __slots__ = ("_recent", "_shared")
+    __slots__ = ("_former", "_mark", "_merged", "_recent", "_shared")
 
-    def __init__(self, shared: dict[str, Value], recent: dict[str, Value]) -> None:
-        self._shared, self._recent = shared, recent
+    def __init__(
+        self,
+        shared: dict[str, Value],
+        recent: dict[str, Value],
+        mark: object,
+        former: object = None,
+        merged: Collection[str] = (),
+    ) -> None:
+        """mark: names `shared`. former, merged: the mark of what was shared before, and what came in since then."""
+        self._shared, self._recent, self._mark = shared, recent, mark
+        self._former, self._merged = former, merged
 
     def grown(self, key: str, value: Value) -> "_Large[Value]":
         recent = {**self._recent, key: value}
         if len(recent) ** 2 <= len(self._shared):
-            return _Large(self._shared, recent)
-        return _Large({**self._shared, **recent}, {})
+            return _Large(self._shared, recent, self._mark, self._former, self._merged)
+        return _Large({**self._shared, **recent}, {}, object(), self._mark, tuple(recent))
 
-    def since(self, before: Mapping[str, Value]) -> dict[str, Value]:
-        """Among others all items that are new since `before`; few where nearly all is shared."""
-        return self._recent if isinstance(before, _Large) and self._shared is before._shared else self._all()
+    def since(self, before: "_Large[Value]") -> Collection[str] | None:
+        """Keys among which all are whose values differ; None: too much has changed to know."""
+        if before._mark is self._mark:
+            return {*self._recent, *before._recent}
+        if before._mark is self._former:
+            return {*self._merged, *self._recent, *before._recent}
+        return None
 
     def __getitem__(self, key: str) -> Value:
         return self._recent[key] if key in self._recent else self._shared[key]

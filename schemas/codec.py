@@ -23,8 +23,8 @@ from schemas.events import EVENT_TYPES, Event
 HEADER = struct.Struct(">bI")
 MAGIC = 0
 Parsed = Any  # what fastavro makes of a schema
-Packed = Mapping[str, Sequence[bytes]]
-"""Field -> the items of its list, each encoded by itself."""
+Packed = Mapping[str, tuple[int, Sequence[bytes]]]
+"""Field -> how many items its list has, and these, each encoded by itself, in any pieces."""
 NOTHING_PACKED: Packed = MappingProxyType({})
 END_OF_LIST = b"\0"
 
@@ -57,8 +57,8 @@ def encode(event: Event, packed: Packed = NOTHING_PACKED) -> bytes:
         if name not in packed:
             parts.append(_written(schema, fields))
         else:
-            parts += [_written("long", len(packed[name])), *packed[name]] if packed[name] else []
-            parts.append(END_OF_LIST)
+            items, pieces = packed[name]
+            parts += [_written("long", items), *pieces, END_OF_LIST] if items else [END_OF_LIST]
     return b"".join(parts)
 
 

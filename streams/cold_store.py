@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator
 from streams.partition.groups import ColdRow
 
 CACHE_KIB = 1024
+PAGE_BYTES = 16 << 10
+"""Rows are some hundred bytes, and those of a large group some hundred thousand."""
 SETUP = f"""
+PRAGMA page_size={PAGE_BYTES};
 PRAGMA journal_mode=OFF;
 PRAGMA synchronous=OFF;
 PRAGMA cache_size=-{CACHE_KIB};

@@ -1,46 +1,105 @@
-"""`Columns`: what a row lists, in the order of its keys, as parallel lists that change without being made anew.
+"""`Columns`: what a row lists, in the order of its keys, as parallel columns that change without being made anew.
 
-Invariant: nothing is mutated, and however they came about, columns equal those made at once of the same things. A few
-changes cost a search by halves each and one copy of pointers, some microseconds for a thousand things.
+Invariant: nothing is mutated, and however they came about, columns list what those would that are made at once of the same
+things. They stand in leaves of some dozen keys: a change copies one leaf, and what was joined of the others stays.
 """
 
-from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=str | tuple[int, str])
 Cells = tuple[Any, ...]  # one of each column, which has a type of its own
+LEAF_KEYS = 64
 SHARE_MAX = 4
-CHANGES_MAX = 200
-"""More changes, or more than one for so many things, and making all of them anew is quicker."""
+"""With more changes than one for so many keys, sorting all of a leaf is quicker."""
 
 
 class Columns(Generic[Key]):
-    """Keys, sorted, and as many columns of cells."""
+    """Sorted keys, and of each as many cells as there are columns."""
 
-    __slots__ = ("columns", "keys")
+    __slots__ = ("_leaves",)
 
-    def __init__(self, keys: Sequence[Key] = (), columns: Sequence[Sequence[Any]] = ()) -> None:
-        """columns: of no keys, they may be left out."""
-        self.keys: Sequence[Key] = keys
-        self.columns: Sequence[Sequence[Any]] = columns
+    def __init__(self, leaves: "Sequence[_Leaf[Key]]" = ()) -> None:
+        self._leaves = leaves
 
-    def column(self, number: int) -> Sequence[Any]:
+    def __len__(self) -> int:
+        return sum([len(leaf.keys) for leaf in self._leaves])
+
+    def keys(self) -> list[Key]:
+        """In order."""
+        return list(chain.from_iterable([leaf.keys for leaf in self._leaves]))
+
+    def column(self, number: int) -> list[Any]:
         """Cells in the order of their keys."""
-        return self.columns[number] if self.keys else ()
+        return list(chain.from_iterable([leaf.columns[number] for leaf in self._leaves]))
+
+    def joined(self, number: int) -> list[bytes]:
+        """All cells of a column of bytes, in pieces."""
+        return [leaf.joined(number) for leaf in self._leaves]
+
+    def packed(self, number: int, first: int) -> tuple[int, Sequence[bytes]]:
+        """How many the first so many cells of a column of bytes are, and these, in pieces."""
+        return first, self.joined(number) if first == len(self) else self.column(number)[:first]
+
+    def get(self, key: Key) -> Cells | None:
+        """One of each column."""
+        return self._leaves[self._leaf_of(key)].get(key) if self._leaves else None
+
+    def changed(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> "Columns[Key]":
+        """Without what is gone, all of which must be there, and with what came, in the place of what it replaces."""
+        edits: dict[int, tuple[list[Key], dict[Key, Cells]]] = defaultdict(lambda: ([], {}))
+        leaves = list(self._leaves or [_Leaf((), ())])
+        firsts = [leaf.keys[0] for leaf in leaves[1:]]
+        for key in gone:
+            edits[bisect_right(firsts, key)][0].append(key)
+        for key, cells in come.items():
+            edits[bisect_right(firsts, key)][1][key] = cells
+        for number in sorted(edits, reverse=True):
+            leaves[number : number + 1] = leaves[number].changed(*edits[number])
+        return Columns(leaves) if edits else self
+
+    def _leaf_of(self, key: Key) -> int:
+        return bisect_right([leaf.keys[0] for leaf in self._leaves[1:]], key)
+
+
+class _Leaf(Generic[Key]):
+    """A run of keys."""
+
+    __slots__ = ("_joined", "columns", "keys")
+
+    def __init__(self, keys: Sequence[Key], columns: Sequence[Sequence[Any]]) -> None:
+        self.keys, self.columns = keys, columns
+        self._joined: dict[int, bytes] = {}
+
+    def joined(self, number: int) -> bytes:
+        """The cells of a column of bytes."""
+        joined = self._joined.get(number)
+        if joined is None:
+            joined = b"".join(self.columns[number])
+            if 2 * len(self.keys) >= LEAF_KEYS:  # of a few there are very many, and joining them again costs nothing
+                self._joined[number] = joined
+        return joined
 
     def get(self, key: Key) -> Cells | None:
         """One of each column."""
         at = bisect_left(self.keys, key)
         return tuple([column[at] for column in self.columns]) if at < len(self.keys) and self.keys[at] == key else None
 
-    def changed(self, gone: Collection[Key], come: Mapping[Key, Cells]) -> "Columns[Key]":
-        """Without what is gone, all of which must be there, and with what came, in the place of what it replaces."""
-        changes = len(gone) + len(come)
-        if changes > min(CHANGES_MAX, len(self.keys) // SHARE_MAX):
-            return self._anew(gone, come)
-        if not changes:
-            return self
+    def changed(self, gone: Sequence[Key], come: Mapping[Key, Cells]) -> "list[_Leaf[Key]]":
+        """One leaf, none where nothing is left, or several that it has become."""
+        if SHARE_MAX * (len(gone) + len(come)) > len(self.keys):
+            keys, columns = self._anew(gone, come)
+        else:
+            keys, columns = self._edited(gone, come)
+        if len(keys) <= 2 * LEAF_KEYS:
+            return [_Leaf(keys, columns)] if keys else []
+        runs = [slice(start, start + LEAF_KEYS) for start in range(0, len(keys), LEAF_KEYS)]
+        return [_Leaf(keys[run], [column[run] for column in columns]) for run in runs]
+
+    def _edited(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> tuple[list[Key], list[list[Any]]]:
         keys, columns = list(self.keys), [list(column) for column in self.columns]
         for key in gone:
             at = bisect_left(keys, key)
@@ -53,12 +112,12 @@ class Columns(Generic[Key]):
             keys[at:upto] = [key]
             for column, cell in zip(columns, cells, strict=True):
                 column[at:upto] = [cell]
-        return Columns(keys, columns)
+        return keys, columns
 
-    def _anew(self, gone: Collection[Key], come: Mapping[Key, Cells]) -> "Columns[Key]":
-        cells = dict(zip(self.keys, zip(*self.columns, strict=True), strict=True))
+    def _anew(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> tuple[list[Key], list[list[Any]]]:
+        cells: dict[Key, Cells] = dict(zip(self.keys, zip(*self.columns, strict=True), strict=True))
         for key in gone:
             del cells[key]
         cells |= come
         keys = sorted(cells)
-        return Columns(keys, list(zip(*[cells[key] for key in keys], strict=True)))
+        return keys, [list(column) for column in zip(*[cells[key] for key in keys], strict=True)]

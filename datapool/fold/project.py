@@ -5,7 +5,7 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -248,35 +248,32 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     )
 
 
-def _trajectory_record(
-    group_id: str, trajectory_id: str, image: TrajectoryImage
-) -> tuple[TrajectoryRecord, dict[str, Sequence[bytes]]]:
+def _trajectory_record(group_id: str, trajectory_id: str, image: TrajectoryImage) -> tuple[TrajectoryRecord, Packed]:
     """With the lists that are encoded already."""
     now, calls, tally = image.state, image.calls, image.tally
     slots = sorted_slots((*now.slots.values(), *now.ending.slots))
     outcome = _total([slot for slot in slots if slot.step_index is None])
     parts = [*([] if outcome is None else [outcome]), *tally.totals.values()]
-    listed = len(calls.ids)
+    captured, listed = len(calls.calls), len(calls.calls)
     if calls.numbers.get("bytes", 0) >= bounds.TRAJECTORY_CALLS_BYTES_MAX:
         listed = len(bounds.within(calls.ids, bounds.CALL_BYTES, bounds.TRAJECTORY_CALLS_BYTES_MAX))
-    names, offsets, packed_names, packed_offsets = (calls.calls.column(number)[:listed] for number in range(4))
     why_not = trajectory_reasons(
         now,
         calls.numbers,
         counted=0 if now.ending.calls is None else len(calls.counted),
         trainable=tally.trainable,
         has_outcome=outcome is not None,
-        left_out=len(calls.ids) - listed,
+        left_out=captured - listed,
     )
     runs = sorted(calls.runs)
     record = TrajectoryRecord(
         group_id=group_id,
         trajectory_id=trajectory_id,
         **_life(now.ending, now.registration),
-        calls=tuple(names),
-        offsets=tuple(offsets),
-        calls_left_out=len(calls.ids) - listed,
-        branches=len(calls.ids) - len(image.forest.continued),
+        calls=tuple(calls.ids[:listed]),
+        offsets=tuple(calls.calls.column(1)[:listed]),
+        calls_left_out=captured - listed,
+        branches=captured - len(image.forest.continued),
         failed_calls=tuple(sorted(now.failed_calls)),
         rewards=slots,
         outcome=outcome,
@@ -293,9 +290,9 @@ def _trajectory_record(
         reasons=why_not,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
-        digest=ties_digest(tally.ties.column(0)),
+        digest=ties_digest(tally.ties.joined(0)),
     )
-    return record, {"calls": packed_names, "offsets": packed_offsets}
+    return record, {"calls": calls.calls.packed(2, listed), "offsets": calls.calls.packed(3, listed)}
 
 
 def _life(ending: Ending, registration: Registration) -> dict[str, Any]:  # fields of a record, by name
@@ -363,16 +360,16 @@ def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
     return image.member if image.state.known else replace(image.member, status="unknown")
 
 
-def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, dict[str, Sequence[bytes]]]:
+def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, Packed]:
     """With the list that is encoded already."""
-    everybody = len(tally.members.keys)
+    everybody = len(tally.members)
     if group.closing is None and tally.numbers.get("bytes", 0) >= bounds.GROUP_MEMBERS_BYTES_MAX:
-        fitting = bounds.fit_in_group(tally.members.keys)
+        fitting = bounds.fit_in_group(tally.members.keys())
         tally = MembersTally().changed(
             {name: (None, member) for name, member in zip(fitting, tally.members.column(0), strict=False)}
         )
-    left_out = everybody - len(tally.members.keys)
-    counted, packed, ties = (tally.members.column(number) for number in range(3))
+    listed = len(tally.members)
+    left_out = everybody - listed
     why_not = group_reasons(group, tally.numbers, left_out=left_out)
     returns = tally.returns.values()
     judged = bool(returns) and len(returns) == tally.numbers.get("ready")
@@ -396,7 +393,7 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
         ordinal=declared.ordinal if declared else None,
         run_id=group.run_id,
         calls_run_id=group.calls_run_id,
-        members=tuple(counted),
+        members=tuple(tally.members.column(0)),
         members_left_out=left_out,
         closed=group.closing is not None,
         closed_event_id=group.closing.event_id if group.closing else "",
@@ -411,9 +408,9 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
         max_version=max(tally.highest, default=None),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=ties_digest(ties),
+        digest=ties_digest(tally.members.joined(2)),
     )
-    return record, {"members": packed}
+    return record, {"members": tally.members.packed(1, listed)}
 
 
 def _are_equal(values: Collection[float]) -> bool:
