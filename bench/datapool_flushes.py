@@ -48,7 +48,7 @@ def _figures(facts_of: Callable[[int], Iterator[Event]]) -> Figures:
         large_s.append(spent_s)
         if number % (len(large) // FLUSH_FACTS // PARTS) == 0:
             small_s.append(list(_flushes(small)))
-    each_s = [statistics.mean(times) for times in zip(*small_s, strict=True)]
+    each_s = [statistics.median(times) for times in zip(*small_s, strict=True)]
     whole = {SMALL: _us(each_s), LARGE: _us(large_s)}
     last = {SMALL: _us(each_s[-len(each_s) // 10 :]), LARGE: _us(large_s[-len(large_s) // 10 :])}
     return {

@@ -1,6 +1,6 @@
 """The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
 
-Invariant: holds, per key, the value that was last written to the pool, tokens aside; so a group can be dropped from
+Invariant: holds, per key, what a state is read back from of the value that was last written to the pool; so a group can be dropped from
 memory whenever nothing of it waits to be written, and read back when a late fact comes. Private to its process and gone
 with it: it is a copy, filled again from the log at every takeover.
 """
@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 from streams.partition.groups import ColdRow
 
 CACHE_KIB = 1024
-PAGE_BYTES = 16 << 10
-"""Rows are some hundred bytes, and those of a large group some hundred thousand."""
 SETUP = f"""
-PRAGMA page_size={PAGE_BYTES};
 PRAGMA journal_mode=OFF;
 PRAGMA synchronous=OFF;
 PRAGMA cache_size=-{CACHE_KIB};
-CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, touched_us INTEGER, PRIMARY KEY (topic, key));
+CREATE TABLE rows (topic TEXT, key BLOB, group_id BLOB, value BLOB, touched_us INTEGER, PRIMARY KEY (topic, key))
+    WITHOUT ROWID;
 CREATE INDEX of_group ON rows (group_id);
 CREATE INDEX of_age ON rows (touched_us) WHERE touched_us IS NOT NULL;
 """

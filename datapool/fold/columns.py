@@ -7,7 +7,7 @@ things. They stand in leaves of some dozen keys: a change copies one leaf, and w
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=str | tuple[int, str])
@@ -32,9 +32,9 @@ class Columns(Generic[Key]):
         """In order."""
         return list(chain.from_iterable([leaf.keys for leaf in self._leaves]))
 
-    def column(self, number: int) -> list[Any]:
-        """Cells in the order of their keys."""
-        return list(chain.from_iterable([leaf.columns[number] for leaf in self._leaves]))
+    def column(self, number: int, first: int | None = None) -> tuple[Any, ...]:
+        """Cells in the order of their keys; of the first so many keys, or of all."""
+        return tuple(islice(chain.from_iterable([leaf.columns[number] for leaf in self._leaves]), first))
 
     def joined(self, number: int) -> list[bytes]:
         """All cells of a column of bytes, in pieces."""
@@ -42,7 +42,7 @@ class Columns(Generic[Key]):
 
     def packed(self, number: int, first: int) -> tuple[int, Sequence[bytes]]:
         """How many the first so many cells of a column of bytes are, and these, in pieces."""
-        return first, self.joined(number) if first == len(self) else self.column(number)[:first]
+        return first, self.joined(number) if first == len(self) else self.column(number, first)
 
     def get(self, key: Key) -> Cells | None:
         """One of each column."""

@@ -56,12 +56,15 @@ def row_digest(value: bytes) -> str:
 def rows_digest(rows: Iterable[tuple[str, str]]) -> str:
     """Over (id, `record_digest`) of rows, in order of id: `TrajectoryRecord.digest` over its steps by call_id,
     `GroupRecord.digest` over its members by trajectory_id."""
-    return ties_digest(tie(*row) for row in sorted(rows))
+    return row_digest(b"".join([tie(*row) for row in sorted(rows)]))
 
 
-def ties_digest(ties: Iterable[bytes]) -> str:
-    """`rows_digest` of rows of which each tie is known, in order of id."""
-    return row_digest(b"".join(ties))
+def ties_digest(pieces: Iterable[bytes]) -> str:
+    """`rows_digest` of rows whose ties are joined already, in order of id."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def tie(row_id: str, digest: str) -> bytes:
