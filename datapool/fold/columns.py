@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 Key = TypeVar("Key", bound=str | tuple[int, str])
 Cells = tuple[Any, ...]  # one of each column, which has a type of its own
 LEAF_KEYS = 64
-SHARE_MAX = 4
-"""With more changes than one for so many keys, sorting all of a leaf is quicker."""
 
 
 class Columns(Generic[Key]):
@@ -88,36 +86,20 @@ class _Leaf(Generic[Key]):
         at = bisect_left(self.keys, key)
         return tuple([column[at] for column in self.columns]) if at < len(self.keys) and self.keys[at] == key else None
 
-    def changed(self, gone: Sequence[Key], come: Mapping[Key, Cells]) -> "list[_Leaf[Key]]":
+    def changed(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> "list[_Leaf[Key]]":
         """One leaf, none where nothing is left, or several that it has become."""
-        if SHARE_MAX * (len(gone) + len(come)) > len(self.keys):
-            keys, columns = self._anew(gone, come)
-        else:
-            keys, columns = self._edited(gone, come)
-        if len(keys) <= 2 * LEAF_KEYS:
-            return [_Leaf(keys, columns)] if keys else []
-        runs = [slice(start, start + LEAF_KEYS) for start in range(0, len(keys), LEAF_KEYS)]
-        return [_Leaf(keys[run], [column[run] for column in columns]) for run in runs]
-
-    def _edited(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> tuple[list[Key], list[list[Any]]]:
         keys, columns = list(self.keys), [list(column) for column in self.columns]
         for key in gone:
             at = bisect_left(keys, key)
-            del keys[at]
-            for column in columns:
-                del column[at]
-        for key, cells in come.items():
+            for cells in (keys, *columns):
+                del cells[at]
+        for key in sorted(come):  # so that many new ones are appended, not moved again by each
             at = bisect_left(keys, key)
             upto = at + (at < len(keys) and keys[at] == key)
             keys[at:upto] = [key]
-            for column, cell in zip(columns, cells, strict=True):
+            columns = columns or [[] for _ in come[key]]
+            for column, cell in zip(columns, come[key], strict=True):
                 column[at:upto] = [cell]
-        return keys, columns
-
-    def _anew(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> tuple[list[Key], list[list[Any]]]:
-        cells: dict[Key, Cells] = dict(zip(self.keys, zip(*self.columns, strict=True), strict=True))
-        for key in gone:
-            del cells[key]
-        cells |= come
-        keys = sorted(cells)
-        return keys, [list(column) for column in zip(*[cells[key] for key in keys], strict=True)]
+        size = LEAF_KEYS if len(keys) > 2 * LEAF_KEYS else len(keys) or 1
+        runs = [slice(start, start + size) for start in range(0, len(keys), size)]
+        return [_Leaf(keys[run], [column[run] for column in columns]) for run in runs]

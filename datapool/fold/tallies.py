@@ -154,8 +154,10 @@ def _moved(changes: Changes[StepState]) -> tuple[list[Place], dict[Place, Cells]
         if now is None or now.capture is None or now.capture.position is None:
             continue
         place, offset = (now.first_received_us, call_id), now.capture.position.offset
-        if old is not None and old != place:
-            left.append(old)
+        if old is not None and before is not None:
+            if old == place and before.capture is now.capture:
+                continue
+            left += [old] if old != place else []
         items = (("calls", call_id), ("offsets", offset))
         cells[place] = call_id, offset, *(encode_item(TrajectoryRecord, *item) for item in items)
     return left, cells
