@@ -3,7 +3,7 @@
 The partition's state with its cold store, no broker, in flushes of 20 facts: the calls of one trajectory, each written
 against the one before, or a call and a completion with a reward for each trajectory of one group. `us_per_fact_N` is over
 the whole history of N calls or trajectories, `last_us_per_fact_N` over its last tenth; `ratio` is the former at 4,000 to
-that at 200, so 1 where nothing grows. CPU times; short histories are measured between parts of the long one, so that a
+that at 200, so 1 where nothing grows. CPU times, of each flush the median; short histories are measured between parts of the long one, so that a
 busy machine slows both.
 """
 
@@ -26,6 +26,7 @@ from streams.partition.state import PartitionState
 FLUSH_FACTS = 20
 SMALL, LARGE = 200, 4000
 """Calls, or trajectories."""
+RUNS = 3
 PARTS = 20
 """Of the long history."""
 FULL_EVERY = 64
@@ -41,16 +42,20 @@ def measure() -> dict[str, Figures]:
 
 def _figures(facts_of: Callable[[int], Iterator[Event]]) -> Figures:
     small, large = (records(list(facts_of(size))) for size in (SMALL, LARGE))
-    gc.collect()
     small_s: list[list[float]] = []
-    large_s: list[float] = []
-    for number, spent_s in enumerate(_flushes(large)):
-        large_s.append(spent_s)
-        if number % (len(large) // FLUSH_FACTS // PARTS) == 0:
-            small_s.append(list(_flushes(small)))
-    each_s = [statistics.median(times) for times in zip(*small_s, strict=True)]
-    whole = {SMALL: _us(each_s), LARGE: _us(large_s)}
-    last = {SMALL: _us(each_s[-len(each_s) // 10 :]), LARGE: _us(large_s[-len(large_s) // 10 :])}
+    large_s: list[list[float]] = [[] for _ in range(RUNS)]
+    for run in large_s:
+        gc.collect()
+        for number, spent_s in enumerate(_flushes(large)):
+            run.append(spent_s)
+            if number % (len(large) // FLUSH_FACTS // PARTS) == 0:
+                small_s.append(list(_flushes(small)))
+    small_flush_s, large_flush_s = ([*map(statistics.median, zip(*runs, strict=True))] for runs in (small_s, large_s))
+    whole = {SMALL: _us(small_flush_s), LARGE: _us(large_flush_s)}
+    last = {
+        SMALL: _us(small_flush_s[-len(small_flush_s) // 10 :]),
+        LARGE: _us(large_flush_s[-len(large_flush_s) // 10 :]),
+    }
     return {
         **{f"us_per_fact_{size}": round(spent) for size, spent in whole.items()},
         **{f"last_us_per_fact_{size}": round(spent) for size, spent in last.items()},

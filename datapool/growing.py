@@ -8,6 +8,7 @@ from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
 Value = TypeVar("Value")
+Name = TypeVar("Name", str, int)
 COPIED_MAX = 500
 """Items up to which a plain copy is quicker."""
 
@@ -27,6 +28,17 @@ def differing(before: Mapping[str, Value], now: Mapping[str, Value]) -> list[str
             return [key for key in keys if key in now and before.get(key) is not now[key]]
     old = dict(before.items())
     return [key for key, value in now.items() if old.get(key) is not value]
+
+
+def added(numbers: Mapping[Name, int], more: Mapping[Name, int]) -> Mapping[Name, int]:
+    """Numbers by name after some more of each; what is 0 has no name."""
+    if not any(more.values()):
+        return numbers
+    sums = {**numbers, **{name: numbers.get(name, 0) + number for name, number in more.items()}}
+    for name in more:
+        if not sums[name]:
+            del sums[name]
+    return sums
 
 
 class _Large(Mapping[str, Value]):

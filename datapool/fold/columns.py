@@ -70,16 +70,16 @@ class _Leaf(Generic[Key]):
 
     def __init__(self, keys: Sequence[Key], columns: Sequence[Sequence[Any]]) -> None:
         self.keys, self.columns = keys, columns
-        self._joined: dict[int, bytes] = {}
+        self._joined: dict[int, bytes] | None = None
 
     def joined(self, number: int) -> bytes:
         """The cells of a column of bytes."""
-        joined = self._joined.get(number)
-        if joined is None:
-            joined = b"".join(self.columns[number])
-            if 2 * len(self.keys) >= LEAF_KEYS:  # of a few there are very many, and joining them again costs nothing
-                self._joined[number] = joined
-        return joined
+        if 2 * len(self.keys) < LEAF_KEYS:  # of small ones there are very many, and joining them again costs nothing
+            return b"".join(self.columns[number])
+        self._joined = self._joined or {}
+        if number not in self._joined:
+            self._joined[number] = b"".join(self.columns[number])
+        return self._joined[number]
 
     def get(self, key: Key) -> Cells | None:
         """One of each column."""
@@ -102,4 +102,5 @@ class _Leaf(Generic[Key]):
                 column[at:upto] = [cell]
         size = LEAF_KEYS if len(keys) > 2 * LEAF_KEYS else len(keys) or 1
         runs = [slice(start, start + size) for start in range(0, len(keys), size)]
-        return [_Leaf(keys[run], [column[run] for column in columns]) for run in runs]
+        # Tuples of what cannot be in a cycle are nothing that Python's collector walks through, lists are.
+        return [_Leaf(tuple(keys[run]), tuple([tuple(column[run]) for column in columns])) for run in runs]

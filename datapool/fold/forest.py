@@ -4,13 +4,14 @@ Invariant: a function of the captures alone, in any order and however many come 
 `sequences.py`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from datapool.fold.digests import base_digest
 from datapool.fold.trainable import ID_FLAWS
+from datapool.growing import added
 from schemas.events import StepRecord
 
 CaptureOf = Callable[[str], StepRecord | None]
@@ -31,15 +32,13 @@ def grown(before: Forest, was: CaptureOf, now: CaptureOf, changed: Collection[st
     if not changed:
         return before
     upon = _upon(before.upon, was, now, changed)
-    continued = dict(before.continued)
+    more: Counter[str] = Counter()
     for call_id in set(changed).union(*(upon.get(base_id, ()) for base_id in changed)):
         for captures, one in ((was, -1), (now, 1)):
             capture = captures(call_id)
-            if capture is not None and (base_id := capture.base_call_id) is not None and continues(captures, capture):
-                continued[base_id] = continued.get(base_id, 0) + one
-                if not continued[base_id]:
-                    del continued[base_id]
-    return Forest(upon, continued)
+            if capture is not None and capture.base_call_id is not None and continues(captures, capture):
+                more[capture.base_call_id] += one
+    return Forest(upon, added(before.continued, more))
 
 
 def _upon(
@@ -54,6 +53,8 @@ def _upon(
                 gone[old].add(call_id)
             if new is not None:
                 come[new].append(call_id)
+    if not gone and not come:
+        return before
     upon = dict(before)
     for base_id in gone.keys() | come.keys():
         left = upon.get(base_id, ())

@@ -14,6 +14,7 @@ from datapool.fold.columns import Cells, Columns
 from datapool.fold.digests import tie
 from datapool.fold.readiness import counted_calls, is_full, valued
 from datapool.fold.state import StepState
+from datapool.growing import added
 from schemas.codec import encode_item
 from schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
 
@@ -198,12 +199,12 @@ def _summed(
     before: Mapping[Word, int], changes: Changes[Thing], words: Callable[[Thing], Iterable[tuple[Word, int]]]
 ) -> Mapping[Word, int]:
     """Numbers by word, without those of what is gone. A word whose numbers are 0 in sum is left out."""
-    sums = dict(before)
+    more: dict[Word, int] = {}
     for pair in changes.values():
         for sign, thing in zip((-1, 1), pair, strict=True):
             for word, number in words(thing) if thing is not None else ():
-                sums[word] = sums.get(word, 0) + sign * number
-    return {word: number for word, number in sums.items() if number}
+                more[word] = more.get(word, 0) + sign * number
+    return added(before, more)
 
 
 def _valued(
