@@ -3,8 +3,8 @@
 The partition's state with its cold store, no broker, in flushes of 20 facts: the calls of one trajectory, each written
 against the one before, or a call and a completion with a reward for each trajectory of one group. `us_per_fact_N` is over
 the whole history of N calls or trajectories, `last_us_per_fact_N` over its last tenth; `ratio` is the former at 4,000 to
-that at 200, so 1 where nothing grows. CPU times, of each flush the median; short histories are measured between parts of the long one, so that a
-busy machine slows both.
+that at 200, so 1 where nothing grows. CPU times, of each flush the median; short histories are measured between parts of
+the long one, so that a busy machine slows both.
 """
 
 import gc

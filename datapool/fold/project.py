@@ -419,5 +419,5 @@ def _are_equal(values: Collection[float]) -> bool:
 
 
 def _deviation(values: Collection[float], mean: float) -> float:
-    """Standard deviation with ddof 1, of exact sums."""
-    return math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / (len(values) - 1))
+    """Standard deviation with ddof 1, of exact sums; a product is the same on every machine, `**` only nearly."""
+    return math.sqrt(math.fsum([(off := value - mean) * off for value in values]) / (len(values) - 1))
