@@ -42,5 +42,15 @@ class AgentFailed(AgentFlowError):
     """A black-box agent's command failed: its episode has no outcome."""
 
 
+class EpisodesFailing(AgentFlowError):
+    """So many episodes failed one after the other for one reason that the next would, too: mend what it names."""
+
+    def __init__(self, episodes: int, reason: str) -> None:
+        super().__init__(
+            f"{episodes} episodes failed one after the other, and none came to an outcome: {reason}; "
+            "--give-up-after 0 plays on whatever fails"
+        )
+
+
 class FlowNotFound(AgentFlowError):
     """The name is that of no AgentFlow."""

@@ -42,17 +42,17 @@ class AgentFlow(ABC):
 
 async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -> EpisodeResult:
     """Run the flow, then report how it ended. Raises nothing but CancelledError, after a short farewell."""
-    status: TrajectoryOutcome = "failed"
+    failure: str | None = None
     try:
         await _run(flow, episode)
-        status = "completed"
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is None or task.cancelling():
             await _farewell(episode, settings)
             raise
-        _log_failure(episode, error)  # of something that the flow itself cancelled
+        failure = _log_failure(episode, error)  # of something that the flow itself cancelled
     except Exception as error:  # noqa: BLE001  # the flow is foreign code: its failure is an outcome of the episode
-        _log_failure(episode, error)
+        failure = _log_failure(episode, error)
+    status: TrajectoryOutcome = "completed" if failure is None else "failed"
     reported = await _report(episode, status)
     return EpisodeResult(
         trajectory=episode.trajectory,
@@ -62,6 +62,7 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
         calls=episode.calls,
         policy_versions=tuple(sorted(episode.policy_versions)),
         transcript=tuple(episode.transcript),
+        failure=failure,
     )
 
 
@@ -89,11 +90,13 @@ async def _run_in_time(flow: AgentFlow, episode: Episode) -> None:
     episode.keep_limits(calls=episode.calls)  # a flow may have caught what it went beyond
 
 
-def _log_failure(episode: Episode, error: BaseException) -> None:
-    """A bug in a flow needs its traceback, a refused request does not."""
+def _log_failure(episode: Episode, error: BaseException) -> str:
+    """The reason. A bug in a flow needs its traceback, a refused request does not."""
     ids = {"group_id": episode.trajectory.group_id, "trajectory_id": episode.trajectory.trajectory_id}
     expected = isinstance(error, AgentFlowError)
-    log.error("episode_failed", reason=f"{type(error).__name__}: {error}", exc_info=None if expected else error, **ids)
+    reason = f"{type(error).__name__}: {error}"
+    log.error("episode_failed", reason=reason, exc_info=None if expected else error, **ids)
+    return reason
 
 
 async def _report(episode: Episode, status: TrajectoryOutcome) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
 from agentflow.client import GatewayClient, open_when_admitted
 from agentflow.episode import Episode
-from agentflow.errors import RequestRefused
+from agentflow.errors import EpisodesFailing, RequestRefused
 from agentflow.flow import AgentFlow, play
 from agentflow.seeds import derived_seed
 from agentflow.settings import RunPlan
@@ -70,7 +70,7 @@ class Runner:
         self._stopping.set()
 
     async def run(self) -> Summary:
-        """Play until the plan is fulfilled or `stop`. Raises GatewayUnavailable, RequestRefused, MalformedReply."""
+        """Play until the plan is fulfilled or `stop`. Raises GatewayUnavailable, RequestRefused, MalformedReply, EpisodesFailing."""
         writing = asyncio.create_task(self._write_stats_regularly())
         opening = asyncio.create_task(self._open_groups())
         evaluating = asyncio.create_task(self._evaluate())
@@ -127,12 +127,18 @@ class Runner:
     async def _play(self, episode: Episode) -> None:
         try:
             self._stats.count(await play(self._flow, episode, self._client.settings))
+            self._raise_if_hopeless()
         except asyncio.CancelledError:
             self._stats.count_stopped()
             raise
         finally:
             self._count_calls(episode)
             self._count_down(episode.trajectory.group_id)
+
+    def _raise_if_hopeless(self) -> None:
+        stats = self._stats
+        if stats.failed_for is not None and stats.failed_in_a_row >= self._plan.failures_max:
+            raise EpisodesFailing(stats.failed_in_a_row, stats.failed_for)
 
     async def _evaluate(self) -> None:
         if self._evaluation is not None:
@@ -154,9 +160,10 @@ class Runner:
         self._end_with(playing)
 
     def _end_with(self, task: asyncio.Task[None]) -> None:
-        """The error of a task ends the run: `play` raises nothing, so it is a fault of ours, or the gateway's end."""
+        """The first error of a task ends the run: `play` raises nothing, so it is a fault of ours, the gateway's end, or one
+        failure too many."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._bug = error
+            self._bug = self._bug or error
             self.stop()
 
     async def _until_stopped(self, work: asyncio.Task[None]) -> None:

@@ -1,5 +1,6 @@
 """What agents play, and how long they wait. Environment: CLAW_AGENTFLOW_<FIELD>."""
 
+import math
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -8,6 +9,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agentflow.errors import InvalidPlan
 from schemas.http import Channel
+
+FAILURES_FEWEST = 32
+"""Of one agent at a time, so many failures in a row may still be the luck of its tasks."""
 
 
 class _Settings(BaseSettings):
@@ -76,6 +80,9 @@ class RunPlan(_Settings):
     """Groups to play. Not set: until stopped."""
     concurrency: int = Field(default=64, ge=1)
     """Episodes at once. A group starts when all of its members can."""
+    give_up_after: int | None = Field(default=None, ge=0)
+    """Episodes in a row that fail for one reason, after which the run ends with it. Not set: twice `concurrency`, at least 32: more
+    than one outage fails. 0: the run plays on."""
     seed: int = 0
     """Seed of the tasks."""
     channel: str = Channel.TRAIN
@@ -98,6 +105,14 @@ class RunPlan(_Settings):
     """Episodes of each of these tasks beside the greedy one, sampled as the flow samples, for pass@k. 0: none."""
     eval_solved: float = 1.0
     """Return from which an episode counts as a solution of its task."""
+
+    @property
+    def failures_max(self) -> float:
+        """`give_up_after`, as a number: what is under way at once fails together when an engine is away for long, and need not
+        fail again."""
+        if self.give_up_after is None:
+            return max(2 * self.concurrency, FAILURES_FEWEST)
+        return self.give_up_after or math.inf
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -1,5 +1,6 @@
 """Counts of a runner, and the file and the lines that show them. The file is always one whole JSON object."""
 
+import re
 import time
 from collections import deque
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,8 @@ from agentflow.episode import EpisodeResult
 from schemas.runtime.files import write_atomically
 
 RECENT = 64
+REASON_CHARACTERS_MAX = 300
+NUMBERED = re.compile(r"\w*\d\w*")
 WAITING = {
     "capacity": "it is behind, or its run is over",
     "run_unknown": "nobody has started a run of this id",
@@ -38,6 +41,10 @@ class Counts:
     episodes_stopped: int = 0
     """Of those that failed: cut off by a stop of the runner."""
     completions_lost: int = 0
+    failed_in_a_row: int = 0
+    """The newest episodes that failed for one reason and earned nothing, with no other ending among them."""
+    failed_for: str | None = None
+    """That reason, as the last of them says it; None: the newest episode came to an outcome."""
     calls_replied: int = 0
     """Model calls whose reply carried a call id."""
 
@@ -81,6 +88,7 @@ class Stats(Counts):
     def count(self, result: EpisodeResult) -> None:
         """An episode ended by itself."""
         self.completions_lost += not result.reported
+        self._count_in_a_row(result)
         if result.status == "failed":
             self.episodes_failed += 1
             return
@@ -89,6 +97,13 @@ class Stats(Counts):
             self.episodes_rewarded += 1
             self.reward_sum += result.reward
             self.recent.append(result.reward)
+
+    def _count_in_a_row(self, result: EpisodeResult) -> None:
+        """A failed episode that was rewarded is an outcome: it can be trained."""
+        failure = result.failure if result.reward is None else None
+        same = failure is not None and self.failed_for is not None and kind(failure) == kind(self.failed_for)
+        self.failed_in_a_row = self.failed_in_a_row + 1 if same else int(failure is not None)
+        self.failed_for = failure
 
     def count_stopped(self) -> None:
         """An episode was cut off by a stop."""
@@ -104,6 +119,12 @@ class Stats(Counts):
             reward_mean_recent=fmean(self.recent) if self.recent else None,
             seconds=round(time.monotonic() - self.started_s, 3),
         )
+
+
+def kind(failure: str) -> str:
+    """A reason up to its first semicolon, without what tells one episode's from another's: the words with digits in them, which
+    are ids and counts."""
+    return NUMBERED.sub("N", failure.partition(";")[0])
 
 
 def progress_line(summary: Summary, groups_max: int | None) -> str:
@@ -125,8 +146,14 @@ def _outlook(summary: Summary, groups_max: int | None) -> str:
     """What the run waits for when nothing moves, else how long it will take."""
     if summary.state != "running":
         return ""
+    failing = ""
+    if summary.failed_for and summary.failed_in_a_row > 1:
+        reason = " ".join(summary.failed_for.split())[:REASON_CHARACTERS_MAX]
+        failing = f"  the last {summary.failed_in_a_row} episodes failed: {reason}"
     if summary.refused_for and not summary.episodes_running:
-        return f"  waiting for the trainer: {WAITING.get(summary.refused_for, summary.refused_for)}"
+        return f"{failing}  waiting for the trainer: {WAITING.get(summary.refused_for, summary.refused_for)}"
+    if failing:
+        return failing
     if not summary.calls_replied:
         return "  waiting for the first reply"
     if groups_max is None or not summary.groups_finished:

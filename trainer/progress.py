@@ -21,6 +21,7 @@ class TrainingProgress:
 
     `digest`: of the weights that `version` names. `version_free`: the next number. `consumed`: groups that were planned or
     skipped. `rewards`: mean reward per batch. `skipped`: the newest batches in a row of which a step was skipped.
+    `without_advantage`: how many of the newest batches in a row had none.
     `given_up`: batches that were planned and are never trained; their numbers stay taken.
     """
 
@@ -31,11 +32,14 @@ class TrainingProgress:
     consumed: set[str] = field(default_factory=set)
     rewards: list[float] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
+    without_advantage: int = 0
     given_up: set[int] = field(default_factory=set)
 
     def count(self, sequence: int, metrics: Mapping[str, float]) -> None:
         """One more batch was trained and published."""
         self.rewards.append(metrics["reward"])
+        flat = metrics.get("advantage_share") == 0  # None: of a critic, or of an older trainer
+        self.without_advantage = self.without_advantage + 1 if flat else 0
         self.skipped = (
             [*self.skipped, sequence] if metrics.get("step_skipped") or metrics.get("critic_step_skipped") else []
         )

@@ -118,6 +118,7 @@ class Resumption:
         _check(checkpoint, state, candidate.manifest, self._settings.run_id)
         self._progress.sequence = checkpoint.sequence
         self._progress.rewards, self._progress.skipped = [], []
+        self._progress.without_advantage = 0
         for trained in self._history.trained_before(checkpoint.sequence):
             self._progress.count(trained.sequence, trained.metrics)
         log.info("checkpoint_loaded", batch=checkpoint.sequence, path=str(checkpoint.path))

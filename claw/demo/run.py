@@ -103,8 +103,9 @@ class Demo:
         started = time.monotonic()
         refuse_device(settings.device)
         run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
-        display.say("starting Kafka (data is kept in the claw home; `claw broker` opens it again)")
+        display.say("looking for a broker; where there is none, Kafka is started")
         broker = resources.enter_context(resolve_broker())
+        display.say(broker.origin)
         log_settings = LogSettings(
             bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS
         )

@@ -20,6 +20,14 @@ class Broker:
     bootstrap: str
     local: LocalBroker | None = None
 
+    @property
+    def origin(self) -> str:
+        """In a sentence, which broker this is and whose."""
+        if self.local is None:
+            return f"using the broker at {self.bootstrap}, which KAFKA_BOOTSTRAP_SERVERS names"
+        state = "started Kafka" if self.local.started_here else "using the Kafka of this claw home, which runs already,"
+        return f"{state} at {self.bootstrap} (data is kept in {self.local.data_dir}; `claw broker` opens it again)"
+
     def __enter__(self) -> "Broker":
         return self
 

@@ -26,7 +26,7 @@ from eventlog.records import Record
 from gateway.control.orders import Orders
 from schemas.codec import event_name
 from schemas.errors import UndecodableRecord
-from schemas.events import BatchSkipped, BatchTrained, Event, GroupRecord, RunStarted
+from schemas.events import BatchSkipped, BatchTrained, Event, GroupMember, GroupRecord, RunStarted
 from schemas.http import Channel
 
 COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "BatchTrained")
@@ -71,7 +71,7 @@ class _Run:
     """Opened for it, too, and taking no room: groups of other channels, or opened without admission a moment ago."""
     skipped: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
-    """Closed with no ready member."""
+    """Of which nothing will be trained unless somebody judges a member yet (`is_barren`)."""
 
     def has(self, group_id: str) -> bool:
         """Whether the group was opened for this run."""
@@ -182,8 +182,27 @@ def _group(run: _Run, record: GroupRecord) -> None:
     takes_room = record.channel == Channel.TRAIN  # once a call of the group names another channel, it stays there
     (run.aside if takes_room else run.opened).discard(record.group_id)
     (run.opened if takes_room else run.aside).add(record.group_id)
-    barren = record.closed and not any(member.ready for member in record.members)
-    (run.barren.add if barren else run.barren.discard)(record.group_id)
+    (run.barren.add if is_barren(record) else run.barren.discard)(record.group_id)
+
+
+def is_barren(record: GroupRecord) -> bool:
+    """Whether nobody can train the group as it is: no member is ready, and it is closed or each of its members has ended
+    without an outcome. It need not wait for its deadline then: a burst of failed episodes would hold all room for so long.
+
+    A judgement that comes later makes a member ready, and the group takes room again.
+    """
+    if any(member.ready for member in record.members):
+        return False
+    all_here = record.expected_size is not None and len(record.members) >= record.expected_size
+    return record.closed or (all_here and all(map(_is_fruitless, record.members)))
+
+
+def _is_fruitless(member: GroupMember) -> bool:
+    """Of a member that is not ready: a failed one was not judged, and what it earned on the way makes it no data. An abandoned one
+    that earned something may be trained (`unfinished`), a completed one may wait for its reward."""
+    if member.status == "abandoned":
+        return member.return_total is None or member.min_version is None
+    return member.status in ("failed", "evicted")
 
 
 def _skipped(run: _Run, event: BatchSkipped) -> None:

@@ -43,7 +43,7 @@ from gateway.control.crowding import Crowds
 from gateway.control.feedback import FeedbackRoutes, as_speaker
 from gateway.control.health import Health
 from gateway.control.models import Models
-from gateway.control.sources import AGENT, RewardSources, require_timely
+from gateway.control.sources import AGENT, RewardSources, refuse_revision
 from gateway.control.steps import SubmitSteps, step_events
 from gateway.errors import (
     BodyTooLarge,
@@ -93,7 +93,7 @@ class Control:
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         group_id = group_id_of(body, headers, request.scope[KEY])
         run_id = run_of(body, headers)
         takes_room = body.admission and channel_of(body, headers) == Channel.TRAIN
@@ -124,13 +124,13 @@ class Control:
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, who = body or RegisterTrajectory(), self._member(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         event = trajectory_started(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
         body, who = body or CompleteTrajectory(), self._member(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         if body.reward is not None:
             self._sources.require(request.scope[KEY], AGENT)
         event = trajectory_completed(body, who, _headers(request), self.producer)
@@ -160,7 +160,7 @@ class Control:
 
     async def init_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, headers, root = body or RegisterTrajectory(), _headers(request), self._public_url or _own_url(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         name = headers.idempotency_key
         subject = (scope_of(request.scope[KEY], None), headers.run_id or "", name or "")
         fresh = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.agentflow.test_runner import refused
 
 pytestmark = pytest.mark.process
 
@@ -86,6 +87,28 @@ async def test_a_run_that_stands_still_says_for_what_it_waits(monkeypatch) -> No
         process.send_signal(signal.SIGTERM)
         await process.communicate()
     assert line.endswith(b"waiting for the trainer: nobody has started a run of this id\n")
+
+
+async def test_a_run_that_fails_for_one_reason_says_it_while_it_plays_and_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it waits for meanwhile: exit 2, and the gateway's own sentence."""
+    monkeypatch.setenv("CLAW_AGENTFLOW_PROGRESS_INTERVAL_S", "0.01")
+    monkeypatch.setenv("CLAW_AGENTFLOW_STATS_INTERVAL_S", "0.01")
+    size = ("--group-size", "1", "--concurrency", "1", "--give-up-after", "30", "--model", "typo")
+    async with FakeGateway(model=refused) as fake, asyncio.timeout(60):
+        process = await started("run", *FLOW, "--gateway", fake.url, *size)
+        assert process.stderr is not None
+        said = b""
+        while b"episodes failed: " not in said:
+            said += await process.stderr.readline()
+            fake.refusals = 1  # the trainer is behind, too
+        out, rest = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    sentence = b"RequestRefused: HTTP 404 (model_not_found): no worker serves typo"
+    assert b"episodes failed: " + sentence in said.splitlines()[-1]
+    last = b"agentflow: 30 episodes failed one after the other, and none came to an outcome: " + sentence
+    assert rest.splitlines()[-1].startswith(last)
 
 
 @pytest.mark.parametrize("verb", [("run", "--groups-max", "2", "--group-size", "2"), ("eval", "--episodes", "2")])

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiohttp import web
 
+from agentflow.bodies import TrajectoryId
 from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.errors import GatewayUnavailable, InvalidPlan
+from agentflow.episode import Episode, EpisodeResult
+from agentflow.errors import EpisodesFailing, GatewayUnavailable, InvalidPlan
 from agentflow.evaluate import evaluate
 from agentflow.flow import AgentFlow
 from agentflow.runner import Runner
 from agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
+from agentflow.stats import Stats
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
@@ -76,6 +79,66 @@ async def test_failing_episodes_do_not_stop_the_run() -> None:
         summary = await Runner(Echo(fails=True), client, RunPlan(group_size=3, concurrency=3, groups_max=4)).run()
     assert (summary.episodes_completed, summary.episodes_failed) == (8, 4)
     assert len(fake.bodies("complete_trajectory")) == 12
+
+
+def refused(_: object) -> str:
+    """As the gateway answers for a model that nobody serves."""
+    error = '{"error": {"message": "no worker serves typo", "code": "model_not_found"}}'
+    raise web.HTTPNotFound(text=error, content_type="application/json")
+
+
+async def test_a_run_whose_episodes_all_fail_for_one_reason_ends_with_it(tmp_path: Path) -> None:
+    """After so many in a row, with the answer that each of them got; by default all that are under way may fail twice."""
+    stats = tmp_path / "stats.json"
+    for plan, least in (
+        (RunPlan(group_size=2, concurrency=4, give_up_after=6, stats=stats), 6),
+        (RunPlan(group_size=2, concurrency=20), 40),
+        (RunPlan(group_size=1, concurrency=1), 32),
+    ):
+        async with FakeGateway(model=refused) as fake, GatewayClient(fake.url, settings=QUICK) as client:
+            with pytest.raises(EpisodesFailing) as end:
+                await Runner(Echo(), client, plan).run()
+        reason = "RequestRefused: HTTP 404 (model_not_found): no worker serves typo; --give-up-after 0"
+        assert f"{least} episodes failed one after the other, and none came to an outcome: {reason}" in str(end.value)
+        ends = fake.bodies("complete_trajectory")
+        assert least <= len(ends) <= least + plan.concurrency
+        assert {body["status"] for body in ends} == {"failed"}
+    counts = orjson.loads(stats.read_bytes())
+    assert (counts["state"], counts["failed_for"][:14]) == ("ended", "RequestRefused")
+    assert counts["failed_in_a_row"] >= 6
+
+
+async def test_a_run_may_be_told_to_play_on_whatever_fails() -> None:
+    """Its groups are played to the last, and the answer is exit code 1 at the end."""
+    plan = RunPlan(group_size=2, concurrency=4, groups_max=20, give_up_after=0)
+    async with FakeGateway(model=refused) as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        summary = await Runner(Echo(), client, plan).run()
+    assert (summary.episodes_failed, summary.failed_in_a_row, summary.all_failed) == (40, 40, True)
+
+
+def result(failure: str | None = None, reward: float | None = None) -> EpisodeResult:
+    trajectory, status = TrajectoryId("t", "g"), "completed" if failure is None else "failed"
+    return EpisodeResult(trajectory, status, True, reward, 0, (), (), failure)
+
+
+@pytest.mark.parametrize(
+    ("ends", "in_a_row"),
+    [
+        ([result("KeyError: a")] * 3, 3),
+        ([result("KeyError: a"), result(), result("KeyError: a")], 1),
+        ([result("KeyError: a"), result("KeyError: b")], 1),
+        ([result("KeyError: a"), result("KeyError: a", reward=0.0)], 0),
+        ([result(f"no answer from http://host:8000/{n}f{n}/g-{n}/v1 for {n} s") for n in range(3)], 3),
+        ([result(f"ended with exit code 1; its last words: {word!r}") for word in ("/tmp/a", "/tmp/b")], 2),
+    ],
+)
+def test_failures_count_in_a_row_by_their_reason(ends: list[EpisodeResult], in_a_row: int) -> None:
+    """An outcome between them ends the row, as do another reason and a failure that was rewarded; ids make no other reason."""
+    stats = Stats(run_id=None, channel="train")
+    for end in ends:
+        stats.count(end)
+    assert stats.failed_in_a_row == in_a_row
+    assert stats.failed_for == (ends[-1].failure if in_a_row else None)
 
 
 async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:

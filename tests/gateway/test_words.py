@@ -414,6 +414,57 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g6") == Admitted()
 
 
+def ended(group_id: str, *members: GroupMember, size: int | None = 2) -> GroupRecord:
+    return replace(group(group_id), members=members, expected_size=size)
+
+
+def member(
+    status: str = "failed", earned: float | None = None, version: int | None = None, *, ready: bool = False
+) -> GroupMember:
+    return GroupMember(
+        trajectory_id="t", status=status, ready=ready, digest="", return_total=earned, min_version=version
+    )
+
+
+FAILED = member()
+
+
+def test_a_burst_of_failed_episodes_takes_no_room() -> None:
+    """Groups of which every member broke off without an outcome make room for others long before their deadline."""
+    seen = view()
+    for number in range(16):
+        assert seen.reserve("r", f"g{number}") == Admitted(), number
+        seen.apply(record(ended(f"g{number}", FAILED, member("abandoned", version=0))))
+    assert seen.reserve("r", "h0") == Admitted()
+    seen.apply(record(ended("g0", FAILED, member(earned=1.0, version=0, ready=True))))  # somebody judged one of them
+    assert seen.reserve("r", "h1") == Wait("capacity")
+
+
+@pytest.mark.parametrize(
+    ("row", "takes_room"),
+    [
+        (ended("g", FAILED, FAILED), False),
+        (ended("g", FAILED, member("evicted")), False),
+        (ended("g", FAILED, member(earned=0.0)), False),  # judged, but nothing was sampled
+        (ended("g", FAILED, member(earned=0.0, version=0)), False),  # its calls were rewarded, its outcome was not
+        (ended("g", FAILED, member("abandoned", earned=0.0)), False),  # nothing was sampled
+        (ended("g", FAILED, member("abandoned", earned=0.0, version=0)), True),  # specs may train it
+        (ended("g", FAILED, member("completed", version=0)), True),  # its reward may come
+        (ended("g", FAILED, member("completed")), True),  # of a provider, whose versions nobody knows
+        (ended("g", FAILED, member("open")), True),
+        (ended("g", FAILED, member(earned=0.0, version=0, ready=True)), True),
+        (ended("g", FAILED, size=2), True),  # another may come
+        (ended("g", FAILED, FAILED, size=None), True),
+    ],
+)
+def test_a_group_takes_room_as_long_as_anything_may_be_trained(row: GroupRecord, takes_room: bool) -> None:
+    """What waits for a member, a reward or the trainer does; what only a judgement of failures could save does not."""
+    seen = view(per_batch=1)
+    assert seen.reserve("r", "g") == Admitted()
+    seen.apply(record(row))
+    assert seen.reserve("r", "h") == (Wait("capacity") if takes_room else Admitted())
+
+
 def test_a_version_number_that_was_left_out_makes_no_room() -> None:
     """A replay that gives other bytes takes an unused number for the weights of the same batch; nothing was trained."""
     seen = view()

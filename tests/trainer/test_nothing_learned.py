@@ -1,9 +1,11 @@
-"""A run whose gradients are no numbers: it says so, keeps its weights, and ends before it burns its pool."""
+"""A run whose gradients are no numbers: it says so, keeps its weights, and ends before it burns its pool. One whose rewards are
+all equal says so, too, and goes on."""
 
 import math
 from dataclasses import fields
 
 import pytest
+from structlog.testing import capture_logs
 
 from schemas.events import BatchTrained, RunEnded, WeightsPublished
 from tests.trainer.incarnation import settings
@@ -14,6 +16,9 @@ from trainer.errors import NothingLearned
 from trainer.run import TrainingRun
 
 pytestmark = pytest.mark.process
+
+FLAT_RUN = (range(7), [-0.3, -0.3]), (range(7, 9), [0.0, 1.0])
+"""Numbers of groups and the rewards in each."""
 
 
 class Poisoned:
@@ -71,3 +76,26 @@ def test_three_in_a_row_end_the_run_also_across_a_resume(tmp_path, model_dir):  
     assert [e.sequence for e in events(log, BatchTrained)] == [0, 1, 2, 3, 4, 5]
     (ended,) = events(log, RunEnded)
     assert ended.version == 6
+
+
+def test_a_run_of_equal_rewards_says_that_nothing_can_be_learnt_also_across_a_resume(tmp_path, model_dir):  # noqa: F811
+    """Three batches before a restart and two behind it are five in a row; with the first that differ the warning goes."""
+    flat, other = (
+        [event for n in numbers for event in group(f"g{n}", rewards, at_us=n)] for numbers, rewards in FLAT_RUN
+    )
+    warnings = tmp_path / "warnings.json"
+
+    def run_on(history, log, batches_max):
+        life = chosen(tmp_path, model_dir, batches_max=batches_max, warnings_file=warnings)
+        log, world = world_of(life, history, log=log)
+        with capture_logs() as lines:
+            assert TrainingRun(life, world).run() == "finished"
+        return log, [line["event"] for line in lines].count("nothing_to_learn"), warnings.exists()
+
+    log, *said = run_on(flat, None, 3)
+    assert said == [0, False]
+    log, *said = run_on(flat, log, 7)
+    assert said == [1, True]
+    *_, last = events(log, BatchTrained)
+    assert (last.metrics["advantage_share"], last.metrics["zero_variance_share"]) == (0.0, 1.0)
+    assert run_on(flat + other, log, 9)[1:] == (1, False)

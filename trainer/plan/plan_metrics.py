@@ -1,14 +1,17 @@
 """What a plan says of its batch, before anything is computed."""
 
+import json
 import statistics
 from collections.abc import Sequence
 
+from datapool.batch.advantages import ESTIMATORS
 from datapool.batch.plan import groups_of
 from schemas.events import BatchAssembled, PlannedTrajectory
 
 
 def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
-    """Reward, staleness (version trained - oldest version of the trajectory that may be trained) and zero-variance share."""
+    """Reward, staleness (version trained - oldest version of the trajectory that may be trained), zero-variance share, and
+    where no critic makes the advantages, the share of trained responses that have one."""
     oldest = plan.oldest_version or 0
     rewards = [trajectory.reward for trajectory in plan.trajectories]
     stale = [plan.version - max(t.min_version, oldest) for t in plan.trajectories if t.min_version is not None] or [0]
@@ -24,7 +27,22 @@ def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
         "groups": float(len(by_group)),
         "trajectories": float(len(rewards)),
         "steps": float(sum(len(trajectory.steps) for trajectory in plan.trajectories)),
+        **_advantage_share(plan),
     }
+
+
+def _advantage_share(plan: BatchAssembled) -> dict[str, float]:
+    """A response that is imitated by its tag counts as one that has an advantage: it teaches."""
+    if ESTIMATORS[json.loads(plan.spec)["algorithm"]].critic:
+        return {}
+    steps = [
+        (trajectory.advantage, step) for trajectory in plan.trajectories for step in trajectory.steps if step.trained
+    ]
+    teaching = [
+        (whole if step.advantage is None else step.advantage) != 0 or bool(step.weights and step.weights[1])
+        for whole, step in steps
+    ]
+    return {"advantage_share": statistics.fmean(teaching)} if teaching else {}
 
 
 def _rewards_of(trajectories: Sequence[PlannedTrajectory], group_id: str) -> list[float]:

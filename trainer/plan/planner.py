@@ -73,6 +73,7 @@ class Planner:
         Raises Stopped, Fenced, LogError.
         """
         started_at = logged_at = time.monotonic()
+        self._skipped.see(self._progress)
         while True:
             self._dependencies.raise_if_stopped()
             selection = self._select()

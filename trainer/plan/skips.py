@@ -1,6 +1,8 @@
-"""Groups that a run skips one after the other, or waits for in vain: a run that trains nothing for one reason warns of it, once.
+"""Groups that a run skips one after the other, or waits for in vain, and batches of which nothing can be learnt: a run that
+trains nothing for one reason warns of it, once.
 
-Invariant: the file for `claw status` holds the warnings since the last batch; it does not exist while there are none.
+Invariant: the file for `claw status` holds the warnings since the last batch, and of batches without an advantage until one
+has some; it does not exist while there are none.
 """
 
 import json
@@ -11,6 +13,7 @@ from collections.abc import Mapping
 import structlog
 
 from schemas.runtime.files import write_atomically
+from trainer.progress import TrainingProgress
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
@@ -18,8 +21,16 @@ log = structlog.get_logger()
 NUMBER = re.compile(r"\d+")
 IN_A_ROW = 20
 """Groups skipped for one reason, without a batch in between, before a person is warned."""
+FLAT_MAX = 5
+"""Batches in a row without an advantage before a person is warned."""
+FLAT = "flat"
 STARVED_S = 120.0
 """Without a batch, although groups are there, before a person is warned."""
+FLAT_ADVICE = (
+    "`claw runs show {run}` has the rewards and the share of such groups (zero_variance_share), `claw pool trajectories` and "
+    "`claw inspect ID` the episodes: is the reward ever another one, and can this model earn it? Easier tasks, rewards for "
+    "parts, a higher temperature or larger groups make members differ"
+)
 
 
 class Skips:
@@ -39,9 +50,23 @@ class Skips:
     def begin_anew(self) -> None:
         """A batch was planned, or nothing was skipped yet."""
         self._counts.clear()
-        self._warnings.clear()
-        if self._settings.warnings_file is not None:
-            self._settings.warnings_file.unlink(missing_ok=True)
+        self._warnings = {word: line for word, line in self._warnings.items() if word == FLAT}
+        self._write()
+
+    def see(self, progress: TrainingProgress) -> None:
+        """A batch was trained: it may have taught nothing, as those before it."""
+        if progress.without_advantage < FLAT_MAX:
+            if self._warnings.pop(FLAT, None) is not None:
+                self._write()
+        elif FLAT not in self._warnings:
+            batches, reward, run = progress.without_advantage, progress.rewards[-1], self._settings.run_id
+            advice = FLAT_ADVICE.format(run=run)
+            log.warning("nothing_to_learn", batches=batches, reward=round(reward, 3), what_to_do=advice)
+            self._note(
+                FLAT,
+                f"nothing can be learnt: {batches} batches in a row up to batch {progress.sequence}, and all since, had no "
+                f"advantage, because all members of each group earned the same (on average {reward:.3g}): {advice}",
+            )
 
     def count(self, skipped: Mapping[str, str]) -> None:
         """skipped: group_id -> reason."""
@@ -71,7 +96,13 @@ class Skips:
 
     def _note(self, word: str, line: str) -> None:
         self._warnings[word] = line
-        if (path := self._settings.warnings_file) is not None:
+        self._write()
+
+    def _write(self) -> None:
+        path = self._settings.warnings_file
+        if path is not None and not self._warnings:
+            path.unlink(missing_ok=True)
+        elif path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(list(self._warnings.values())))
 

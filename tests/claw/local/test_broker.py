@@ -6,15 +6,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from claw.demo.display import Display
+from claw.demo.run import Demo
+from claw.demo.settings import DemoSettings
 from claw.errors import CannotRun
-from claw.local.broker import ANSWER_TIMEOUT_S, check_answers, resolve_broker
+from claw.local.broker import ANSWER_TIMEOUT_S, Broker, check_answers, resolve_broker
 from claw.local.kafka_node import LocalBroker, new_cluster_id
 from claw.local.kafka_tools import tool_command
 from claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
+from eventlog.settings import LogSettings
 from schemas.runtime.identity import ProcessId
 
 
@@ -62,6 +67,32 @@ def test_a_wrong_address_is_refused_before_anything_is_asked(monkeypatch: pytest
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "not an address")
     with pytest.raises(CannotRun, match=r"not an address.*write host:port"):
         resolve_broker()
+
+
+def test_a_broker_says_whose_it_is_and_where(tmp_path: Path) -> None:
+    """One that was named, one of the claw home that runs already, one that was started here."""
+    named = Broker("kafka.example:9092").origin
+    assert named == "using the broker at kafka.example:9092, which KAFKA_BOOTSTRAP_SERVERS names"
+    local = LocalBroker(tmp_path)
+    assert Broker("127.0.0.1:9", local).origin.startswith(
+        "using the Kafka of this claw home, which runs already, at 127.0.0.1:9 "
+    )
+    local.started_here = True
+    started = Broker("127.0.0.1:9", local).origin
+    assert started.startswith(f"started Kafka at 127.0.0.1:9 (data is kept in {tmp_path};")
+
+
+@pytest.mark.kafka
+def test_a_demo_says_which_broker_it_uses(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its first lines: it starts none where one is named."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", str(log_settings.bootstrap_servers))
+    with ExitStack() as resources:
+        Demo.open(DemoSettings(prefix=f"{log_settings.prefix}-demo"), resources, Display(as_json=True))
+    _, second, *_ = capsys.readouterr().err.splitlines()
+    assert second == f"using the broker at {log_settings.bootstrap_servers}, which KAFKA_BOOTSTRAP_SERVERS names"
 
 
 def test_an_unknown_tool_names_the_known_ones() -> None:

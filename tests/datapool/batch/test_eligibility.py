@@ -134,10 +134,9 @@ def test_groups_without_the_tags_leave_room_for_a_batch_of_others() -> None:
     assert not selected(undeclared, TAGGED).skipped, "they take no room"
 
 
-@pytest.mark.parametrize("knob", [{"tags": ("maths",)}, {"tags_exclude": ("probe",)}], ids=["missing", "excluded"])
-def test_groups_that_the_spec_leaves_out_by_tags_give_their_room_back(knob: dict[str, tuple[str, ...]]) -> None:
-    """Any number of them may be opened one after the other, and those that the run wants find room beside them."""
-    spec, world, admission, settled = SPEC.model_copy(update=knob), pooled([]), AdmissionView(), set[str]()
+def admitting(spec: BatchSpec) -> AdmissionView:
+    """The gateway's view of a run that has just started."""
+    admission = AdmissionView()
     started = RunStarted(
         envelope=facts.envelope(),
         run_id=RUN,
@@ -152,25 +151,57 @@ def test_groups_that_the_spec_leaves_out_by_tags_give_their_room_back(knob: dict
     weights = WeightsPublished(
         envelope=facts.envelope(), model_id="m", run_id=RUN, version=0, digest="", bytes_total=0, manifest=()
     )
+    tell(admission, started, weights)
+    return admission
 
-    def tell(*events: Event) -> None:
-        for event in events:
-            admission.apply(Record("", 0, 0, 0, b"", encode(event)))
+
+def tell(admission: AdmissionView, *events: Event) -> None:
+    for event in events:
+        admission.apply(Record("", 0, 0, 0, b"", encode(event)))
+
+
+@pytest.mark.parametrize("knob", [{"tags": ("maths",)}, {"tags_exclude": ("probe",)}], ids=["missing", "excluded"])
+def test_groups_that_the_spec_leaves_out_by_tags_give_their_room_back(knob: dict[str, tuple[str, ...]]) -> None:
+    """Any number of them may be opened one after the other, and those that the run wants find room beside them."""
+    spec, world, settled = SPEC.model_copy(update=knob), pooled([]), set[str]()
+    admission = admitting(spec)
 
     def play(name: str, at_us: int, tag: str) -> Selection:
         assert admission.reserve(RUN, name) == Admitted(), name
         apply_to(world.pool, world.log, group(name, [0.0, 1.0], at_us=at_us, tags=(tag,)))
         selection = select(world.pool, spec, 0, RUN, settled)
-        tell(world.pool.group(name))
-        tell(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=tuple(selection.skipped), reason="tags"))
+        tell(admission, world.pool.group(name))
+        skipped = tuple(selection.skipped)
+        tell(admission, BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=skipped, reason="tags"))
         settled.update(selection.skipped)
         return selection
 
-    tell(started, weights)
     for number in range(20):
         play(f"g{number}", number, "probe")
     assert not play("first", 20, "maths").complete
     assert chosen(play("second", 21, "maths")) == ["first", "second"]
+
+
+def test_after_a_burst_of_failed_episodes_the_right_ones_are_opened_and_trained_at_once() -> None:
+    """A runner with a wrong model fails every call of 20 groups; the next one finds room before any deadline."""
+    world, admission = pooled([]), admitting(SPEC)
+
+    def play(name: str, history: list[Event]) -> None:
+        assert admission.reserve(RUN, name) == Admitted(), name
+        apply_to(world.pool, world.log, history)
+        tell(admission, world.pool.group(name))
+
+    for number in range(20):
+        name = f"wrong{number}"
+        burst: list[Event] = [
+            facts.opened(name, envelope=facts.envelope(run_id=RUN), expected_size=2, deadline_us=10**12)
+        ]
+        for t in ("t0", "t1"):
+            burst += [facts.failure(name, t, http_status=404), facts.completed(name, t, status="failed", calls=0)]
+        play(name, burst)
+    for name in ("first", "second"):
+        play(name, group(name, [0.0, 1.0], deadline_us=10**12))
+    assert chosen(select(world.pool, SPEC, 0, RUN, ())) == ["first", "second"]
 
 
 def test_a_closed_group_is_trained_with_the_members_it_has() -> None:

@@ -99,6 +99,26 @@ def test_metrics_of_a_plan():
     assert (values["staleness_mean"], values["staleness_max"]) == (0.5, 1.0)
     assert values["zero_variance_share"] == 0.5
     assert (values["groups"], values["trajectories"], values["steps"]) == (2, 4, 8)
+    assert values["advantage_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, 0.0),
+        ({"algorithm": "reinforce_pp"}, 0.0),
+        ({"algorithm": "sft"}, 1.0),
+        ({"algorithm": "gae"}, None),
+        ({"mix": {"imitate": (0.0, 1.0, 0.0)}}, 1.0),
+    ],
+)
+def test_the_share_of_responses_that_teach(changes, share):
+    """Of equal rewards none does, unless it is imitated; where a critic makes the advantages, the plan does not know."""
+    history = group("a", [-0.3, -0.3], tags=("imitate",))
+    spec = BatchSpec(groups_per_batch=1, group_size=2, **changes)
+    selection = select(pooled(history).pool, spec, 0, RUN, set())
+    plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=0, seed=0, envelope=facts.envelope())
+    assert plan_metrics(plan).get("advantage_share") == share
 
 
 def test_what_is_not_finite_is_named():

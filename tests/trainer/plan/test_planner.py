@@ -6,9 +6,10 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from datapool.fold.bounds import SKIPPED_GROUPS_MAX
-from tests.trainer.incarnation import settings
+from tests.trainer.incarnation import RUN, settings
 from trainer.plan.planner import by_reason
 from trainer.plan.skips import IN_A_ROW, STARVED_S, Skips
+from trainer.progress import TrainingProgress
 
 
 def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None:
@@ -51,4 +52,34 @@ def test_a_run_that_waits_in_vain_says_for_what(tmp_path: Path) -> None:
     (warning,) = json.loads(warnings.read_text())
     assert warning.startswith("no batch for 120 s: 3 groups wait because of reward_missing_for_1: `claw pool why g1`")
     skips.begin_anew()
+    assert not warnings.exists()
+
+
+def test_batches_without_an_advantage_are_warned_of_once_for_as_long_as_they_come(tmp_path: Path) -> None:
+    """From the fifth in a row on; a new plan does not take the warning back, a batch with an advantage does."""
+    warnings = tmp_path / "warnings.json"
+    skips = Skips(settings(tmp_path, tmp_path / "model", warnings_file=warnings))
+    progress = TrainingProgress()
+    with capture_logs() as lines:
+        for sequence, share in enumerate([0.0, 1.0, *[0.0] * 7]):
+            progress.sequence = sequence
+            progress.count(sequence, {"reward": -0.3, "advantage_share": share})
+            skips.see(progress)
+            assert warnings.exists() == (sequence >= 6)
+            skips.begin_anew()
+            assert warnings.exists() == (sequence >= 6)
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["batches"], line["reward"]) == (
+        "nothing_to_learn",
+        "warning",
+        5,
+        -0.3,
+    )
+    (warning,) = json.loads(warnings.read_text())
+    assert warning.startswith(
+        "nothing can be learnt: 5 batches in a row up to batch 6, and all since, had no advantage"
+    )
+    assert f"`claw runs show {RUN}`" in warning
+    progress.count(9, {"reward": 0.1, "advantage_share": 0.25})
+    skips.see(progress)
     assert not warnings.exists()
