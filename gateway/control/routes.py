@@ -42,6 +42,7 @@ from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.feedback import FeedbackRoutes, as_speaker
 from gateway.control.health import Health
+from gateway.control.keyed import KeyedBodies
 from gateway.control.models import Models
 from gateway.control.sources import AGENT, RewardSources, refuse_revision
 from gateway.control.steps import SubmitSteps, step_events
@@ -62,7 +63,7 @@ from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from schemas.envelopes import decision_id, new_id
+from schemas.envelopes import decision_id, new_id, now_us
 from schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
 from schemas.keys import group_key
@@ -90,6 +91,7 @@ class Control:
         self._public_url = settings.public_url
         self._sources = RewardSources(settings.reward_sources)
         self._retry_after_s = settings.admission_retry_after_s
+        self.keyed = KeyedBodies()
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
@@ -137,10 +139,12 @@ class Control:
         return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
-        who = _identity(request)
-        event = reward_assigned(
-            as_speaker(body, request.scope[KEY], self._sources), who, _headers(request), self.producer
-        )
+        who, key, headers = _identity(request), request.scope[KEY], _headers(request)
+        place = ("rewards", who.group_id, who.trajectory_id)
+        keyed = headers.idempotency_key, place, f"{body.model_dump_json()} {headers.key_name}"
+        at_us = self.keyed.first_us(*keyed, now_us())
+        event = reward_assigned(as_speaker(body, key, self._sources, at_us), who, headers, self.producer, at_us)
+        self.keyed.note(*keyed, at_us)
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
@@ -263,7 +267,8 @@ def control_app(
     app.add_api_route("/v1/submit_steps", control.submit_steps, methods=["POST"])
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
-    feedback, preferences = FeedbackRoutes(control.publish, control.producer), "/groups/{group_id:path}/preferences"
+    feedback = FeedbackRoutes(control.publish, control.producer, control.keyed)
+    preferences = "/groups/{group_id:path}/preferences"
     app.add_api_route("/v1/feedback", feedback.give_feedback, methods=["POST"])
     app.add_api_route(preferences, feedback.give_preference, methods=["POST"])
     app.add_api_route(f"/v1{preferences}", feedback.give_preference, methods=["POST"], include_in_schema=False)
