@@ -62,22 +62,13 @@ RewardFunction = Callable[[Outcome], float | Awaitable[float]]
 HANGING_MAX = 256
 """Calls of a reward function that were given up and still run: nobody can end a thread."""
 OUR_SETTINGS = ("CLAW_", "KAFKA_", "SCHEMA_REGISTRY_", "OTEL_")
-SECRET_WORDS = frozenset(
-    {
-        "SECRET",
-        "SECRETS",
-        "TOKEN",
-        "TOKENS",
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "KEY",
-        "KEYS",
-    }
-)
-URL_WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+SECRET_WORDS = frozenset({"TOKEN", "KEY", "KEYS", "PASS", "PWD", "PAT", "AUTH", "DSN"})
+SECRET_PART = re.compile(r"SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY", re.IGNORECASE)
+"""Wherever in a name: `PGPASSWORD`."""
+FOLDERS = ("PWD", "OLDPWD")
+"""Names that only look like secrets."""
+URL_WITH_USER = re.compile(r"://[^/@\s]+@")
+"""A password, or a token in the place of the name."""
 
 
 class BlackBox(AgentFlow):
@@ -302,8 +293,10 @@ def inherited(environment: Mapping[str, str], names: Sequence[str]) -> dict[str,
 
 
 def _is_private(name: str, value: str) -> bool:
-    is_secret = not SECRET_WORDS.isdisjoint(name.upper().split("_")) or URL_WITH_PASSWORD.search(value) is not None
-    return is_secret or name.startswith(OUR_SETTINGS)
+    if name in FOLDERS:
+        return False
+    names_one = SECRET_PART.search(name) is not None or not SECRET_WORDS.isdisjoint(name.upper().split("_"))
+    return names_one or URL_WITH_USER.search(value) is not None or name.startswith(OUR_SETTINGS)
 
 
 def load_reward(name: str) -> RewardFunction:

@@ -17,6 +17,7 @@ import orjson
 from agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, TokenReply, TrajectoryId, TrajectoryOutcome
 from agentflow.client import GatewayClient
 from agentflow.errors import EpisodeLimitExceeded, ToolError
+from schemas.envelopes import now_us
 
 Reply = TypeVar("Reply", ChatReply, TokenReply)
 CallTool = Callable[[str, JsonObject], Awaitable[str]]
@@ -153,6 +154,7 @@ class Episode(Branch):
         self._on_version = on_version
         self._outcome: float | None = None
         self._assigned: dict[tuple[str | None, str], list[float]] = {}
+        self._revision = 0
 
     @property
     def outcome(self) -> float | None:
@@ -203,7 +205,8 @@ class Episode(Branch):
         """
         slot = (call_id, name or ("outcome" if call_id is None else "step"))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
-        await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=len(values))
+        self._revision = max(now_us(), self._revision + 1)  # above what the agent itself may have said at its base URL
+        await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=self._revision)
         values.append(finite)
 
     async def announce(self) -> None:

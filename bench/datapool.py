@@ -1,7 +1,7 @@
 """The pool measured: `make bench-datapool`, or `python -m bench.datapool [--only PART]`. A table and bench/out/datapool.json.
 
 CPU seconds are those of the process that does the work, so that a busy machine shows little. Parts: folds, faust,
-storage, view, rebuild, reading; a part that was not asked for keeps the figures of its last run.
+storage, view, rebuild, reading, flushes; a part that was not asked for keeps the figures of its last run.
 """
 
 import argparse
@@ -23,6 +23,8 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "view_seconds_100k": ("<=", 18),
     "query_ms_100k": ("<", 100),
     "select_idle_cpu_s_100k": ("<=", 0.05),
+    "flushes_trajectory.ratio": ("<=", 1.5),
+    "flushes_group.ratio": ("<=", 1.5),
 }
 
 
@@ -56,6 +58,12 @@ def _reading() -> Figures:
     return dict(measure())
 
 
+def _flushes() -> Figures:
+    from bench.datapool_flushes import measure
+
+    return dict(measure())
+
+
 def _rebuild() -> Figures:
     from bench.datapool_rebuild import measure
 
@@ -69,6 +77,7 @@ PARTS: Mapping[str, Callable[[], Figures]] = {
     "faust": _faust,
     "rebuild": _rebuild,
     "reading": _reading,
+    "flushes": _flushes,
 }
 
 

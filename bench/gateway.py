@@ -118,7 +118,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         f"a proxy that follows no framing: {middle(lambda r: r['blind_ms'])} CPU-ms per call",
         f"captured calls, ratio per repeat: {[round(one['ours_ms'] / one['floor_ms'], 1) for one in rounds]}",
         f"streams, ratio per repeat: {[round(one['paced_us'] / one['paced_floor_us'], 2) for one in rounds]}",
-        f"errors: {sum(sum(each['errors'].values()) for one in rounds for each in one.values() if isinstance(each, dict))}",
+        f"errors: {sum(sum(each.get('errors', {}).values()) for one in rounds for each in one.values() if isinstance(each, dict))}",
     ]
     return figures, notes
 

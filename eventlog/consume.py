@@ -31,7 +31,7 @@ import structlog
 
 from eventlog.dead_letters import dead_letter
 from eventlog.errors import RecordRefused, RecordTooLarge, Retryable
-from eventlog.protocols import Log, OnRevoked
+from eventlog.protocols import Log, OnAssigned, OnRevoked
 from eventlog.records import Outgoing, Place, Position, Record
 from schemas.errors import UndecodableRecord
 from schemas.events import Event
@@ -80,15 +80,20 @@ def consume(
     *,
     rest: Rest = tuple,
     stop: threading.Event | None = None,
+    on_assigned: OnAssigned = lambda _: None,
     on_revoked: OnRevoked = lambda _: None,
     limits: ConsumeLimits = LIMITS,
 ) -> None:
     """Work on all records of `topics`, as a member of the group, until `stop` is set; without it until SIGTERM or SIGINT.
 
+    on_assigned: called after each poll, before the work on its records, with all partitions that this member holds.
     on_revoked: called with partitions that this member gave up; work that remembers records forgets them.
     The record in hand is finished at a stop, unless it waits to be tried again. Raises LogError, and whatever the work raises beside the module's errors.
     """
-    with closing(ConsumerLoop(log, topics, group_id, work, rest=rest, on_revoked=on_revoked, limits=limits)) as loop:
+    loop = ConsumerLoop(
+        log, topics, group_id, work, rest=rest, on_assigned=on_assigned, on_revoked=on_revoked, limits=limits
+    )
+    with closing(loop):
         loop.run(stop_on_signals() if stop is None else stop)
 
 
@@ -119,6 +124,7 @@ class ConsumerLoop:
         work: Work,
         *,
         rest: Rest = tuple,
+        on_assigned: OnAssigned = lambda _: None,
         on_revoked: OnRevoked = lambda _: None,
         limits: ConsumeLimits = LIMITS,
     ) -> None:
@@ -126,6 +132,7 @@ class ConsumerLoop:
         self._group_id = group_id
         self._work = work
         self._rest = rest
+        self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._limits = limits
         self._finished: dict[Place, int] = {}
@@ -158,6 +165,7 @@ class ConsumerLoop:
         """
         records = self._member.poll(POLL_S, self._limits.records_max)
         positions = self._member.positions()
+        self._on_assigned(self._member.places())
         self._retry_end = time.monotonic() + self._limits.work_timeout_s / 2
         worked: list[_Worked] = []
         try:

@@ -10,6 +10,7 @@ from schemas.topics import Topic
 
 Start = Literal["beginning", "end"] | Mapping[Place, int]
 OnRevoked = Callable[[Collection[Place]], None]
+OnAssigned = Callable[[Collection[Place]], None]
 
 
 class Producer(Protocol):
@@ -46,6 +47,8 @@ class Membership(Protocol):
     """`eventlog.kafka.membership.KafkaMembership`, as an interface. One thread uses it."""
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]: ...
+
+    def places(self) -> Collection[Place]: ...
 
     def positions(self) -> dict[Place, int]: ...
 

@@ -136,6 +136,14 @@ class GroupOfOtherRun(GatewayError):
     code = "group_of_other_run"
 
 
+class KeyOfOtherBody(GatewayError):
+    """The idempotency key was used for another request."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "idempotency_key_reused"
+
+
 class Overloaded(GatewayError):
     """More calls in flight than the limit."""
 

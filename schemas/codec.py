@@ -5,13 +5,16 @@ read by Avro's rules for schema resolution: fields that were added since have th
 """
 
 import struct
+from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
-from itertools import takewhile
+from itertools import groupby, takewhile
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from msgspec.structs import replace
 
 from schemas.avro_files import current_ids, schema_ids, written_schema
 from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
@@ -20,6 +23,10 @@ from schemas.events import EVENT_TYPES, Event
 HEADER = struct.Struct(">bI")
 MAGIC = 0
 Parsed = Any  # what fastavro makes of a schema
+Packed = Mapping[str, tuple[int, Sequence[bytes]]]
+"""Field -> how many items its list has, and these, each encoded by itself, in any pieces."""
+NOTHING_PACKED: Packed = MappingProxyType({})
+END_OF_LIST = b"\0"
 
 
 class Reading(NamedTuple):
@@ -31,18 +38,39 @@ class Reading(NamedTuple):
     """None where the bytes were written with the schema of today."""
 
 
-def encode(event: Event) -> bytes:
-    """An event as wire bytes. Raises ValueError or TypeError when a field does not fit its schema."""
+def encode(event: Event, packed: Packed = NOTHING_PACKED) -> bytes:
+    """An event as wire bytes. Raises ValueError or TypeError when a field does not fit its schema.
+
+    packed: lists whose items are encoded already (`encode_item`); what the event has in these fields is not looked at.
+    """
     kind = type(event)
-    fields = as_dict(event)
+    fields = as_dict(replace(event, **dict.fromkeys(packed, ())) if packed else event)
     try:
         msgspec.convert(fields, kind)  # fastavro alone would write the low bits of a number that is too large
     except msgspec.ValidationError as misfit:
         raise ValueError(f"{kind.__name__} has a field that does not fit its schema: {misfit}") from misfit
     header, schema = _writing(kind.__name__)
+    if not packed:
+        return header + _written(schema, fields)
+    parts = [header]
+    for name, schema in _parts(kind.__name__, tuple(packed)):
+        if name not in packed:
+            parts.append(_written(schema, fields))
+        else:
+            items, pieces = packed[name]
+            parts += [_written("long", items), *pieces, END_OF_LIST] if items else [END_OF_LIST]
+    return b"".join(parts)
+
+
+def encode_item(kind: type[Event], name: str, item: object) -> bytes:
+    """One item of the list in that field, as it stands among the others in the bytes of an event. It must fit its schema."""
+    schema = dict(_parts(kind.__name__, (name,)))[name]
+    return _written(schema, as_dict(item) if isinstance(item, msgspec.Struct) else item)
+
+
+def _written(schema: Parsed, datum: object) -> bytes:
     data = BytesIO()
-    data.write(header)
-    schemaless_writer(data, schema, fields, disable_tuple_notation=True)  # a tuple is an array here, no (type, value)
+    schemaless_writer(data, schema, datum, disable_tuple_notation=True)  # a tuple is an array here, no (type, value)
     return data.getvalue()
 
 
@@ -126,6 +154,22 @@ def _parsed(schema_id: int) -> Parsed:
 def _schema_without(schema_id: int, name: str) -> Parsed:
     schema = dict(written_schema(schema_id) or {})
     return parse_schema({**schema, "fields": [field for field in schema["fields"] if field["name"] != name]})
+
+
+@cache
+def _parts(name: str, lists: tuple[str, ...]) -> Sequence[tuple[str, Parsed]]:
+    """The schema in pieces, in their order: by its name what an item of each of these lists is, and what stands between."""
+    schema = written_schema(current_ids()[f"claw.{name}"])
+    assert isinstance(schema, dict)  # events are records
+    types: dict[str, Any] = {}  # what a piece names, an earlier one may have written out
+    parts = []
+    for number, (is_list, fields) in enumerate(groupby(schema["fields"], key=lambda field: field["name"] in lists)):
+        if is_list:
+            parts += [(field["name"], parse_schema(field["type"]["items"], types)) for field in fields]
+        else:
+            between = {**schema, "name": f"{name}{number}", "fields": list(fields)}
+            parts.append((f"{number}", parse_schema(between, types)))
+    return parts
 
 
 @cache

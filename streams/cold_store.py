@@ -1,6 +1,6 @@
 """The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
 
-Invariant: holds, per key, the value that was last written to the pool, tokens aside; so a group can be dropped from
+Invariant: holds, per key, what a state is read back from of the value that was last written to the pool; so a group can be dropped from
 memory whenever nothing of it waits to be written, and read back when a late fact comes. Private to its process and gone
 with it: it is a copy, filled again from the log at every takeover.
 """

@@ -95,13 +95,13 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
 
 
 def lacks_rewards(group: GroupRecord) -> bool:
-    """Whether a ready member was never judged: nobody trains the group, and only time ends the wait."""
-    return any(member.ready and member.return_total is None for member in group.members)
+    """Whether a ready member of a ready group was never judged: nobody trains the group, and only time ends the wait."""
+    return group.reward_mean is None
 
 
 def waits(record: GroupRecord) -> bool:
-    """Whether a reactor may have to act on a group one day."""
-    open_member = any(member.status == "open" for member in record.members)
+    """Whether a reactor may have to act on a group one day. Asked at each flush, so it looks at no member."""
+    open_member = "members_open" in record.reasons
     if record.closed:
         return open_member
     if record.ready:

@@ -12,7 +12,10 @@ show = typer.Typer()
 
 @show.command(rich_help_panel=DATA)
 def inspect(
-    trajectory_id: Annotated[str, typer.Argument(help="Trajectory, as in the reply's header x-claw-trajectory.")],
+    trajectory: Annotated[
+        str,
+        typer.Argument(metavar="[GROUP/]TRAJECTORY", help="As in the reply's headers x-claw-group, x-claw-trajectory."),
+    ],
     group: Annotated[str | None, typer.Option(help="Group, where several have a trajectory of this name.")] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
@@ -20,7 +23,7 @@ def inspect(
     """Show one trajectory: its state, its calls with versions and rewards, and the conversation."""
     from claw.show import inspect
 
-    raise typer.Exit(inspect.inspect(trajectory_id, group, prefix=prefix, as_json=as_json))
+    raise typer.Exit(inspect.inspect(trajectory, group, prefix=prefix, as_json=as_json))
 
 
 @show.command(rich_help_panel=OPERATORS)

@@ -15,22 +15,25 @@ from schemas.events import StepRecord, TrajectoryRecord
 from schemas.topics import STEPS, TRAJECTORIES
 
 
-def inspect(trajectory_id: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
-    """Prints the trajectory; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one."""
+def inspect(name: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
+    """Prints the trajectory; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one.
+
+    name: TRAJECTORY or GROUP/TRAJECTORY.
+    """
     with log_for_reading(prefix) as settings:
         say_how_far(settings)
-        answer = _find(settings, trajectory_id, group_id)
+        answer = _find(settings, name, group_id)
     if answer is None:
-        print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {trajectory_id}")
+        print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {name}")
         return 1
     print(orjson.dumps(as_json_object(answer)).decode() if as_json else as_text(answer))
     return 0
 
 
-def _find(settings: LogSettings, trajectory_id: str, group_id: str | None) -> Inspected | None:
+def _find(settings: LogSettings, name: str, group_id: str | None) -> Inspected | None:
     """Its group first: of the steps, which are most of the pool, only those of one group are taken in."""
     with pool_of(settings, group=group_id, topics=[TRAJECTORIES]) as pool:
-        trajectory = pool.view.ask(lambda rows: trajectory_of(rows, trajectory_id, group_id))
+        trajectory = pool.view.ask(lambda rows: trajectory_of(rows, name, group_id))
     if trajectory is None:
         return None
     with pool_of(settings, group=trajectory.group_id, topics=[STEPS]) as pool, closing(FactLookup(settings)) as facts:

@@ -93,7 +93,7 @@ def _tree(captures: Mapping[str, StepRecord]) -> tuple[list[StepRecord], dict[st
             depths[step.call_id] = depth
             ordered.append(step)
             children = upon.get(step.call_id, [])
-            main = next((child for child in children if continues(captures, child)), None)
+            main = next((child for child in children if continues(captures.get, child)), None)
             if main is not None:
                 continuing.add(main.call_id)
                 waiting.append((main, depth))

@@ -23,12 +23,14 @@ class Inspected:
     facts: list[CallCaptured]
 
 
-def trajectory_of(rows: PoolRows, trajectory_id: str, group_id: str | None) -> TrajectoryRecord | None:
-    """The trajectory of that name. Raises PoolRefusal when several groups have one."""
-    matches = [row for row in rows.trajectories_named(trajectory_id) if group_id in (None, row.group_id)]
+def trajectory_of(rows: PoolRows, name: str, group_id: str | None) -> TrajectoryRecord | None:
+    """The trajectory that `name` means: TRAJECTORY or GROUP/TRAJECTORY, ids as they are. Raises PoolRefusal when several do."""
+    slashes = [at for at, character in enumerate(name) if character == "/"]
+    own = [row for at in slashes for row in rows.trajectories_named(name[at + 1 :]) if row.group_id == name[:at]]
+    matches = [row for row in (*rows.trajectories_named(name), *own) if group_id in (None, row.group_id)]
     if len(matches) > 1:
         groups = ", ".join(row.group_id for row in matches)
-        raise PoolRefusal(f"several groups have a trajectory {trajectory_id}: name one by --group ({groups})")
+        raise PoolRefusal(f"several groups have a trajectory {name}: name one, GROUP/{name} or --group ({groups})")
     return matches[0] if matches else None
 
 

@@ -10,6 +10,7 @@ from contextlib import closing
 import structlog
 
 from consumers.errors import ConsumerError
+from consumers.rewards.budget import DailyBudget, TokenBudget
 from consumers.rewards.config import ScoredSlot, load
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import RewardScorer
@@ -21,7 +22,7 @@ from consumers.rewards.subjects.of_rows import RowSubjects
 from consumers.rewards.verdicts import Verdicts
 from eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from eventlog.errors import Fenced
-from eventlog.kafka.admin import begin_offsets, offsets_at
+from eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from eventlog.kafka.log import KafkaLog
 from eventlog.kafka.reader import commit_offsets
 from eventlog.settings import LogSettings
@@ -101,6 +102,13 @@ def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> S
     return RowSubjects(slot, history, FetchedCalls(kafka.lookup(), settings.requests_bytes_max), settings)
 
 
+def daily_budget(slot: ScoredSlot, verdicts: Verdicts, log_settings: LogSettings) -> TokenBudget | None:
+    """Of live work. Raises LogError."""
+    if (budget := slot.options.budget) is None:
+        return None
+    return DailyBudget(budget.tokens_per_day, verdicts, as_on_broker(log_settings).partitions)
+
+
 class SlotThread(threading.Thread):
     """One slot, until `stop` or an error, which stands in `error`."""
 
@@ -112,7 +120,9 @@ class SlotThread(threading.Thread):
         metrics: RewardsMetrics,
         stop: threading.Event,
         sources: Callable[[KafkaLog, ScoredSlot, RewardsSettings], SubjectSource] = source_of,
+        budget: TokenBudget | None = None,
     ) -> None:
+        """budget: in place of the slot's own of a day."""
         super().__init__(name=f"rewards-{slot.name}")
         self.slot = slot
         self.error: BaseException | None = None
@@ -120,6 +130,7 @@ class SlotThread(threading.Thread):
         self._settings = settings
         self._metrics = metrics
         self._sources = sources
+        self._budget = budget
         self._halt = stop  # a Thread has a `_stop` of its own
 
     def run(self) -> None:
@@ -135,15 +146,16 @@ class SlotThread(threading.Thread):
     def _served(self, scorer: RewardScorer) -> bool:
         """One membership. False: it was fenced, and joins again with nothing in memory."""
         kafka, settings = self._kafka, self._settings
+        verdicts = Verdicts(kafka, self.slot, stop=self._halt)
         scoring = SlotScoring(
             self.slot,
             scorer,
-            Verdicts(kafka, self.slot, stop=self._halt),
+            verdicts,
             source := self._sources(kafka, self.slot, settings),
             self._metrics,
             stop=self._halt,
             stop_grace_s=settings.stop_grace_s,
-            partitions=kafka.settings.partitions,
+            budget=self._budget or daily_budget(self.slot, verdicts, kafka.settings),
         )
         limits = ConsumeLimits(
             records_max=settings.records_max,
@@ -160,6 +172,7 @@ class SlotThread(threading.Thread):
                     scoring.work,
                     rest=scoring.rest,
                     stop=self._halt,
+                    on_assigned=scoring.hold,
                     on_revoked=scoring.forget,
                     limits=limits,
                 )

@@ -36,7 +36,7 @@ class ScoringBudget(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tokens_per_day: Annotated[int, BeforeValidator(_count)] = Field(ge=0)
-    """Tokens of verdicts per UTC day, all processes together: 200000, 200k, 5M. What is beyond fails as `budget_spent`."""
+    """Tokens of verdicts per UTC day, all processes together: 200000, 200k, 5M. What is beyond waits, as `budget_spent`."""
 
 
 class SlotOptions(BaseModel):
@@ -61,6 +61,8 @@ class ScoredSlot:
     options: SlotOptions
     kind: Kind
     generation: int = 0
+    digest: str = ""
+    """`ScorerSettings.digest` when the file was read."""
 
     @property
     def name(self) -> str:
@@ -142,7 +144,7 @@ def _slot(path: Path, name: str, fields: object) -> ScoredSlot:
         _refuse(path, ": ".join([name, ".".join(map(str, problem["loc"])), message]))
     if scorer.scope not in scorer.SCOPES:
         _refuse(path, f"{name}: scope: {use} cannot judge {scorer.scope}, but {', '.join(scorer.SCOPES)}")
-    return ScoredSlot(scorer, options, kind)
+    return ScoredSlot(scorer, options, kind, digest=scorer.digest)
 
 
 def _refuse(path: Path, message: str) -> NoReturn:

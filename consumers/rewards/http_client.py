@@ -30,8 +30,6 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 ANSWER_BYTES_MAX = 64 << 20
-TOKENS_MAX = 1 << 40
-"""Of one request; a server that counts more does not count."""
 ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading JSON that others wrote may raise, where it is not what it should be."""
 
@@ -113,13 +111,6 @@ class HttpClient:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._session.close()
-
-
-def tokens_of(answer: Mapping[str, Any]) -> int:
-    """Of its prompt and its completion; 0 where the server does not say, or says nothing possible."""
-    usage = answer.get("usage")
-    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    return sum(count for count in counts if isinstance(count, int) and 0 <= count < TOKENS_MAX)
 
 
 async def _answer(response: aiohttp.ClientResponse) -> Any:

@@ -1,8 +1,9 @@
 """What a kind of scorer is asked, and what it answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -10,6 +11,10 @@ from msgspec.structs import force_setattr
 from consumers.errors import ConsumerError
 from consumers.rewards.judged import Judged
 from consumers.rewards.values import one_line
+
+CHARACTERS_PER_TOKEN = 4
+TOKENS_MAX = 1 << 40
+"""Of one request; a server that counts more does not count."""
 
 
 class Opinion(Struct, frozen=True, kw_only=True):
@@ -50,3 +55,31 @@ class RewardScorer(Protocol):
 
     def close(self) -> None:
         """Gives processes and connections back. Idempotent."""
+
+
+@dataclass(slots=True)
+class TokenCost:
+    """Of all requests to a server on one subject."""
+
+    tokens: int = 0
+    remark: str = ""
+    """For the verdict, where some of them are a guess."""
+
+    def add(self, answer: Any, *texts: object) -> None:
+        """One answer: prompt and completion by its `usage`; a guess by `texts` where it counts no prompt, or none that can be."""
+        usage = answer.get("usage") if isinstance(answer, Mapping) else None
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+        possible = [count for count in counts if isinstance(count, int) and 0 <= count < TOKENS_MAX]
+        if counts and counts[0] in possible and counts[0]:
+            self.tokens += sum(possible)
+        else:
+            self.tokens += guessed(*texts)
+            self.remark = "tokens are estimated: the server did not count them"
+
+
+def guessed(*texts: object) -> int:
+    """Tokens by the characters of these values as Python writes them; nothing of what is nested without end."""
+    try:
+        return sum(len(repr(each)) for each in texts) // CHARACTERS_PER_TOKEN
+    except RecursionError:
+        return 0

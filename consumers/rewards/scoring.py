@@ -1,12 +1,13 @@
 """One slot at work: subjects of a poll are asked about at once, verdicts kept as they come, rewards made of kept ones alone.
 
-Invariant: what is written on claw.rewards is a function of the kept verdict and its subject; ids, revisions and times know no
-clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
+Invariant: what is written on claw.rewards is a function of the kept verdict and its subject, but that a subject is beyond the budget of a
+day, which outranks nothing; ids, revisions and times know no clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
 """
 
+import dataclasses
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
@@ -15,13 +16,14 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
+from consumers.rewards.budget import PutOffSubjects, TokenBudget, guessed_tokens
 from consumers.rewards.config import ScoredSlot
 from consumers.rewards.judged import Judged
 from consumers.rewards.metrics import RewardsMetrics
 from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
 from consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
 from consumers.rewards.subjects.subject import Subject, Unjudgeable
-from consumers.rewards.verdicts import DAY_US, Verdicts
+from consumers.rewards.verdicts import Verdicts
 from eventlog.consume import Output
 from eventlog.errors import RecordTooLarge
 from eventlog.records import Place, Record
@@ -34,8 +36,7 @@ log = structlog.get_logger()
 
 DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
-BUDGETED_AT_ONCE = 8
-"""Subjects asked about before a budget is looked at again."""
+BUDGET_SPENT = "budget_spent"
 
 
 class ScoringStopped(Exception):
@@ -63,6 +64,8 @@ class _Question:
 
     verdict_id: str
     subjects: list[Subject] = field(default_factory=list)
+    judged: Judged | None = None
+    """Once it was put together."""
     begin_s: float = 0.0
 
 
@@ -90,9 +93,8 @@ class SlotScoring:
         *,
         stop: threading.Event,
         stop_grace_s: float = 5.0,
-        partitions: int = 1,
+        budget: TokenBudget | None = None,
     ) -> None:
-        """partitions: of the topics, for this process's share of the budget."""
         self._slot = slot
         self._scorer = scorer
         self._verdicts = verdicts
@@ -100,13 +102,19 @@ class SlotScoring:
         self._metrics = metrics
         self._stop = stop
         self._stop_grace_s = stop_grace_s
-        self._partitions = partitions
+        self._budget = budget
         self._subjects: list[Subject] = []
         self._kept_now: dict[tuple[int, str], VerdictKept] = {}
         self._names: dict[str, str] = {}
         self._flying: dict[Future[Opinion], _Question] = {}
         self._unkept: dict[int, list[VerdictKept]] = defaultdict(list)
+        self._put_off = PutOffSubjects()
         self._grace_end: float | None = None
+
+    def hold(self, places: Collection[Place]) -> None:
+        """The member's partitions, after each of its polls."""
+        if self._budget is not None:
+            self._budget.assigned = {partition for _, partition in places}
 
     def work(self, record: Record) -> tuple[Output, ...]:
         """Takes a record in. Raises LogError."""
@@ -119,13 +127,17 @@ class SlotScoring:
         Raises Fenced where another process owns a partition, ScoringStopped, BrokerUnreachable, and a scorer's own bugs.
         """
         self._subjects += self._source.take()
+        self._subjects += self._put_off.due(self._budget, self._subjects)  # behind those that are new
         outputs: list[Output] = []
         if self._subjects:
             for partition in {subject.partition for subject in self._subjects}:
                 self._verdicts.own(partition)
             self._settle()
             outputs = [output for subject in self._subjects for output in self._outputs(subject)]
-            age_s = (now_us() - self._subjects[-1].occurred_at_us) / 1e6
+            if surplus := self._put_off.forget_oldest():
+                advice = "they stay without a value; claw rewards backfill scores the history"
+                log.warning("rewards_budget_forgets", slot=self._slot.name, subjects=surplus, advice=advice)
+            age_s = (now_us() - max(subject.occurred_at_us for subject in self._subjects)) / 1e6
             self._metrics.lag.labels(self._slot.name).set(max(0.0, age_s))
             self._subjects.clear()
             self._kept_now.clear()
@@ -135,32 +147,33 @@ class SlotScoring:
 
     def forget(self, places: Collection[Place]) -> None:
         """Partitions went to somebody else."""
+        gone = {partition for _, partition in places}
         self._source.forget(places)
-        self._verdicts.forget({partition for _, partition in places})
+        self._verdicts.forget(gone)
+        self._put_off.forget(gone)
 
     def close(self) -> None:
         """Idempotent. What is being judged is not waited for."""
         for future in self._flying:
             future.cancel()
+        if self._budget is not None:
+            self._budget.release()
         self._source.close()
         self._verdicts.close()
 
     def _settle(self) -> None:
-        """Returns when every subject has a kept verdict."""
+        """Returns when every subject has a kept verdict, or is beyond the budget of the day."""
         self._keep()
         questions = self._questions()
-        at_once = BUDGETED_AT_ONCE if self._slot.options.budget is not None else max(1, len(questions))
         while questions or self._flying:
-            if self._grace_end is not None and not self._flying:
-                raise ScoringStopped
-            if questions and len(self._flying) < at_once and self._grace_end is None:
-                free = at_once - len(self._flying)
-                self._ask(questions[:free])
-                del questions[:free]
+            if self._grace_end is None:
+                self._ask(questions)
                 self._keep()
+            elif not self._flying:
+                raise ScoringStopped
             self._await_some()
 
-    def _questions(self) -> list[_Question]:
+    def _questions(self) -> deque[_Question]:
         """What nobody has said and nobody is asked yet."""
         flying = {question.verdict_id for question in self._flying.values()}
         questions: dict[str, _Question] = {}
@@ -174,7 +187,7 @@ class SlotScoring:
             elif name not in flying:
                 questions.setdefault(name, _Question(name)).subjects.append(subject)
         self._keep()
-        return list(questions.values())
+        return deque(questions.values())
 
     def _name(self, subject: Subject) -> str:
         """Its `verdict_id`, computed once in a poll."""
@@ -198,30 +211,45 @@ class SlotScoring:
             self._kept_now[place] = verdict
         return verdict
 
-    def _ask(self, questions: Sequence[_Question]) -> None:
-        """Hands them to the scorer, but those that cannot be put together, or that nobody may pay for."""
-        views: list[tuple[_Question, Judged]] = []
-        for question in questions:
+    def _ask(self, questions: deque[_Question]) -> None:
+        """Hands over, from the front, those that the budget has room for, but those that cannot be put together."""
+        batch: list[_Question] = []
+        while questions:
+            if self._budget is not None and self._budget.left() <= 0:
+                self._stop_at_budget(questions)
+                break
             try:
-                self._check_budget()
-                views.append((question, _assembled(question.subjects[0])))
+                if not self._is_affordable(questions[0]):
+                    break
+                batch.append(questions.popleft())
             except Unjudgeable as error:
-                self._give_up(question, error.reason, error.detail)
+                self._give_up(questions.popleft(), error.reason, error.detail)
         now_s = time.monotonic()
-        answers = self._scorer.judge([judged for _, judged in views]) if views else ()
-        for (question, _), answer in zip(views, answers, strict=True):
-            question.begin_s = now_s
+        answers = self._scorer.judge([question.judged for question in batch if question.judged]) if batch else ()
+        for question, answer in zip(batch, answers, strict=True):
+            question.begin_s, question.judged = now_s, None
             self._flying[answer] = question
         self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
 
-    def _check_budget(self) -> None:
-        budget = self._slot.options.budget
-        if budget is None:
+    def _is_affordable(self, question: _Question) -> bool:
+        """Whether it may be asked beside what is on its way, which it is from then on. Raises Unjudgeable."""
+        if question.judged is None:
+            question.judged = _assembled(question.subjects[0])
+        if self._budget is None:
+            return True
+        return self._budget.reserve(question.verdict_id, guessed_tokens(self._slot, question.judged))
+
+    def _stop_at_budget(self, questions: deque[_Question]) -> None:
+        """Nobody else is asked: a command ends, and of a day the rest has no value until there is room again."""
+        assert self._budget is not None
+        if self._budget.ends:
+            self._grace_end = time.monotonic() + self._stop_grace_s
             return
-        share = budget.tokens_per_day * self._verdicts.partitions / self._partitions
-        if self._verdicts.tokens_today(now_us() // DAY_US) >= share:
-            detail = f"{share:.0f} tokens per day are this process's share of {budget.tokens_per_day}"
-            raise Unjudgeable("budget_spent", detail)
+        subjects, advice = sum(len(question.subjects) for question in questions), "asked again once there is room"
+        log.warning(
+            BUDGET_SPENT, slot=self._slot.name, subjects=subjects, of_a_day=self._budget.tokens_max, advice=advice
+        )
+        questions.clear()
 
     def _await_some(self) -> None:
         """Until something was answered, and that is kept. Raises ScoringStopped when a stop waited long enough."""
@@ -233,8 +261,7 @@ class SlotScoring:
                 if time.monotonic() > self._grace_end and not done:
                     raise ScoringStopped
         for answer in done:
-            self._take(self._flying[answer], answer)
-            del self._flying[answer]
+            self._take(self._flying.pop(answer), answer)
         self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
         self._keep()
 
@@ -245,8 +272,10 @@ class SlotScoring:
         try:
             opinion = answer.result()
         except GaveUp as error:
+            self._pay(question, error.tokens)
             self._give_up(question, error.reason, error.detail, tokens=error.tokens, calls=error.calls, seconds=seconds)
             return
+        self._pay(question, opinion.tokens)
         if (flaw := flaw_of(opinion, question.subjects[0])) is not None:
             reason, detail = flaw
             self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
@@ -256,9 +285,13 @@ class SlotScoring:
             question.subjects[0], question.verdict_id, opinion.detail, opinion.tokens, opinion.calls, seconds
         )
         verdict = replace(cost, values=values, spread=opinion.spread)
-        self._metrics.tokens.labels(self._slot.name).inc(opinion.tokens)
         for at, partition in enumerate(dict.fromkeys(subject.partition for subject in question.subjects)):
             self._unkept[partition].append(verdict if at == 0 else _again(verdict))
+
+    def _pay(self, question: _Question, tokens: int) -> None:
+        self._metrics.tokens.labels(self._slot.name).inc(tokens)
+        if self._budget is not None:
+            self._budget.settle(question.verdict_id, tokens)
 
     def _give_up(
         self,
@@ -274,7 +307,6 @@ class SlotScoring:
         log.warning(
             "rewards_failed", slot=self._slot.name, subject=question.subjects[0].label, reason=reason, detail=detail
         )
-        self._metrics.tokens.labels(self._slot.name).inc(tokens)
         for at, subject in enumerate(question.subjects):
             name = failure_id(self._slot, subject)
             verdict = self._verdict(
@@ -303,6 +335,7 @@ class SlotScoring:
             seconds=seconds,
             price=None if price is None else price * tokens / 1e6,
             calls=calls,
+            settings_digest=self._slot.digest,
         )
 
     def _keep(self) -> None:
@@ -333,7 +366,18 @@ class SlotScoring:
 
     def _outputs(self, subject: Subject) -> Iterator[Output]:
         verdict = self._kept(subject)
-        assert verdict is not None  # `_settle` returned
+        name = failure_id(self._slot, subject) if self._put_off or verdict is None else ""
+        if verdict is not None:
+            self._put_off.settle(name)
+        elif name in self._put_off:
+            return  # it was said
+        else:
+            self._put_off.add(name, subject)
+            self._metrics.failed.labels(self._slot.name, BUDGET_SPENT).inc()
+            detail = "the slot's tokens of a day are spent; it is asked again once there is room"
+            verdict = replace(self._verdict(subject, name, detail, 0, (), 0.0), failed=BUDGET_SPENT)
+            # Just before whatever is kept of it later: of two failures the one that stays counts.
+            subject = dataclasses.replace(subject, occurred_at_us=subject.occurred_at_us - 1)
         for event in events_of(self._slot, subject, verdict):
             if event.envelope.event_id not in subject.slots:
                 yield REWARDS, group_key(subject.group_id), event

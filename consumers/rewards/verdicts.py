@@ -34,6 +34,8 @@ DAY_US = 86_400_000_000
 RESTORE_TIMEOUT_S = 120.0
 """Without a record more. Another slot's transaction that nobody ends hides what comes after it for as long as the broker lets it stand: a minute."""
 POLL_S = 0.5
+DIGEST_SHOWN = 12
+"""Characters of a digest of settings in a warning."""
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -72,7 +74,8 @@ class Verdicts:
         self._log = scorer_log
         self._stop = stop or threading.Event()
         self._slot = slot
-        self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version, slot.generation)
+        self._own = (slot.scorer.source, slot.scorer.name, slot.scorer.version)
+        self._digests = {slot.digest, ""}
         self._producers: dict[int, VerdictTransactions] = {}
         self._tokens: dict[int, dict[int, int]] = {}
         self._failures: dict[int, int] = {}
@@ -171,12 +174,28 @@ class Verdicts:
         with suppress(UndecodableRecord):
             verdict = record.event()
             assert isinstance(verdict, VerdictKept)  # the topic holds nothing else
-            if (verdict.source, verdict.name, verdict.version, verdict.generation) != self._own:
+            if (verdict.source, verdict.name, verdict.version) != self._own:
+                return False
+            self._compare(verdict)
+            if verdict.generation != self._slot.generation:
                 return False
             self._put(partition, verdict.verdict_id, record.value)
             self._count(partition, verdict)
             return True
         return False
+
+    def _compare(self, verdict: VerdictKept) -> None:
+        """Says once where other settings, or another rubric, speak as this slot and version: what they said stands as its own."""
+        if self._slot.digest and verdict.settings_digest not in self._digests:
+            self._digests.add(verdict.settings_digest)
+            log.warning(
+                "rewards_other_settings",
+                slot=f"{self._slot.name}@{self._slot.scorer.version}",
+                settings=self._slot.digest[:DIGEST_SHOWN],
+                others=verdict.settings_digest[:DIGEST_SHOWN],
+                subject=verdict.subject,
+                advice="raise version where it says something else, or give all processes one file: verdicts of both are kept",
+            )
 
     def _put(self, partition: int, verdict_id: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (_key(verdict_id), partition, value))

@@ -56,8 +56,25 @@ def row_digest(value: bytes) -> str:
 def rows_digest(rows: Iterable[tuple[str, str]]) -> str:
     """Over (id, `record_digest`) of rows, in order of id: `TrajectoryRecord.digest` over its steps by call_id,
     `GroupRecord.digest` over its members by trajectory_id."""
-    return _sha256([part.encode("utf-8", "surrogatepass") for row in sorted(rows) for part in row])
+    return row_digest(b"".join([tie(*row) for row in sorted(rows)]))
+
+
+def ties_digest(pieces: Iterable[bytes]) -> str:
+    """`rows_digest` of rows whose ties are joined already, in order of id."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def tie(row_id: str, digest: str) -> bytes:
+    """The part of one row in `rows_digest`."""
+    return _delimited([part.encode("utf-8", "surrogatepass") for part in (row_id, digest)])
 
 
 def _sha256(parts: Iterable[bytes]) -> str:
-    return row_digest(b"".join([LENGTH(len(part)) + part for part in parts]))
+    return row_digest(_delimited(parts))
+
+
+def _delimited(parts: Iterable[bytes]) -> bytes:
+    return b"".join([LENGTH(len(part)) + part for part in parts])

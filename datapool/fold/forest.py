@@ -1,41 +1,118 @@
 """The forest of a trajectory's calls as prompt edges tell it, without any token.
 
-Invariant: a function of the captures alone, in any order. What ids tell, beyond the edges, is `sequences.py`.
+Invariant: a function of the captures alone, in any order and however many come at once. What ids tell, beyond the edges, is
+`sequences.py`.
 """
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from msgspec import Struct
 
 from datapool.fold.digests import base_digest
 from datapool.fold.trainable import ID_FLAWS
+from datapool.growing import added
 from schemas.events import StepRecord
 
-Captures = Mapping[str, StepRecord]
-"""call_id -> its capture."""
+CaptureOf = Callable[[str], StepRecord | None]
+"""call_id -> its capture, if it has one."""
 
 
-def whole_chains(captures: Captures) -> frozenset[str]:
-    """Calls whose prompt can be put together: every link down to a full prompt holds.
+class Forest(Struct, frozen=True):
+    """Edges, from below."""
+
+    upon: Mapping[str, tuple[str, ...]] = {}
+    """call_id -> the calls that are written against it, whether or not it is captured itself."""
+    continued: Mapping[str, int] = {}
+    """call_id -> how many calls go on with it; it is captured."""
+
+
+def grown(before: Forest, was: CaptureOf, now: CaptureOf, changed: Collection[str]) -> Forest:
+    """The forest after captures have changed. was, now: captures before and after."""
+    if not changed:
+        return before
+    upon = _upon(before.upon, was, now, changed)
+    more: Counter[str] = Counter()
+    for call_id in set(changed).union(*(upon.get(base_id, ()) for base_id in changed)):
+        for captures, one in ((was, -1), (now, 1)):
+            capture = captures(call_id)
+            if capture is not None and capture.base_call_id is not None and continues(captures, capture):
+                more[capture.base_call_id] += one
+    return Forest(upon, added(before.continued, more))
+
+
+def _upon(
+    before: Mapping[str, tuple[str, ...]], was: CaptureOf, now: CaptureOf, changed: Iterable[str]
+) -> Mapping[str, tuple[str, ...]]:
+    gone: dict[str, set[str]] = defaultdict(set)
+    come: dict[str, list[str]] = defaultdict(list)
+    for call_id in changed:
+        old, new = _base_id(was(call_id)), _base_id(now(call_id))
+        if old != new:
+            if old is not None:
+                gone[old].add(call_id)
+            if new is not None:
+                come[new].append(call_id)
+    if not gone and not come:
+        return before
+    upon = dict(before)
+    for base_id in gone.keys() | come.keys():
+        left = upon.get(base_id, ())
+        if base_id in gone:
+            left = tuple(call_id for call_id in left if call_id not in gone[base_id])
+        upon[base_id] = (*left, *come.get(base_id, ()))
+    return upon
+
+
+def _base_id(capture: StepRecord | None) -> str | None:
+    return None if capture is None else capture.base_call_id
+
+
+def whole_chains(
+    forest: Forest, now: CaptureOf, changed: Iterable[str], was_whole: Callable[[str], bool]
+) -> dict[str, bool]:
+    """Whether the prompts of the changed calls, and of all above them, can be put together: every link down to a full
+    prompt holds. was_whole: of all others, whose answer stands.
 
     From the full prompts up, so that links in a circle are never reached; no clock is asked which call came first.
     """
-    reached: list[StepRecord] = []
-    upon: dict[str, list[StepRecord]] = {}
-    for capture in captures.values():
-        base_id = capture.base_call_id
-        (reached if base_id is None else upon.setdefault(base_id, [])).append(capture)
-    whole: set[str] = set()
+    whole = dict.fromkeys(_from(changed, forest.upon), False)
+    reached = [call_id for call_id in whole if _is_root(now, call_id, whole, was_whole)]
     while reached:
-        base = reached.pop()
-        whole.add(base.call_id)
-        reached += [capture for capture in upon.get(base.call_id, ()) if _goes_on(base, capture)]
-    return frozenset(whole)
+        base_id = reached.pop()
+        whole[base_id] = True
+        reached += [call_id for call_id in forest.upon.get(base_id, ()) if _holds_upon(now, base_id, call_id)]
+    return whole
 
 
-def _goes_on(base: StepRecord, capture: StepRecord) -> bool:
+def _from(call_ids: Iterable[str], upon: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """These and all above them."""
+    found = dict.fromkeys(call_ids)
+    waiting = list(found)
+    while waiting:
+        above = [call_id for call_id in upon.get(waiting.pop(), ()) if call_id not in found]
+        found |= dict.fromkeys(above)
+        waiting += above
+    return list(found)
+
+
+def _is_root(now: CaptureOf, call_id: str, among: Collection[str], was_whole: Callable[[str], bool]) -> bool:
+    """Whether a call is whole whatever becomes of the others among which it is."""
+    capture = now(call_id)
+    if capture is None:
+        return False
+    base_id = capture.base_call_id
+    return base_id is None or (base_id not in among and was_whole(base_id) and _holds_upon(now, base_id, call_id))
+
+
+def _holds_upon(now: CaptureOf, base_id: str, call_id: str) -> bool:
     """Whether a base is sound and begins with the ids that the call was written against.
 
     A length says nothing of content: another attempt of the base may count by now.
     """
+    base, capture = now(base_id), now(call_id)
+    if base is None or capture is None:
+        return False
     return capture.base_keep <= _length(base) and _holds(base, capture) and not ID_FLAWS.intersection(base.reasons)
 
 
@@ -49,13 +126,7 @@ def _length(capture: StepRecord) -> int:
     return capture.prompt_length + capture.response_length
 
 
-def branches(captures: Captures) -> int:
-    """Lines of calls: the first call that keeps all ids of its base goes on with it, every other call begins a line."""
-    continued = {capture.base_call_id for capture in captures.values() if continues(captures, capture)}
-    return len(captures) - len(continued)
-
-
-def continues(captures: Captures, capture: StepRecord) -> bool:
+def continues(captures: CaptureOf, capture: StepRecord) -> bool:
     """Whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
-    base = captures.get(capture.base_call_id or "")
+    base = captures(capture.base_call_id) if capture.base_call_id is not None else None
     return base is not None and capture.base_keep == _length(base) and _holds(base, capture)

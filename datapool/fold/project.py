@@ -5,19 +5,22 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from datapool.fold import bounds, forest, merge
-from datapool.fold.digests import row_digest, rows_digest
-from datapool.fold.readiness import counted_calls, group_reasons, trajectory_reasons
+from datapool.fold.digests import row_digest, tie, ties_digest
+from datapool.fold.forest import Forest
+from datapool.fold.readiness import group_reasons, trajectory_reasons
 from datapool.fold.state import Ending, GroupState, Registration, SlotKey, StepState, TrajectoryState
-from datapool.fold.step import kind_of, tagged, tools_in_use
+from datapool.fold.step import kind_of, tagged
+from datapool.fold.tallies import CallsTally, MembersTally, StepImage, StepsTally, Surroundings
 from datapool.fold.trainable import reasons
-from schemas.codec import encode
+from datapool.growing import differing
+from schemas.codec import NOTHING_PACKED, Packed, encode
 from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
 from schemas.http import CallKind
 from schemas.keys import group_key, step_key, tokens_key, trajectory_key
@@ -45,33 +48,18 @@ Rows = dict[RowKey, PoolRow | None]
 """None is a tombstone."""
 
 
-class Surroundings(NamedTuple):
-    """What a step's record takes from its trajectory."""
-
-    by_index: tuple[RewardSlot, ...]
-    """Rewards by index that mean this call at present."""
-    chain_known: bool
-    task: str | None
-    kind: str
-    """What the call is for, as all calls of the trajectory tell."""
-
-
-class StepImage(Struct, frozen=True):
-    """What was written of a step, and from what."""
-
-    state: StepState
-    around: Surroundings
-    digest: str
-    trainable: bool
-    total: float | None
-
-
 class TrajectoryImage(Struct, frozen=True):
     """What was written of a trajectory."""
 
-    state: TrajectoryState
-    member: GroupMember
+    state: TrajectoryState = TrajectoryState()
+    member: GroupMember | None = None
+    """Also of one that no group counts; None: nothing was written."""
     steps: Mapping[str, StepImage] = {}
+    calls: CallsTally = CallsTally()
+    tally: StepsTally = StepsTally()
+    forest: Forest = Forest()
+    by_index: Mapping[str, tuple[RewardSlot, ...]] = {}
+    """`rewards_by_index`."""
 
 
 class GroupImage(Struct, frozen=True):
@@ -80,6 +68,11 @@ class GroupImage(Struct, frozen=True):
     state: GroupState
     record: GroupRecord
     trajectories: Mapping[str, TrajectoryImage] = {}
+    tally: MembersTally = MembersTally()
+    """Over all that count, also where the record has no room for some."""
+
+
+UNWRITTEN = TrajectoryImage()
 
 
 def project(state: GroupState) -> dict[RowKey, PoolRecord]:
@@ -94,52 +87,82 @@ def image(state: GroupState) -> GroupImage:
 
 
 def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, Rows]:
-    """The new image and the rows that differ from `before`; of an erased step both rows, as tombstones."""
+    """The new image and the rows that differ from `before`, which an earlier state left; of an erased step both rows, as
+    tombstones."""
     rows: Rows = {}
     old = before.trajectories if before is not None else {}
-    images = {
-        trajectory_id: _trajectory(state.group_id, trajectory_id, now, old.get(trajectory_id), rows)
-        for trajectory_id, now in state.trajectories.items()
+    touched = differing(before.state.trajectories if before is not None else {}, state.trajectories)
+    new = {
+        name: _trajectory(state.group_id, name, state.trajectories[name], old.get(name, UNWRITTEN), rows)
+        for name in touched
     }
-    record = _group_record(state, images)
-    _write(rows, GROUPS, group_key(state.group_id), record)
-    return GroupImage(state, record, images), rows
+    images = {**old, **new}
+    tally = _members_tally(before, state, images, touched)
+    record, packed = _group_record(state, tally)
+    _write(rows, GROUPS, group_key(state.group_id), record, packed)
+    return GroupImage(state, record, images, tally), rows
 
 
-def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord) -> str:
-    value = encode(record)
+def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord, packed: Packed = NOTHING_PACKED) -> bytes:
+    value = encode(record, packed)
     rows[RowKey(topic.name, key)] = PoolRow(record, value)
-    return row_digest(value)
+    return value
 
 
 def _trajectory(
-    group_id: str, trajectory_id: str, now: TrajectoryState, before: TrajectoryImage | None, rows: Rows
+    group_id: str, trajectory_id: str, now: TrajectoryState, before: TrajectoryImage, rows: Rows
 ) -> TrajectoryImage:
-    if before is not None and before.state is now:
-        return before
-    old = before.steps if before is not None else {}
-    for call_id in old.keys() - now.steps.keys():
-        rows[RowKey(STEPS.name, step_key(group_id, trajectory_id, call_id))] = None
-        rows[RowKey(STEPS.name, tokens_key(group_id, trajectory_id, call_id))] = None
-    calls = call_order(now)
-    by_index = rewards_by_index(now, calls)
-    captures = {call_id: step.capture for call_id, step in now.steps.items() if step.capture is not None}
-    whole_chains, in_use = forest.whole_chains(captures), tools_in_use(captures.values())
-    steps = {
-        call_id: _step(
-            (group_id, trajectory_id, call_id),
-            step,
-            Surroundings(
-                by_index.get(call_id, ()), call_id in whole_chains, now.registration.task, _kind(step, in_use=in_use)
-            ),
-            old.get(call_id),
-            rows,
-        )
-        for call_id, step in now.steps.items()
-    }
-    record = _trajectory_record(group_id, trajectory_id, now, calls, steps)
-    digest = _write(rows, TRAJECTORIES, trajectory_key(group_id, trajectory_id), record)
-    return TrajectoryImage(now, _member(record, digest), steps)
+    if now.evicted:
+        for call_id in before.steps:
+            rows[RowKey(STEPS.name, step_key(group_id, trajectory_id, call_id))] = None
+            rows[RowKey(STEPS.name, tokens_key(group_id, trajectory_id, call_id))] = None
+        before = UNWRITTEN
+    image = _steps(group_id, trajectory_id, now, before, rows)
+    record, packed = _trajectory_record(group_id, trajectory_id, image)
+    value = _write(rows, TRAJECTORIES, trajectory_key(group_id, trajectory_id), record, packed)
+    return replace(image, member=_member(record, row_digest(value)))
+
+
+def _steps(
+    group_id: str, trajectory_id: str, now: TrajectoryState, before: TrajectoryImage, rows: Rows
+) -> TrajectoryImage:
+    """The image of all but the trajectory's own row. Only steps are looked at that something reaches which changed."""
+    touched = differing(before.state.steps, now.steps)
+    was, captures = _captures(before.state), _captures(now)
+    captured = [call_id for call_id in touched if was(call_id) is not captures(call_id)]
+    grown = forest.grown(before.forest, was, captures, captured)
+    whole = forest.whole_chains(grown, captures, captured, lambda call_id: _chain_known(before, call_id))
+    calls = before.calls.changed(
+        {call_id: (before.state.steps.get(call_id), now.steps[call_id]) for call_id in touched}
+    )
+    in_use, by_index = bool(calls.numbers.get("tools")), rewards_by_index(now, calls)
+    if in_use != bool(before.calls.numbers.get("tools")) or now.registration.task != before.state.registration.task:
+        reached = set(now.steps)
+    else:
+        moved = {call_id for call_id, known in whole.items() if known != _chain_known(before, call_id)}
+        indexed = {one for one in {*by_index, *before.by_index} if by_index.get(one) != before.by_index.get(one)}
+        reached = {*touched, *moved, *indexed}
+    steps = dict(before.steps)
+    for call_id in reached:
+        step = now.steps[call_id]
+        known = whole[call_id] if call_id in whole else _chain_known(before, call_id)
+        around = Surroundings(by_index.get(call_id, ()), known, now.registration.task, _kind(step, in_use=in_use))
+        steps[call_id] = _step((group_id, trajectory_id, call_id), step, around, before.steps.get(call_id), rows)
+    written = {call_id: (before.steps.get(call_id), steps[call_id]) for call_id in reached}
+    return TrajectoryImage(now, None, steps, calls, before.tally.changed(written), grown, by_index)
+
+
+def _captures(state: TrajectoryState) -> forest.CaptureOf:
+    def capture_of(call_id: str) -> StepRecord | None:
+        step = state.steps.get(call_id)
+        return None if step is None else step.capture
+
+    return capture_of
+
+
+def _chain_known(before: TrajectoryImage, call_id: str) -> bool:
+    step = before.steps.get(call_id)
+    return step is not None and step.around.chain_known
 
 
 def _step(
@@ -152,8 +175,8 @@ def _step(
     if before is not None and before.state is state and before.around == around:
         return before
     record = _step_record(ids, state, around)
-    digest = _write(rows, STEPS, step_key(*ids), record)
-    return StepImage(state, around, digest, record.trainable, record.reward_total)
+    value = _write(rows, STEPS, step_key(*ids), record)
+    return StepImage(state, around, tie(ids[-1], row_digest(value)), record.trainable, record.reward_total)
 
 
 def _kind(step: StepState, *, in_use: bool) -> str:
@@ -168,14 +191,14 @@ def call_order(now: TrajectoryState) -> tuple[str, ...]:
     return tuple(call_id for _, call_id in sorted(captured))
 
 
-def rewards_by_index(now: TrajectoryState, calls: Sequence[str]) -> dict[str, tuple[RewardSlot, ...]]:
+def rewards_by_index(now: TrajectoryState, calls: CallsTally) -> dict[str, tuple[RewardSlot, ...]]:
     """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none.
 
     An index counts calls as a completion does; of a call with several choices it means the first.
     """
     by_call: dict[str, tuple[RewardSlot, ...]] = {}
     indexed = [slot for slot in sorted_slots(now.slots.values()) if slot.step_index is not None]
-    counted = counted_calls(calls) if indexed else []
+    counted = calls.counted if indexed else ()
     for slot in indexed:
         if slot.step_index is not None and slot.step_index < len(counted):
             call_id = counted[slot.step_index]
@@ -225,43 +248,51 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
     )
 
 
-def _trajectory_record(
-    group_id: str, trajectory_id: str, now: TrajectoryState, calls: tuple[str, ...], steps: Mapping[str, StepImage]
-) -> TrajectoryRecord:
-    captures = {call_id: capture for call_id in calls if (capture := now.steps[call_id].capture) is not None}
+def _trajectory_record(group_id: str, trajectory_id: str, image: TrajectoryImage) -> tuple[TrajectoryRecord, Packed]:
+    """With the lists that are encoded already."""
+    now, calls, tally = image.state, image.calls, image.tally
     slots = sorted_slots((*now.slots.values(), *now.ending.slots))
     outcome = _total([slot for slot in slots if slot.step_index is None])
-    parts = [part for part in (outcome, *[steps[call_id].total for call_id in calls]) if part is not None]
-    trainable = sum([steps[call_id].trainable for call_id in calls])
-    listed = bounds.within(calls, bounds.CALL_BYTES, bounds.TRAJECTORY_CALLS_BYTES_MAX)
-    why_not = trajectory_reasons(now, calls, trainable, outcome is not None, left_out=len(calls) - len(listed))
-    runs = sorted({capture.policy_run_id for capture in captures.values() if capture.policy_run_id is not None})
-    return TrajectoryRecord(
+    parts = [*([] if outcome is None else [outcome]), *tally.totals.values()]
+    captured, listed = len(calls.calls), len(calls.calls)
+    if calls.numbers.get("bytes", 0) >= bounds.TRAJECTORY_CALLS_BYTES_MAX:
+        listed = len(bounds.within(calls.ids, bounds.CALL_BYTES, bounds.TRAJECTORY_CALLS_BYTES_MAX))
+    why_not = trajectory_reasons(
+        now,
+        calls.numbers,
+        counted=0 if now.ending.calls is None else len(calls.counted),
+        trainable=tally.trainable,
+        has_outcome=outcome is not None,
+        left_out=captured - listed,
+    )
+    runs = sorted(calls.runs)
+    record = TrajectoryRecord(
         group_id=group_id,
         trajectory_id=trajectory_id,
         **_life(now.ending, now.registration),
-        calls=tuple(listed),
-        offsets=tuple(position.offset for call_id in listed if (position := captures[call_id].position) is not None),
-        calls_left_out=len(calls) - len(listed),
-        branches=forest.branches(captures),
+        calls=calls.calls.column(0, listed),
+        offsets=calls.calls.column(1, listed),
+        calls_left_out=captured - listed,
+        branches=captured - len(image.forest.continued),
         failed_calls=tuple(sorted(now.failed_calls)),
         rewards=slots,
         outcome=outcome,
         return_total=math.fsum(parts) if parts else None,
-        min_version=min(_known(capture.min_version for capture in captures.values()), default=None),
-        max_version=max(_known(capture.max_version for capture in captures.values()), default=None),
+        min_version=min(calls.lowest, default=None),
+        max_version=max(calls.highest, default=None),
         policy_run_id=None if not runs else runs[0] if len(runs) == 1 else "mixed",
         channel=now.channel,
         agent=now.agent,
         run_id=now.run_id,
         calls_run_id=now.calls_run_id,
-        trainable_calls=trainable,
+        trainable_calls=tally.trainable,
         ready=not why_not,
         reasons=why_not,
         last_progress_event_id=now.progress.event_id,
         last_progress_us=now.progress.occurred_at_us,
-        digest=rows_digest([(call_id, step.digest) for call_id, step in steps.items()]),
+        digest=ties_digest(tally.ties.joined(0)),
     )
+    return record, {"calls": calls.calls.packed(2, listed), "offsets": calls.calls.packed(3, listed)}
 
 
 def _life(ending: Ending, registration: Registration) -> dict[str, Any]:  # fields of a record, by name
@@ -297,33 +328,56 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
     )
 
 
-def members(group: GroupState, images: Mapping[str, TrajectoryImage]) -> tuple[tuple[GroupMember, ...], int]:
-    """Who counts in a group, sorted, and how many more the record has no room for.
+def _members_tally(
+    before: GroupImage | None, group: GroupState, images: Mapping[str, TrajectoryImage], touched: Collection[str]
+) -> MembersTally:
+    """Over who counts in a group. touched: of the trajectories, those that changed.
 
     Once it is closed those that its closing lists, before that everybody who showed itself.
     """
-    if group.closing is not None:
-        return tuple(_listed(name, images.get(name)) for name in group.closing.members), 0
-    names = [name for name, image_of_member in images.items() if image_of_member.state.known]
-    fitting = bounds.fit_in_group(names)
-    return tuple(images[name].member for name in fitting), len(names) - len(fitting)
+    tally, closing = MembersTally(), group.closing
+    names: Collection[str] = images if closing is None else closing.members
+    if before is not None and before.state.closing is closing:
+        tally, names = (
+            before.tally,
+            touched if closing is None else [name for name in touched if before.tally.member(name)],
+        )
+    changes: dict[str, tuple[GroupMember | None, GroupMember | None]] = {}
+    for name in names:
+        now = _member_of(images[name]) if closing is None else _listed(name, images.get(name))
+        changes[name] = tally.member(name), now
+    return tally.changed(changes)
+
+
+def _member_of(image: TrajectoryImage) -> GroupMember | None:
+    return image.member if image.state.known else None
 
 
 def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
     """A member of a closed group; one that never showed itself is `unknown`, also where a reward knows its name."""
-    if image is None:
+    if image is None or image.member is None:
         return GroupMember(trajectory_id=name, status="unknown", ready=False, digest="")
     return image.member if image.state.known else replace(image.member, status="unknown")
 
 
-def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> GroupRecord:
-    counted, left_out = members(group, images)
-    why_not = group_reasons(group, counted, left_out=left_out)
-    ready = [member for member in counted if member.ready]
-    returns = [member.return_total for member in ready if member.return_total is not None]
-    judged = bool(ready) and len(returns) == len(ready)
+def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, Packed]:
+    """With the list that is encoded already."""
+    everybody = len(tally.members)
+    if group.closing is None and tally.numbers.get("bytes", 0) >= bounds.GROUP_MEMBERS_BYTES_MAX:
+        fitting = bounds.fit_in_group(tally.members.keys())
+        tally = MembersTally().changed(
+            {name: (None, member) for name, member in zip(fitting, tally.members.column(0), strict=False)}
+        )
+    listed = len(tally.members)
+    left_out = everybody - listed
+    why_not = group_reasons(group, tally.numbers, left_out=left_out)
+    returns = tally.returns.values()
+    judged = bool(returns) and len(returns) == tally.numbers.get("ready")
+    several = judged and len(returns) > 1
+    mean = math.fsum(returns) / len(returns) if judged else None
+    equal = several and _are_equal(returns)
     declared = group.declaration
-    return GroupRecord(
+    record = GroupRecord(
         group_id=group.group_id,
         declared=declared is not None,
         declared_event_id=declared.event_id if declared else "",
@@ -339,7 +393,7 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         ordinal=declared.ordinal if declared else None,
         run_id=group.run_id,
         calls_run_id=group.calls_run_id,
-        members=counted,
+        members=tally.members.column(0),
         members_left_out=left_out,
         closed=group.closing is not None,
         closed_event_id=group.closing.event_id if group.closing else "",
@@ -347,24 +401,23 @@ def _group_record(group: GroupState, images: Mapping[str, TrajectoryImage]) -> G
         closed_members=group.closing.members if group.closing else (),
         ready=not why_not,
         reasons=why_not,
-        reward_mean=math.fsum(returns) / len(returns) if judged else None,
-        reward_std=_deviation(returns) if judged and len(returns) > 1 else None,
-        zero_variance=judged and len(returns) > 1 and min(returns) == max(returns),
-        min_version=min(_known(member.min_version for member in ready), default=None),
-        max_version=max(_known(member.max_version for member in ready), default=None),
+        reward_mean=mean,
+        reward_std=0.0 if equal else _deviation(returns, mean) if several and mean is not None else None,
+        zero_variance=equal,
+        min_version=min(tally.lowest, default=None),
+        max_version=max(tally.highest, default=None),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=rows_digest([(member.trajectory_id, member.digest) for member in counted]),
+        digest=ties_digest(tally.members.joined(2)),
     )
+    return record, {"members": tally.members.packed(1, listed)}
 
 
-def _deviation(values: Sequence[float]) -> float:
-    """Standard deviation with ddof 1, of exact sums; exactly 0 of equal values."""
-    if min(values) == max(values):
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+def _are_equal(values: Collection[float]) -> bool:
+    first = next(iter(values))
+    return all(value == first for value in values)
 
 
-def _known(versions: Iterable[int | None]) -> list[int]:
-    return [version for version in versions if version is not None]
+def _deviation(values: Collection[float], mean: float) -> float:
+    """Standard deviation with ddof 1, of exact sums; a product is the same on every machine, `**` only nearly."""
+    return math.sqrt(math.fsum([(off := value - mean) * off for value in values]) / (len(values) - 1))

@@ -4,13 +4,14 @@ Nothing here waits: a late call, reward or deadline changes the answer when its 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from datapool.fold import bounds
 from datapool.fold.state import GroupState, Slots, TrajectoryState
 from datapool.fold.trainable import FOLD_BUG
-from schemas.events import GroupMember
 
+Numbers = Mapping[str, int]
+"""What is summed up over steps, or members (`tallies`); what is not in it is 0."""
 CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
 
 
@@ -32,23 +33,37 @@ def _choice_rank(call: str) -> tuple[int, str]:
 
 
 def trajectory_reasons(
-    now: TrajectoryState, calls: Sequence[str], trainable: int, has_outcome: bool, *, left_out: int
+    now: TrajectoryState, numbers: Numbers, *, counted: int, trainable: int, has_outcome: bool, left_out: int
 ) -> tuple[str, ...]:
     """Why a trajectory is not ready, sorted.
 
-    calls: ids captured, in order; trainable: how many; has_outcome: whether its end was judged; left_out: calls that its record has no room for.
+    numbers: of all its steps. counted: calls, as a completion counts them; trainable: how many calls are; has_outcome: whether
+    its end was judged; left_out: calls that its record has no room for.
     """
-    return tuple(sorted([*_trajectory_reasons(now, calls, trainable, has_outcome), *_overfull(now, left_out)]))
+    reasons = _trajectory_reasons(now, numbers, counted, trainable, has_outcome)
+    return tuple(sorted([*reasons, *_overfull(now, numbers, left_out)]))
 
 
-def _overfull(now: TrajectoryState, calls_left_out: int) -> Iterator[str]:
+def _overfull(now: TrajectoryState, numbers: Numbers, calls_left_out: int) -> Iterator[str]:
     if calls_left_out:
         yield "too_many_calls"
-    if any(len(slots) >= bounds.REWARDS_MAX for slots in _slots(now)):
+    if numbers.get("full") or is_full(now.slots):
         yield "too_many_rewards"
 
 
-def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: int, has_outcome: bool) -> Iterator[str]:
+def is_full(slots: Slots) -> bool:
+    """Whether there may be more rewards than a record has room for."""
+    return len(slots) >= bounds.REWARDS_MAX
+
+
+def valued(slots: Slots) -> int:
+    """Slots with a value; the completion's own is none of them. One that was taken back, or whose scorer gave up, is empty."""
+    return sum(slot.value is not None for slot in slots.values())
+
+
+def _trajectory_reasons(
+    now: TrajectoryState, numbers: Numbers, counted: int, trainable: int, has_outcome: bool
+) -> Iterator[str]:
     if now.buggy:
         yield FOLD_BUG
     if not now.known:
@@ -58,38 +73,27 @@ def _trajectory_reasons(now: TrajectoryState, calls: Sequence[str], trainable: i
         yield "failed_without_outcome"
     if ending.status not in ("completed", "failed"):
         yield ending.status
-    if ending.calls is not None and (counted := len(counted_calls(calls))) != ending.calls:
+    if ending.calls is not None and counted != ending.calls:
         yield "calls_missing" if counted < ending.calls else "calls_uncounted"
     # More rewards than counted are welcome: workers and people judge what the agent has completed.
-    if ending.rewards is not None and _counted_rewards(now) < ending.rewards:
+    if ending.rewards is not None and valued(now.slots) + numbers.get("rewards", 0) < ending.rewards:
         yield "rewards_missing"
     if trainable == 0:
         yield "no_trainable_call"
 
 
-def _counted_rewards(now: TrajectoryState) -> int:
-    """Slots with a value; the completion's own is none of them. One that was taken back, or whose scorer gave up, is empty."""
-    return sum(slot.value is not None for slots in _slots(now) for slot in slots.values())
-
-
-def _slots(now: TrajectoryState) -> Iterator[Slots]:
-    """Of the trajectory, and of each call."""
-    yield now.slots
-    yield from (step.slots for step in now.steps.values())
-
-
-def group_reasons(group: GroupState, members: Sequence[GroupMember], *, left_out: int) -> tuple[str, ...]:
-    """Why a group is not ready, sorted. members, left_out: those that count, see `project.members`."""
+def group_reasons(group: GroupState, numbers: Numbers, *, left_out: int) -> tuple[str, ...]:
+    """Why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has no room for."""
     overfull = ["too_many_members"] if left_out else []
-    return tuple(sorted([*_group_reasons(group, members), *overfull]))
+    return tuple(sorted([*_group_reasons(group, numbers), *overfull]))
 
 
-def _group_reasons(group: GroupState, members: Sequence[GroupMember]) -> Iterator[str]:
-    ready = sum(member.ready for member in members)
+def _group_reasons(group: GroupState, numbers: Numbers) -> Iterator[str]:
+    ready = numbers.get("ready", 0)
     size = group.declaration.expected_size if group.declaration and not group.closing else None
     if group.buggy:
         yield FOLD_BUG
-    if any(member.status == "open" for member in members):
+    if numbers.get("open"):
         yield "members_open"
     if size is not None and ready < size:
         yield "members_missing"

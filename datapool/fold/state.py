@@ -160,7 +160,7 @@ class TrajectoryState(Struct, frozen=True):
     def known(self) -> bool:
         """Whether an agent ever showed itself; a reward alone makes no member of the group."""
         started = bool(self.registration.event_id or self.failed_calls or self.ending.status != "open")
-        return started or any(step.capture is not None for step in self.steps.values())
+        return started or any(self.steps[call_id].capture is not None for call_id in self.steps)
 
 
 class Declaration(Struct, frozen=True):

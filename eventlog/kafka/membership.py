@@ -5,7 +5,7 @@ order; a partition that was taken from it, because it was silent for too long, i
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 from confluent_kafka import (
@@ -81,6 +81,10 @@ class KafkaMembership:
         """
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]
+
+    def places(self) -> Collection[Place]:
+        """The partitions that this member holds since the last poll, also those that it has read nothing of."""
+        return self._positions.keys()
 
     def positions(self) -> dict[Place, int]:
         """The offset at which each partition continues after the last poll, where it is known."""

@@ -1,6 +1,6 @@
 """One member of a consumer group on a log in memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from eventlog.memory.readers import MemoryReader
 from eventlog.memory.topics import MemoryTopics
@@ -34,6 +34,9 @@ class MemoryMembership:
             for reader in self._readers.values():
                 records += reader.poll(0, records_max - len(records))
             return records
+
+    def places(self) -> Collection[Place]:
+        return [place for place in self._places if place[1] in self._readers]
 
     def positions(self) -> dict[Place, int]:
         return {place: at for reader in self._readers.values() for place, at in reader.positions().items()}

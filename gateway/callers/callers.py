@@ -72,7 +72,10 @@ class Callers:
             identity, source = Identity(signs.group or signs.trajectory, signs.trajectory), "headers"
         else:
             lost = partial(self._lost, retry.digest, signs.group)
-            who, source, replied = self._derived(scope, key, session, hints, retry.idempotency_key, lost)
+            named = retry.idempotency_key
+            if named is not None and key is None:  # everybody's names meet here: programs that count theirs share none
+                named = f"{named}/{retry.digest}"
+            who, source, replied = self._derived(scope, key, session, hints, named, lost)
             identity = _in_group(who, signs.group)
         derived = source not in ("path", "headers")
         parent = signs.parent

@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
+from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from datapool.fold.bounds import GROUP_SIZE_MAX
@@ -166,10 +167,13 @@ def trajectory_completed(
     )
 
 
-def reward_assigned(body: AssignReward, who: Identity, headers: ClientHeaders, producer: str) -> RewardAssigned:
-    """A reward for a trajectory, or for one of its calls."""
+def reward_assigned(
+    body: AssignReward, who: Identity, headers: ClientHeaders, producer: str, at_us: int | None = None
+) -> RewardAssigned:
+    """A reward for a trajectory, or for one of its calls. at_us: when it was given; None: now."""
+    stamped = _envelope(producer, body.run_id, headers, "RewardAssigned", who.group_id, who.trajectory_id)
     return RewardAssigned(
-        envelope=_envelope(producer, body.run_id, headers, "RewardAssigned", who.group_id, who.trajectory_id),
+        envelope=stamped if at_us is None else replace(stamped, occurred_at_us=at_us),
         group_id=who.group_id,
         trajectory_id=who.trajectory_id,
         call_id=body.call_id,

@@ -32,6 +32,7 @@ from datapool.feedback import (
 )
 from gateway.callers.scopes import require_own
 from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from gateway.control.keyed import KeyedBodies
 from gateway.control.sources import RewardSources, is_ahead
 from gateway.errors import Forbidden, Unusable
 from gateway.headers import ClientHeaders, client_headers
@@ -104,9 +105,9 @@ PreferenceItems = Annotated[
 class FeedbackRoutes:
     """The handlers. All items of a request are checked before any is stored."""
 
-    def __init__(self, publish: Publish, producer: str) -> None:
-        """publish: by which rewards are stored."""
-        self._publish, self._producer = publish, producer
+    def __init__(self, publish: Publish, producer: str, keyed: KeyedBodies) -> None:
+        """publish: by which rewards are stored. keyed: the same as theirs."""
+        self._publish, self._producer, self._keyed = publish, producer, keyed
 
     async def give_feedback(self, request: Request, body: FeedbackItems) -> JSONResponse:
         """Raises Unusable, Forbidden, NotCaptured."""
@@ -116,7 +117,7 @@ class FeedbackRoutes:
             subject = FeedbackSubject(who.group_id, who.trajectory_id, item.call_id)
             return feedback_events(subject, _remark(item), by)
 
-        return await self._accept(request, who.group_id, body, events)
+        return await self._accept(request, ("feedback", who.group_id, who.trajectory_id), body, events)
 
     async def give_preference(self, request: Request, group_id: str, body: PreferenceItems) -> JSONResponse:
         """Raises Unusable, Forbidden, NotCaptured."""
@@ -134,17 +135,21 @@ class FeedbackRoutes:
             )
             return [preference_event(comparison, by)]
 
-        return await self._accept(request, group_id, body, events)
+        return await self._accept(request, ("preferences", group_id), body, events)
 
     async def _accept(
         self,
         request: Request,
-        group_id: str,
+        place: tuple[str, ...],
         items: Sequence[Any],  # of one kind, with `who`
         events_of: Callable[[Any, Signature], Sequence[FeedbackFact]],
     ) -> JSONResponse:
-        key, at_us, act_id = request.scope[KEY], now_us(), new_id()
+        """place: what is spoken of; the second is the group. Raises Unusable, Forbidden, KeyOfOtherBody, NotCaptured."""
+        key, act_id = request.scope[KEY], new_id()
         headers = client_headers(request.scope["headers"], key)
+        people = sorted({item.who or headers.key_name or "" for item in items})
+        keyed = headers.idempotency_key, (*place, *people), "\n".join(item.model_dump_json() for item in items)
+        at_us = self._keyed.first_us(*keyed, now_us())
         events: dict[str, FeedbackFact] = {}
         for number, item in enumerate(items):
             try:
@@ -156,7 +161,8 @@ class FeedbackRoutes:
             except InvalidFeedback as refused:
                 where = f"{number}: " if len(items) > 1 else ""
                 raise Unusable(f"{where}{refused}", param=refused.field) from refused
-        await asyncio.gather(*(self._publish(REWARDS, group_id, event) for event in events.values()))
+        self._keyed.note(*keyed, at_us)
+        await asyncio.gather(*(self._publish(REWARDS, place[1], event) for event in events.values()))
         return JSONResponse({"event_ids": list(events)})
 
     def _signature(
@@ -189,10 +195,10 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
     return checked_name("who", who)
 
 
-def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources) -> AssignReward:
+def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources, at_us: int) -> AssignReward:
     """A reward as this key may give it: an annotator's is the annotator's own word, as feedback is. Raises Forbidden, Unusable."""
     if key is not None and key.role == "annotator":
-        body = _annotators(body, key)
+        body = _annotators(body, key, at_us)
     sources.require(key, body.source, body.revision)
     if body.source.startswith(HUMAN) and is_ahead(body.revision):
         raise Unusable(
@@ -201,7 +207,7 @@ def as_speaker(body: AssignReward, key: ApiKey | None, sources: RewardSources) -
     return body
 
 
-def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
+def _annotators(body: AssignReward, key: ApiKey, at_us: int) -> AssignReward:
     try:
         source = HUMAN + speaker(key, None)
     except InvalidFeedback as refused:
@@ -213,7 +219,7 @@ def _annotators(body: AssignReward, key: ApiKey) -> AssignReward:
             raise InvalidFeedback("name", f"must not be {' or '.join(RESERVED)}: POST …/feedback says these")
     except InvalidFeedback as refused:
         raise Unusable(str(refused), param=refused.field) from refused
-    revision = body.revision if "revision" in body.model_fields_set else now_us()
+    revision = body.revision if "revision" in body.model_fields_set else at_us
     return body.model_copy(update={"source": source, "revision": revision})
 
 

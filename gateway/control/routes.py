@@ -42,8 +42,9 @@ from gateway.control.counting import TokenCounting
 from gateway.control.crowding import Crowds
 from gateway.control.feedback import FeedbackRoutes, as_speaker
 from gateway.control.health import Health
+from gateway.control.keyed import KeyedBodies
 from gateway.control.models import Models
-from gateway.control.sources import AGENT, RewardSources, require_timely
+from gateway.control.sources import AGENT, RewardSources, refuse_revision
 from gateway.control.steps import SubmitSteps, step_events
 from gateway.errors import (
     BodyTooLarge,
@@ -62,7 +63,7 @@ from gateway.http.asgi import IDENTITY, KEY
 from gateway.identity import SERVED, Identity
 from gateway.metrics import Metrics
 from gateway.settings import GatewaySettings
-from schemas.envelopes import decision_id, new_id
+from schemas.envelopes import decision_id, new_id, now_us
 from schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from schemas.http import Channel
 from schemas.keys import group_key
@@ -90,10 +91,11 @@ class Control:
         self._public_url = settings.public_url
         self._sources = RewardSources(settings.reward_sources)
         self._retry_after_s = settings.admission_retry_after_s
+        self.keyed = KeyedBodies()
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         group_id = group_id_of(body, headers, request.scope[KEY])
         run_id = run_of(body, headers)
         takes_room = body.admission and channel_of(body, headers) == Channel.TRAIN
@@ -124,23 +126,25 @@ class Control:
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, who = body or RegisterTrajectory(), self._member(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         event = trajectory_started(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def complete_trajectory(self, request: Request, body: CompleteTrajectory | None = None) -> JSONResponse:
         body, who = body or CompleteTrajectory(), self._member(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         if body.reward is not None:
             self._sources.require(request.scope[KEY], AGENT)
         event = trajectory_completed(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
-        who = _identity(request)
-        event = reward_assigned(
-            as_speaker(body, request.scope[KEY], self._sources), who, _headers(request), self.producer
-        )
+        who, key, headers = _identity(request), request.scope[KEY], _headers(request)
+        place = ("rewards", who.group_id, who.trajectory_id)
+        keyed = headers.idempotency_key, place, f"{body.model_dump_json()} {headers.key_name}"
+        at_us = self.keyed.first_us(*keyed, now_us())
+        event = reward_assigned(as_speaker(body, key, self._sources, at_us), who, headers, self.producer, at_us)
+        self.keyed.note(*keyed, at_us)
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
@@ -160,7 +164,7 @@ class Control:
 
     async def init_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, headers, root = body or RegisterTrajectory(), _headers(request), self._public_url or _own_url(request)
-        require_timely(request.scope[KEY], body.revision)
+        refuse_revision(request.scope[KEY], body.revision)
         name = headers.idempotency_key
         subject = (scope_of(request.scope[KEY], None), headers.run_id or "", name or "")
         fresh = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
@@ -263,7 +267,8 @@ def control_app(
     app.add_api_route("/v1/submit_steps", control.submit_steps, methods=["POST"])
     app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
     app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
-    feedback, preferences = FeedbackRoutes(control.publish, control.producer), "/groups/{group_id:path}/preferences"
+    feedback = FeedbackRoutes(control.publish, control.producer, control.keyed)
+    preferences = "/groups/{group_id:path}/preferences"
     app.add_api_route("/v1/feedback", feedback.give_feedback, methods=["POST"])
     app.add_api_route(preferences, feedback.give_preference, methods=["POST"])
     app.add_api_route(f"/v1{preferences}", feedback.give_preference, methods=["POST"], include_in_schema=False)

@@ -1,7 +1,7 @@
 """Whose word a reward is: callers without a key and agents speak as sources of a list, and of nobody else.
 
-Invariant: who is trained writes no scorer's and no person's word, and none that is ahead of its time: the next word of whoever
-is trusted outranks it. docs/rewards.md says which trust each source has.
+Invariant: who is trained writes no scorer's and no person's word, no reward that is ahead of its time, and no revision of how
+its trajectory began or ended: the next word of whoever is trusted outranks it. docs/rewards.md says which trust each source has.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,20 @@ class RewardSources:
                 param="source",
                 code="not_its_source",
             )
-        require_timely(key, revision)
+        if is_ahead(revision):
+            raise Forbidden(
+                "a revision of an agent's word must not be above the present time in microseconds", param="revision"
+            )
 
 
-def require_timely(key: ApiKey | None, revision: int) -> None:
-    """Raises Forbidden for an agent's word (or one without a key) that is ahead of its time: none could correct it."""
-    if (key is None or key.role == AGENT) and is_ahead(revision):
+def refuse_revision(key: ApiKey | None, revision: int) -> None:
+    """Raises Forbidden for a revision of an opening, a registration or a completion from an agent, or without a key: it outranks
+    status and time, and whoever plays an agent says none."""
+    if revision and (key is None or key.role == AGENT):
         raise Forbidden(
-            "a revision of an agent's word must not be above the present time in microseconds", param="revision"
+            "a revision of an opening, a registration or a completion needs a key of the role operator: without one the "
+            "later word counts",
+            param="revision",
         )
 
 

@@ -1,5 +1,5 @@
 """The groups of a partition: in memory those that a reactor may have to act on and the last ones at rest, without
-tokens; the others only in the cold store, a copy of what is in the pool. A late fact brings its group back.
+tokens; the others only in the cold store, a copy of what they need of the pool. A late fact brings its group back.
 
 Invariant: a group leaves memory only when every row of it is in the cold store. Pure but for that store, a seam.
 """
@@ -7,10 +7,10 @@ Invariant: a group leaves memory only when every row of it is in the cold store.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from datapool.fold.project import GroupImage, PoolRow, Rows, image
+from datapool.fold.project import GroupImage, PoolRecord, PoolRow, Rows, image
 from datapool.fold.restore import restore
 from datapool.fold.state import GroupState
-from schemas.codec import decode
+from schemas.codec import NOTHING_PACKED, Packed, decode, encode
 from schemas.events import GroupRecord, TrajectoryRecord
 from schemas.keys import group_key
 from schemas.topics import GROUPS, TRAJECTORIES
@@ -20,6 +20,13 @@ RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
 UNTOUCHED_MAX = 50
 """Old groups that one look takes from the cold store: bounds the time in which nothing else of the worker moves."""
+
+LONG_ROW_BYTES = 16 << 10
+"""A longer row, which is written with every flush of its group, is put away without what follows from other rows."""
+FOLLOWING: Mapping[type[PoolRecord], Packed] = {
+    TrajectoryRecord: {"calls": (0, ()), "offsets": (0, ())},
+    GroupRecord: {"members": (0, ())},
+}
 
 
 class ColdRow(NamedTuple):
@@ -131,7 +138,14 @@ def _not_evicted(values: Iterable[bytes]) -> Sequence[TrajectoryRecord]:
 
 def _cold_rows(group_id: str, rows: Rows) -> list[ColdRow]:
     group = group_key(group_id)
-    return [ColdRow(key.topic, key.key, group, row and row.value, _touched_us(row)) for key, row in rows.items()]
+    return [ColdRow(key.topic, key.key, group, row and _cold(row), _touched_us(row)) for key, row in rows.items()]
+
+
+def _cold(row: PoolRow) -> bytes:
+    """The value; of a long row what a state is read back from, and not what its steps or members say anyway."""
+    if len(row.value) <= LONG_ROW_BYTES:
+        return row.value
+    return encode(row.record, FOLLOWING.get(type(row.record), NOTHING_PACKED))
 
 
 def _touched_us(row: PoolRow | None) -> int | None:

@@ -281,6 +281,12 @@ SECRETS = {
     "DATABASE_URL": "postgres://me:s6@host/db",
     "SCHEMA_REGISTRY_URL": "http://registry",
     "OTEL_EXPORTER_OTLP_HEADERS": "authorization=s7",
+    "PGPASSWORD": "s8",
+    "MYSQL_PWD": "s9",
+    "OPENAI_APIKEY": "s10",
+    "GITHUB_PAT": "s11",
+    "SENTRY_DSN": "s12",
+    "PIP_INDEX_URL": "https://s13@host/simple",
 }
 PRINTS = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 
@@ -288,6 +294,7 @@ PRINTS = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.enviro
 async def test_a_command_sees_no_secret_of_the_runner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither our settings nor what is named or written as a secret; what is no secret stays, and a name passes one on."""
     plain = {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "0", "HTTPS_PROXY": "http://proxy:3128"}
+    plain |= {"PWD": str(place), "MAX_TOKENS": "5"}
     for name, value in {**SECRETS, **plain}.items():
         monkeypatch.setenv(name, value)
     (place / "work" / "keep.py").write_text(

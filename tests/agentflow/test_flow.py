@@ -11,6 +11,7 @@ from agentflow.episode import Episode, EpisodeResult
 from agentflow.errors import FlowNotFound
 from agentflow.flow import AgentFlow, load_flow, play
 from agentflow.settings import AgentFlowSettings
+from schemas.envelopes import now_us
 from tests.agentflow.fake_gateway import FakeGateway
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -52,7 +53,9 @@ async def test_completion_counts_calls_and_rewards() -> None:
 
 
 async def test_a_reward_assigned_again_replaces_the_first() -> None:
-    """The second value of a slot has a higher revision, and the slot counts once."""
+    """The second value of a slot has a higher revision, and the slot counts once. It is the time: an agent that knows its base URL
+    may say any up to that, and the runner's next word outranks it."""
+    begin_us = now_us()
 
     async def script(episode: Episode) -> None:
         await episode.reward(0.3)
@@ -60,7 +63,9 @@ async def test_a_reward_assigned_again_replaces_the_first() -> None:
 
     async with FakeGateway() as fake:
         result = await played(fake, script)
-    assert [(body["value"], body["revision"]) for body in fake.bodies("rewards")] == [(0.3, 0), (0.9, 1)]
+    first, second = fake.bodies("rewards")
+    assert (first["value"], second["value"]) == (0.3, 0.9)
+    assert begin_us <= first["revision"] < second["revision"]
     assert fake.bodies("complete_trajectory")[0]["rewards"] == 1
     assert result.reward == 0.9
 

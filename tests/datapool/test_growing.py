@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datapool import growing
-from datapool.growing import grown
+from datapool.growing import differing, grown
 
 KEYS = st.integers(0, 2000).map(str)
 
@@ -32,3 +32,15 @@ def test_a_large_one_shares_nearly_all_of_it():
         before, large = large, grown(large, f"y{number}", number)
         copied += len(large._recent) if large._shared is before._shared else len(large)
     assert copied / 1000 < 200
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=60), st.integers(growing.COPIED_MAX - 20, 900), st.data())
+def test_what_differs_is_what_another_object_stands_for(items, size, data):
+    """Whatever lies between the two: nothing, some items, or a copy of all."""
+    values = [object() for _ in range(4)]
+    steps = [{str(number): values[0] for number in range(size)}]
+    for key, value in items:
+        steps.append(grown(steps[-1], key, values[value]))
+    before, now = (steps[data.draw(st.integers(0, len(steps) - 1))] for _ in range(2))
+    plain = dict(before.items())
+    assert sorted(differing(before, now)) == sorted(key for key in now if plain.get(key) is not now[key])

@@ -233,6 +233,33 @@ def test_two_members_share_the_work_and_neither_repeats_the_other(log: AnyLog) -
     assert Counter(names(in_topic(log))) == Counter(f"{number}!" for number in range(total + 10))
 
 
+def test_a_member_knows_its_partitions_whatever_is_in_them(log: AnyLog) -> None:
+    """`on_assigned` names all that it holds, after each poll and before the work: empty ones too, and none that it gave up."""
+    publish(log, [item("0", partition=0)])
+    stop, assigned, at_work = threading.Event(), {"first": (), "second": ()}, []
+
+    def member(name: str) -> "contextlib.closing[ConsumerLoop]":
+        def work(record: Record) -> list[Output]:
+            at_work.append(set(assigned[name]))
+            return judged(record)
+
+        def note(places: Iterable[tuple[str, int]]) -> None:
+            assigned[name] = tuple(sorted(places))
+
+        return contextlib.closing(ConsumerLoop(log, [CALLS], GROUP, work, on_assigned=note, limits=OFTEN))
+
+    both = tuple((log.settings.catalogue().name(CALLS), number) for number in (0, 1))
+    with member("first") as first:
+        until(lambda: assigned["first"] == both and at_work, lambda: first.step(stop))
+        assert at_work == [set(both)]
+        with member("second") as second:
+            until(
+                lambda: assigned["second"] and sorted(assigned["first"] + assigned["second"]) == list(both),
+                lambda: (first.step(stop), second.step(stop)),
+            )
+        until(lambda: assigned["first"] == both, lambda: first.step(stop))
+
+
 def test_what_work_remembers_it_forgets_before_another_member_goes_on(log: AnyLog) -> None:
     """`on_revoked` names the partitions before their next owner has them, and their offsets are committed by then."""
     publish(log, numbered(4))

@@ -50,8 +50,7 @@ function Frame({ who }) {
   const letters = Object.fromEntries(views.filter(({ key }) => key).map(({ name, title, key }) => [`g ${key}`, { does: title, act: () => go(link(name)) }]));
   useKeys("Everywhere", {
     ...letters,
-    "?": { does: "these keys", act: () => { helpOpen.value = !helpOpen.value; } },
-    Escape: { does: "close", act: () => { if (!helpOpen.value) return false; helpOpen.value = false; return true; } },
+    "?": { does: "these keys; Escape closes them", act: () => { helpOpen.value = true; } },
   });
   useEffect(listen, []);
   useEffect(() => { openViews.value = new Set(views.map(({ name }) => name)); }, [who.role]);

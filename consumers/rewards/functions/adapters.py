@@ -20,6 +20,8 @@ class Adapter:
     scopes: tuple[str, ...]
     adapt: Callable[[Callable[..., Any], bool], Rule]
     """The function, and whether it wants text instead of messages."""
+    absent: tuple[str, ...] = ()
+    """What its library gives and nobody does here: a function that cannot do without is refused."""
 
 
 def trl(function: Callable[..., Any], as_text: bool) -> Rule:
@@ -110,8 +112,9 @@ def _turn(judged: Judged, as_text: bool) -> tuple[Any, Any]:
     return (text_of(prompt[-1]) if prompt else ""), last_text(judged)
 
 
+TRAINERS_OWN = ("completion_ids", "trainer_state")
 ADAPTERS = {
-    "trl": Adapter(("prompts", "completions"), ("call", "next", "trajectory", "group"), trl),
+    "trl": Adapter(("prompts", "completions"), ("call", "next", "trajectory", "group"), trl, TRAINERS_OWN),
     "verl": Adapter(
         ("data_source", "solution_str", "ground_truth", "extra_info"), ("call", "next", "trajectory", "group"), verl
     ),

@@ -164,6 +164,9 @@ def load(setup: Setup) -> Rule:
     except TypeError as error:
         form = f"{', '.join(adapter.parameters)} by name" if adapter else "one subject"
         raise RuleRefused(f"it does not take {form}: {error}") from error
+    needed = [each.name for each in signature.parameters.values() if each.default is each.empty] if signature else []
+    if adapter and (absent := [name for name in adapter.absent if name in needed]):
+        raise RuleRefused(f"{kind}: it needs {', '.join(absent)}, which only a trainer has: give it a default")
     return adapter.adapt(function, setup.as_text) if adapter else function
 
 
@@ -209,10 +212,12 @@ def messages(body: bytes) -> list[bytes]:
     return parts
 
 
-def receive(peer: socket.socket) -> bytes | None:
-    """The next frame's body; None at the end."""
+def receive(peer: socket.socket, bytes_max: int | None = None) -> bytes | None:
+    """The next frame's body; None at the end, and where it says that it is larger."""
     head = _exactly(peer, LENGTH.size)
-    return None if head is None else _exactly(peer, LENGTH.unpack(head)[0])
+    if head is None or (bytes_max is not None and LENGTH.unpack(head)[0] > bytes_max):
+        return None
+    return _exactly(peer, LENGTH.unpack(head)[0])
 
 
 def _exactly(peer: socket.socket, length: int) -> bytes | None:

@@ -1,7 +1,7 @@
 """Processes that run one rule, each watched by a thread: a subject that hangs, exits or eats memory costs itself.
 
 Invariant: every subject gets an answer or GaveUp, whatever the rule does to its process: the process is killed with all that it
-started, the subject that was in work pays, and the others of its batch go to a new process.
+started, the subject whose work that was pays, and the others of its batch go to a new process.
 """
 
 import mmap
@@ -9,10 +9,12 @@ import os
 import queue
 import select
 import socket
+import struct
 import subprocess
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -31,6 +33,8 @@ from schemas.runtime.errors import describe_exit
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 4 << 20
+ANSWERS_BYTES_MAX = 64 << 20
+"""Of one frame: a larger one is none of ours."""
 START_S = 60.0
 """For loading the rule's module."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -187,16 +191,22 @@ class _Worker:
 
     def judge(self, batch: list[_Task]) -> None:
         """Answers all of a batch."""
-        rest = [task for task in batch if task.future.set_running_or_notify_cancel()]
-        while rest:
+        batches = deque([[task for task in batch if task.future.set_running_or_notify_cancel()]])
+        while batches:
             if self._closed.is_set():
                 raise CancelledError("the scorer was closed")
+            if not (tasks := batches.popleft()):
+                continue
             if self._process is None:
                 self.open()
-            rest = self._tried(rest)
+            batches.extend(self._tried(tasks))
 
-    def _tried(self, tasks: list[_Task]) -> list[_Task]:
-        """Those without an answer after one process took them; at least one got one."""
+    def _tried(self, tasks: list[_Task]) -> list[list[_Task]]:
+        """Those without an answer after one process took them, as they go to the next one.
+
+        Who was in work at a deadline pays. Where the process ended, or what came from it is no answer, that may be the work of
+        any of them, a former one among them: each is tried again alone, and who ends its process then pays.
+        """
         assert self._progress is not None
         PROGRESS.pack_into(self._progress, 0, 0, time.monotonic())
         open_numbers = set(range(len(tasks)))
@@ -204,13 +214,15 @@ class _Worker:
         if fatal is None:
             return []
         at, _ = PROGRESS.unpack_from(self._progress)
-        number = at if at in open_numbers else min(open_numbers)
         code = self.kill()
         if self._closed.is_set():  # nothing was judged, and nothing is to be said of it
             raise CancelledError("the scorer was closed")
+        if not fatal and len(tasks) > 1:
+            return [[tasks[number]] for number in sorted(open_numbers)]
+        number = at if at in open_numbers else min(open_numbers)
         reason, detail = fatal or ("crashed", f"the rule's process ended {describe_exit(code)}")
         tasks[number].future.set_exception(GaveUp(reason, detail))
-        return [tasks[other] for other in sorted(open_numbers - {number})]
+        return [[tasks[other] for other in sorted(open_numbers - {number})]]
 
     def _exchange(self, tasks: list[_Task], open_numbers: set[int]) -> tuple[str, str] | tuple[()] | None:
         """None: all answered. Else why the process has to go: reason and detail; empty: it ended."""
@@ -221,13 +233,13 @@ class _Worker:
             while open_numbers:
                 if not self._wait():
                     return ("deadline", f"no answer within {self._limits.timeout_s:g} s")
-                if (frame := receive(self._peer)) is None:
+                if (frame := receive(self._peer, ANSWERS_BYTES_MAX)) is None:
                     return ()
                 for message in messages(frame):
                     answer = self._decoder.decode(message)
                     open_numbers.remove(answer.number)
                     _settle(tasks[answer.number].future, answer)
-        except (OSError, KeyError, msgspec.DecodeError):
+        except (OSError, KeyError, struct.error, msgspec.DecodeError):
             return ()
         return None
 

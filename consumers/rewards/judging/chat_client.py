@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from consumers.rewards.http_client import ODD, HttpClient, Refused, tokens_of
-from consumers.rewards.opinions import GaveUp
+from consumers.rewards.http_client import ODD, HttpClient, Refused
+from consumers.rewards.opinions import GaveUp, TokenCost
 from schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
@@ -39,7 +39,7 @@ class JudgeTrail:
     trajectory_id: str
     deadline_s: float
     """By `time.monotonic()`."""
-    tokens: int = 0
+    cost: TokenCost = field(default_factory=TokenCost)
     calls: list[str] = field(default_factory=list)
 
 
@@ -94,7 +94,7 @@ class ChatClient:
                 group, trajectory = (unquote(headers.get(name, "")) for name in (GROUP_HEADER, TRAJECTORY_HEADER))
                 trail.calls.append(step_key(group, trajectory, call_id).decode())
             choice = fields["choices"][0]
-            trail.tokens += tokens_of(fields)
+            trail.cost.add(fields, body["messages"], choice["message"])
             logprobs = choice.get("logprobs") or {}
             return JudgeReply(str(choice["message"].get("content") or ""), logprobs.get("content"))
         except ODD as error:

@@ -1,5 +1,7 @@
 """Kinds of scorers. Adding one is one file here, with a `KIND` in it, and its word in `KINDS`."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +19,8 @@ class ScorerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory", "group")
     """What the kind can judge."""
+    INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"generation", "timeout_s", "price_per_million"})
+    """Fields that change nothing of what it says."""
 
     source: str
     """Before the slash of the slot."""
@@ -41,6 +45,16 @@ class ScorerSettings(BaseModel):
     def slot(self) -> str:
         """`source/name`."""
         return f"{self.source}/{self.name}"
+
+    @property
+    def digest(self) -> str:
+        """sha256 hex of what decides what it says: its fields but `INCIDENTAL`, and what the kind reads beside them."""
+        fields = json.dumps(self.model_dump(mode="json", exclude=set(self.INCIDENTAL)), sort_keys=True)
+        return hashlib.sha256(fields.encode() + b"\n" + self.beside()).hexdigest()
+
+    def beside(self) -> bytes:
+        """What it judges by that is no field, such as a rubric."""
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

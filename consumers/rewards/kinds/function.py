@@ -4,7 +4,7 @@
 """
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -25,6 +25,8 @@ Bytes = Annotated[int, BeforeValidator(bytes_of)]
 
 class FunctionSettings(ScorerSettings):
     """Of a rule."""
+
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"processes", "memory", "environment"}
 
     processes: int = Field(default=1, ge=1, le=64)
     """How many run side by side. A rule that waits for others (HTTP) wants several."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -37,6 +37,8 @@ ECHO_CHARACTERS_MAX = 2000
 
 class JudgeSettings(ScorerSettings):
     """Of one judge."""
+
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"rubric", "url", "api_key_env", "concurrency"}
 
     rubric: Path
     """Markdown file with the rubric; a relative path is one from the folder of rewards.yaml."""
@@ -78,6 +80,13 @@ class JudgeSettings(ScorerSettings):
     def _beside_the_file(cls, rubric: Path, info: ValidationInfo) -> Path:
         return Path((info.context or {}).get("folder", "")) / rubric
 
+    def beside(self) -> bytes:
+        """The rubric's text, wherever it lies; nothing where it cannot be read, which is said at opening."""
+        try:
+            return self.rubric.read_bytes()
+        except OSError:
+            return b""
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.votes > 1 and self.temperature == 0:
@@ -116,7 +125,8 @@ class JudgeScorer:
                 failure = failures.exceptions[0]
                 if not isinstance(failure, GaveUp):
                     raise
-                raise GaveUp(failure.reason, failure.detail, tokens=trail.tokens, calls=tuple(trail.calls)) from failure
+                detail = " ".join(filter(None, (failure.detail, trail.cost.remark)))
+                raise GaveUp(failure.reason, detail, tokens=trail.cost.tokens, calls=tuple(trail.calls)) from failure
         return self._of(subject, posed, [task.result() for task in running], trail)
 
     def _questions(self, subject: Judged) -> list[Question]:
@@ -205,19 +215,19 @@ class JudgeScorer:
         spreads = [one.spread for one in settled if one.spread is not None]
         return Opinion(
             values=tuple(raw),
-            detail=self._detail(settled),
+            detail=self._detail(settled, trail),
             spread=fmean(spreads) if spreads else None,
-            tokens=trail.tokens,
+            tokens=trail.cost.tokens,
             calls=tuple(trail.calls),
         )
 
-    def _detail(self, settled: list[MergedAnswer]) -> str:
+    def _detail(self, settled: list[MergedAnswer], trail: JudgeTrail) -> str:
         lost = self._settings.votes * len(settled) - sum(one.votes for one in settled)
         missing = max((one.missing for one in settled), default=0.0)
         words = [one.reasons for one in settled if one.reasons]
         words += [f"{lost} votes could not be had"] if lost else []
         words += [f"probability of no allowed answer: up to {missing:.2g}"] if self._settings.soft and settled else []
-        return " ".join(words)
+        return " ".join(filter(None, (*words, trail.cost.remark)))
 
 
 def open_judge(settings: JudgeSettings) -> JudgeScorer:

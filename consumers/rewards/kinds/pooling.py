@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from consumers.errors import ConsumerError
-from consumers.rewards.http_client import ODD, HttpClient, Refused, tokens_of
+from consumers.rewards.http_client import ODD, HttpClient, Refused
 from consumers.rewards.judged import Judged, JudgedCall, Message, Scope
 from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.opinions import GaveUp, Opinion
+from consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """What servers say of an input that they cannot take whole."""
@@ -38,6 +38,7 @@ class PoolingSettings(ScorerSettings):
     """Of a reward model."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory")
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"concurrency", "key_variable"}
 
     url: str = Field(pattern=r"^https?://[^\s/]+")
     """Of the server: `claw rewards serve` prints it."""
@@ -99,8 +100,18 @@ class RewardModel:
         self._client.close()
 
     async def _judged(self, subject: Judged) -> Opinion:
+        cost = TokenCost()
+        try:
+            values = await self._values(subject, cost)
+        except GaveUp as error:
+            detail = " ".join(filter(None, (error.detail, cost.remark)))
+            raise GaveUp(error.reason, detail, tokens=cost.tokens) from error
+        return Opinion(values=values, detail=cost.remark, tokens=cost.tokens)
+
+    async def _values(self, subject: Judged, cost: TokenCost) -> tuple[float, ...]:
+        """Raises GaveUp."""
         if not subject.answers:
-            return Opinion(values=())
+            return ()
         async with self._turns:
             deadline_s = time.monotonic() + self._settings.timeout_s
             if self._settings.step_tag is not None:
@@ -108,30 +119,21 @@ class RewardModel:
                     messages = _tagged(subject, self._settings.step_tag)
                 except ODD as error:
                     raise GaveUp("unreadable", f"the conversation is no text: {error}") from error
-                rows, tokens = await self._rows(messages, deadline_s)
+                rows = await self._rows(messages, deadline_s, cost)
                 if len(rows) != subject.answers:
                     detail = f"{len(rows)} rows for {subject.answers} steps; is step_tag one token of the model?"
-                    raise GaveUp("wrong_length", detail, tokens=tokens)
-                return self._opinion_of(rows, tokens)
+                    raise GaveUp("wrong_length", detail)
+                return tuple(map(self._value, rows))
             conversations = _conversations(subject)
             results = await asyncio.gather(
-                *(self._rows(messages, deadline_s) for messages in conversations), return_exceptions=True
+                *(self._rows(messages, deadline_s, cost) for messages in conversations), return_exceptions=True
             )
-        rows, tokens, failure = [], 0, None
-        for result in results:
-            if isinstance(result, BaseException):
-                failure = failure or result
-            else:
-                rows.append(result[0][-1])
-                tokens += result[1]
-        if isinstance(failure, GaveUp):
-            failure.tokens += tokens
-        if failure is not None:
+        if failure := next((result for result in results if isinstance(result, BaseException)), None):
             raise failure
-        return self._opinion_of(rows, tokens)
+        return tuple(self._value(rows[-1]) for rows in results if not isinstance(rows, BaseException))
 
-    async def _rows(self, messages: Sequence[Message], deadline_s: float) -> tuple[list[Row], int]:
-        """The model's rows on one conversation, at least one, and the tokens that it read. Raises GaveUp."""
+    async def _rows(self, messages: Sequence[Message], deadline_s: float, cost: TokenCost) -> list[Row]:
+        """The model's rows on one conversation, at least one. Raises GaveUp."""
         settings = self._settings
         url = f"{settings.url.rstrip('/')}/{settings.endpoint}"
         body: dict[str, Any] = {"messages": messages, "use_activation": settings.use_activation}
@@ -149,19 +151,18 @@ class RewardModel:
             if refused.status in (404, 405) or OTHER_TASK in refused.body:
                 raise GaveUp("wrong_shape", f"{url} is not what this server has: {refused.detail}") from refused
             raise
-        return _rows_of(answer, settings.endpoint), tokens_of(answer)
+        rows = _rows_of(answer, settings.endpoint)
+        cost.add(answer, messages)
+        return rows
 
-    def _opinion_of(self, rows: Sequence[Row], tokens: int) -> Opinion:
-        return Opinion(values=tuple(self._value(row, tokens) for row in rows), tokens=tokens)
-
-    def _value(self, row: Row, tokens: int) -> float:
+    def _value(self, row: Row) -> float:
         index = self._settings.index
         if index is None and len(row) != 1:
-            raise GaveUp("wrong_shape", f"the model has {len(row)} labels: say which, by index", tokens=tokens)
+            raise GaveUp("wrong_shape", f"the model has {len(row)} labels: say which, by index")
         if len(row) <= (index := index or 0):
-            raise GaveUp("wrong_shape", f"the model has {len(row)} labels, none at index {index}", tokens=tokens)
+            raise GaveUp("wrong_shape", f"the model has {len(row)} labels, none at index {index}")
         if not math.isfinite(value := row[index]):
-            raise GaveUp("not_a_number", f"the model said {value}", tokens=tokens)
+            raise GaveUp("not_a_number", f"the model said {value}")
         return self._settings.scaled(value)
 
 

@@ -41,6 +41,7 @@ class SandboxSettings(ScorerSettings):
     """Of a scorer that runs code."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "trajectory")
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"parallel", "isolation", "readable"}
 
     tests: str = "task.tests"
     """Where the tests are: a field of `task` or `metadata`, with dots, else a file."""

@@ -26,6 +26,8 @@ CATEGORIES_MAX = 20
 """Distinct values up to which they are categories, with kappas and a confusion."""
 DOMAIN_MAX = 100
 """Distinct values that alpha takes; more are cut into so many equal steps."""
+SUBJECTS_MIN = 5
+"""Below so many, chance-corrected figures (kappas, alpha) say nothing: one subject is worth -1, 0 or 1."""
 RATERS_MAX = 50
 """Pairs of raters that are listed."""
 INTERVAL = (2.5, 97.5)
@@ -48,11 +50,11 @@ class AgreementFigures(Struct, frozen=True, kw_only=True):
     agree: float | None = None
     """Share of observations with equal values."""
     kappa: float | None = None
-    """Cohen's; null beyond `CATEGORIES_MAX` values."""
+    """Cohen's; null beyond `CATEGORIES_MAX` values, and below `SUBJECTS_MIN` subjects."""
     weighted_kappa: float | None = None
     """Weights: the squared difference of the values."""
     alpha: float | None = None
-    """Krippendorff's, of interval scales, over all raters of both sides."""
+    """Krippendorff's, of interval scales, over all raters of both sides; null below `SUBJECTS_MIN` subjects."""
     spearman: float | None = None
     bias: float | None = None
     """Mean of left minus right; among raters of one side null."""
@@ -142,14 +144,15 @@ class _Sample:
         """drawn: how often each subject counts; None: once."""
         often = np.ones(self.subjects, np.int64) if drawn is None else drawn
         left, right = (np.repeat(side, often[self.unit]) for side in (self.left, self.right))
-        table, scale = self.table(left, right), np.array(self.values)
+        scale, enough = np.array(self.values), self.subjects >= SUBJECTS_MIN
+        table = self.table(left, right) if enough else None
         return AgreementFigures(
             subjects=self.subjects,
             observations=len(left) // 2 if self.within else len(left),
             agree=float(np.mean(left == right)),
             kappa=None if table is None else kappa(table, 1.0 - np.eye(len(scale))),
             weighted_kappa=None if table is None else kappa(table, (scale[:, None] - scale[None, :]) ** 2),
-            alpha=_alpha(np.repeat(self.counts, often, axis=0), self.domain),
+            alpha=_alpha(np.repeat(self.counts, often, axis=0), self.domain) if enough else None,
             spearman=_spearman(left, right),
             bias=None if self.within else float(np.mean(left - right)),
         )

@@ -7,17 +7,14 @@ Several processes share the partitions. It ends at the ends, at a stop, or when 
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from consumers.errors import ConsumerError
 from consumers.rewards.app import ScorerDied, SlotThread, source_of
-from consumers.rewards.config import ScoredSlot, ScoringBudget
-from consumers.rewards.judged import Judged
-from consumers.rewards.kinds import Kind
+from consumers.rewards.budget import TokenBudget
+from consumers.rewards.config import ScoredSlot
 from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
 from consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork, left_of
 from consumers.rewards.scoring import SubjectSource
 from consumers.rewards.settings import RewardsSettings
@@ -106,19 +103,20 @@ def backfill(
 ) -> BackfillOutcome:
     """Scores until the ends, `stop`, or `tokens_max` are spent by this process. slot: from `slot_again`.
 
-    holds: which subjects are meant. The budget is overdrawn by at most what is asked at once. Raises ConsumerError, LogError.
+    holds: which subjects are meant. The slot's budget of a day is none of the history. Raises ConsumerError, LogError.
     """
     if not span.began:
         commit_offsets(log_settings, slot.group_id(log_settings.prefix), span.starts)
     live = LiveWork(log_settings, replace(slot, generation=0).group_id(log_settings.prefix), topics_of(slot))
-    budget, metrics = None if tokens_max is None else TokenBudget(tokens_max, stop), RewardsMetrics()
+    budget, metrics = None if tokens_max is None else TokenBudget(tokens_max), RewardsMetrics()
     worker = SlotThread(
         BoundedLog(log_settings, span.starts, span.ends, stop, live, progress),
-        budgeted(slot, budget),
+        replace(slot, options=slot.options.model_copy(update={"budget": None})),
         settings.model_copy(update={"stop_grace_s": max(settings.stop_grace_s, slot.scorer.timeout_s)}),
         metrics,
         stop,
         sources=lambda kafka, each, limits: ChosenSubjects(source_of(kafka, each, limits), holds),
+        budget=budget,
     )
     if not span.records:
         stop.set()  # nobody joins for nothing
@@ -130,65 +128,8 @@ def backfill(
         **metrics.sums("judged", "cached", "failed", "tokens"),
         offsets=stands.starts,
         left=stands.records,
-        budget_spent=budget is not None and budget.is_spent,
+        budget_spent=budget is not None and budget.left() <= 0,
     )
-
-
-class TokenBudget:
-    """Tokens that one process may spend; once they are spent, `stop` is set, and a scorer at a stop asks nobody anything more."""
-
-    def __init__(self, tokens_max: int, stop: threading.Event) -> None:
-        self._left, self._stop, self._lock = tokens_max, stop, threading.Lock()
-        self.spend(0)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing is left."""
-        return self._left <= 0
-
-    def spend(self, tokens: int) -> None:
-        """From any thread."""
-        with self._lock:
-            self._left -= tokens
-        if self.is_spent:
-            self._stop.set()
-
-
-class BudgetedScorer:
-    """A scorer whose answers are paid before anybody sees them."""
-
-    def __init__(self, scorer: RewardScorer, budget: TokenBudget) -> None:
-        self._scorer, self._budget = scorer, budget
-        self.close = scorer.close
-
-    def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
-        """See `RewardScorer`."""
-        return [self._paid(answer) for answer in self._scorer.judge(subjects)]
-
-    def _paid(self, answer: "Future[Opinion]") -> "Future[Opinion]":
-        paid: Future[Opinion] = Future()
-        paid.set_running_or_notify_cancel()
-
-        def settle(_: "Future[Opinion]") -> None:
-            error = CancelledError() if answer.cancelled() else answer.exception()
-            if error is None:
-                self._budget.spend(answer.result().tokens)
-                paid.set_result(answer.result())
-            else:
-                self._budget.spend(error.tokens if isinstance(error, GaveUp) else 0)
-                paid.set_exception(error)
-
-        answer.add_done_callback(settle)
-        return paid
-
-
-def budgeted(slot: ScoredSlot, budget: TokenBudget | None) -> ScoredSlot:
-    """The slot with a scorer that counts. Its budget per day fails what is beyond; history waits for the next command."""
-    if budget is None:
-        return replace(slot, options=slot.options.model_copy(update={"budget": None}))
-    kind = Kind(slot.kind.settings, lambda scorer: BudgetedScorer(slot.kind.open(scorer), budget))
-    few_at_once = ScoringBudget(tokens_per_day=1 << 60)
-    return replace(slot, kind=kind, options=slot.options.model_copy(update={"budget": few_at_once}))
 
 
 class ChosenSubjects:

@@ -113,7 +113,7 @@ class BoundedMembership:
         self._read_committed, self._before_poll = committed, before_poll
         self._committed = dict(committed())
         self._looked_s = time.monotonic()
-        self.commit, self.close = member.commit, member.close
+        self.places, self.commit, self.close = member.places, member.commit, member.close
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]:
         """What was polled before is finished: consume's loop says so by polling again."""

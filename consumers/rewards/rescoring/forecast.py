@@ -5,11 +5,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from statistics import fmean
 
-import orjson
-
 from consumers.rewards.app import source_of
+from consumers.rewards.budget import guessed_tokens, is_paid
 from consumers.rewards.config import ScoredSlot
-from consumers.rewards.judged import Judged
 from consumers.rewards.rescoring.backfill import BackfillRange, Holds
 from consumers.rewards.scoring import SubjectSource, verdict_id
 from consumers.rewards.settings import RewardsSettings
@@ -24,9 +22,6 @@ from schemas.topics import VERDICTS
 
 RECORDS_AT_ONCE = 500
 SAMPLE = 200
-CHARACTERS_PER_TOKEN = 4
-PAID_KINDS = ("judge", "pooling")
-"""Kinds whose verdicts cost tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,7 @@ def forecast(
 ) -> Forecast:
     """slot: from `slot_again`. Raises LogError."""
     kept, costs = _kept(settings, slot)
-    subjects, fresh, sizes = 0, set[str](), list[float]()
+    subjects, fresh, sizes = 0, set[str](), list[int]()
     with closing(source_of(KafkaLog(settings), slot, limits)) as source:
         for subject in filter(holds, _subjects(settings, source, span, progress)):
             subjects += 1
@@ -66,7 +61,7 @@ def forecast(
             fresh.add(name)
             if not costs and is_paid(slot) and len(sizes) < SAMPLE:
                 with suppress(Unjudgeable):
-                    sizes.append(tokens_of(subject.assemble()))
+                    sizes.append(guessed_tokens(slot, subject.assemble()))
     each, basis = _estimate(slot, costs, sizes)
     tokens = round(each * len(fresh))
     price = slot.scorer.price_per_million
@@ -81,18 +76,7 @@ def forecast(
     )
 
 
-def is_paid(slot: ScoredSlot) -> bool:
-    """Whether its verdicts cost tokens."""
-    return slot.scorer.use.partition(":")[0] in PAID_KINDS
-
-
-def tokens_of(judged: Judged) -> float:
-    """A guess by the length of what is shown."""
-    parts = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
-    return len(orjson.dumps(parts, default=str)) / CHARACTERS_PER_TOKEN
-
-
-def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[float]) -> tuple[float, str]:
+def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[int]) -> tuple[float, str]:
     if costs:
         return fmean(costs), f"mean of {len(costs)} kept verdicts of {slot.name}"
     if not is_paid(slot):
@@ -101,7 +85,7 @@ def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[float]) -> tuple[f
     about = (
         f"a quarter of the characters of {len(sizes)} subjects, {votes} votes; the rubric and the answers are not in it"
     )
-    return (fmean(sizes) if sizes else 0.0) * votes, about
+    return (fmean(sizes) if sizes else 0.0), about
 
 
 def _kept(settings: LogSettings, slot: ScoredSlot) -> tuple[set[str], list[int]]:

@@ -114,4 +114,4 @@ def _deviation(returns: Sequence[float]) -> float:
     if len(set(returns)) == 1:
         return 0.0  # to the last bit, which the formula does not promise
     mean = math.fsum(returns) / len(returns)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in returns) / (len(returns) - 1))
+    return math.sqrt(math.fsum((value - mean) * (value - mean) for value in returns) / (len(returns) - 1))

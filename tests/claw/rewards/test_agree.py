@@ -40,7 +40,7 @@ def test_a_judge_is_held_against_people(log_settings: LogSettings) -> None:
     assert report["intervals"]["kappa"][0] <= report["figures"]["kappa"] <= report["intervals"]["kappa"][1]
     assert report == json.loads(claw(log_settings, "judge/style", "human:*/style", "--json"))
     alone = json.loads(claw(log_settings, "human:*/style", "--json"))
-    assert (alone["figures"]["subjects"], alone["figures"]["kappa"], alone["unpaired"]) == (4, 1.0, [4, 0])
+    assert (alone["figures"]["subjects"], alone["figures"]["kappa"], alone["unpaired"]) == (4, None, [4, 0])
     text = claw(log_settings, "judge/style", "human:*/style")
     assert "judge/style with human:*/style: 8 subjects, 12 observations" in text
     claw(log_settings, "judge/style", code=1)

@@ -65,6 +65,26 @@ def test_a_person_reads_state_steps_and_conversation(settings: LogSettings, caps
         assert part in text
 
 
+def test_a_group_and_its_trajectory_are_named_as_elsewhere(
+    settings: LogSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GROUP/TRAJECTORY, as `claw label` and `claw rewards test --on` take it; ids may hold slashes, and the group may be said twice."""
+    pooled.write(settings, [*published.episode("a/b", "c/d"), *published.episode("b", "a/same")])
+    for name, group, place in (
+        ("a/same", "a", ("a", "same")),
+        ("b/same", None, ("b", "same")),
+        ("a/b/c/d", None, ("a/b", "c/d")),
+        ("c/d", None, ("a/b", "c/d")),
+        ("b/a/same", None, ("b", "a/same")),
+    ):
+        assert inspect(name, group, prefix=settings.prefix, as_json=True) == 0
+        shown = json.loads(capsys.readouterr().out)["trajectory"]
+        assert (shown["group_id"], shown["trajectory_id"]) == place
+    with pytest.raises(PoolRefusal, match="several groups have a trajectory a/same"):
+        inspect("a/same", None, prefix=settings.prefix, as_json=True)
+    assert inspect("b/b/same", None, prefix=settings.prefix, as_json=True) == 1
+
+
 def test_a_reward_without_a_value_says_why(settings: LogSettings, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the trajectory and of its calls: taken back, or the word of the scorer that gave up."""
     judged = [

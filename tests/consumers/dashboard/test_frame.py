@@ -61,6 +61,19 @@ def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+COUNTS_STREAMS = """
+window.streams = 0;
+window.EventSource = class extends EventSource {
+  constructor(...all) { super(...all); window.streams += 1; }
+  close() { if (this.readyState !== EventSource.CLOSED) window.streams -= 1; super.close(); }
+};
+"""
+HIDES = """hidden => {
+  Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
 def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> None:
     """Such an origin is no secure context, which has neither locks nor a clipboard: every tab is live all the same, and copies."""
     stage = DashboardStage(episode("g", "t", "Which animal?", "a cat", 1.0))
@@ -79,10 +92,18 @@ def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> Non
         page.keyboard.press("Enter")
         expect(page.locator("header .stream.live")).to_be_visible()
         other = one.context.new_page()
+        other.add_init_script(COUNTS_STREAMS)
         other.goto(page.url)
         expect(other.locator("header .stream.live")).to_be_visible()
         stage.tell(facts.reward("g", "t", 0.5, source="judge", name="style"))
         for each in (page, other):
             expect(each.locator("main")).to_contain_text("judge/style")
+        other.evaluate(HIDES, True)  # a browser has six connections to a host, which tabs that nobody sees do not take
+        assert other.evaluate("streams") == 0
+        stage.tell(facts.reward("g", "t", 0.25, source="judge", name="length"))
+        expect(page.locator("main")).to_contain_text("judge/length")
+        other.evaluate(HIDES, False)
+        expect(other.locator("main")).to_contain_text("judge/length")
+        assert other.evaluate("streams") == 1
         page.get_by_role("button", name="copy", exact=True).first.click()
         expect(page.get_by_role("button", name="copied", exact=True)).to_be_visible()

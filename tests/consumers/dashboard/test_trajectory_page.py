@@ -140,6 +140,11 @@ def test_a_stray_key_writes_nothing(sitting: tuple[DashboardStage, Sitting]) -> 
     page.keyboard.press("4")
     expect(page.locator("p.said")).to_contain_text("overall 4 of 5: return 0.25 → 1")
     assert written(stage) == [0.75]  # the digits before are not among them, and acts are written one after the other
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")  # is the help's, and not of what is behind it
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".judge [role=status].warn")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator(".judge [role=status].warn")).to_have_count(0)
     page.keyboard.press("1")

@@ -1,8 +1,10 @@
 """Rules that do what rules should not. The tests name them as `bad_rules:NAME`, with this folder as the working directory."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -73,6 +75,22 @@ def close_everything():
     return 0.5
 
 
+def scribble(data=b"\xff" * 64):
+    """Into every descriptor that it can write to, and goes on as if nothing were."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(fd, data)
+    return 0.5
+
+
+def shut():
+    """Nobody hears any more what the process says."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    return 0.5
+
+
 def interrupt():
     raise KeyboardInterrupt
 
@@ -101,6 +119,10 @@ BAD = {
     "eat": eat,
     "shout": shout,
     "close": close_everything,
+    "scribble": scribble,
+    "frame": lambda: scribble(b"\0\0\0\2ab"),
+    "shut": shut,
+    "slow": lambda: time.sleep(0.4) or 0.7,
     "exit": lambda: sys.exit(3),
     "interrupt": interrupt,
     "boom": boom,
@@ -141,6 +163,16 @@ def trl_length(prompts, completions, **columns):
 def trl_text(completions, prompts, answer):
     """For strings; names the column that it wants."""
     return [float(text == wanted) for text, wanted in zip(completions, answer, strict=True)]
+
+
+def trl_ids(prompts, completions, completion_ids, trainer_state=None, **columns):
+    """Needs what only a trainer has."""
+    return [float(len(ids)) for ids in completion_ids]
+
+
+def trl_may(prompts, completions, completion_ids=None, *, trainer_state=None):
+    """Can do without."""
+    return [float(completion_ids is None)] * len(completions)
 
 
 def verl_score(data_source, solution_str, ground_truth, extra_info=None):

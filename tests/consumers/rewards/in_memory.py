@@ -1,10 +1,11 @@
 """The engine on the log's memory twin: the real loop, real subjects and verdicts, and a scorer that is a function."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 
+from consumers.rewards.budget import DailyBudget
 from consumers.rewards.config import ScoredSlot, SlotOptions
 from consumers.rewards.judged import Judged
 from consumers.rewards.kinds import Kind, ScorerSettings
@@ -21,6 +22,7 @@ from eventlog.memory import MemoryLog
 from eventlog.partitioner import partition_of
 from eventlog.records import Outgoing, Record, readable
 from eventlog.settings import LogSettings
+from schemas.envelopes import now_us
 from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
 from schemas.keys import group_key
 from schemas.topics import REWARDS, TOPICS, VERDICTS, Topic
@@ -69,7 +71,11 @@ def history_of(log: MemoryLog) -> LogHistory:
 
 
 def engine(
-    log: MemoryLog, slot: ScoredSlot, scorer: FunctionScorer, settings: RewardsSettings | None = None
+    log: MemoryLog,
+    slot: ScoredSlot,
+    scorer: FunctionScorer,
+    settings: RewardsSettings | None = None,
+    clock_us: Callable[[], int] = now_us,
 ) -> SlotScoring:
     used = settings or RewardsSettings()
     history = history_of(log)
@@ -78,9 +84,47 @@ def engine(
         if slot.scorer.scope == "call"
         else RowSubjects(slot, history, FetchedCalls(log.lookup(), used.requests_bytes_max), used)
     )
-    return SlotScoring(
-        slot, scorer, Verdicts(log, slot), source, RewardsMetrics(), stop=NEVER, partitions=log.settings.partitions
-    )
+    verdicts, budget = Verdicts(log, slot), None
+    if (of_a_day := slot.options.budget) is not None:
+        budget = DailyBudget(of_a_day.tokens_per_day, verdicts, log.settings.partitions, clock_us)
+    return SlotScoring(slot, scorer, verdicts, source, RewardsMetrics(), stop=NEVER, budget=budget)
+
+
+@contextmanager
+def at_work(
+    log: MemoryLog,
+    slot: ScoredSlot,
+    scorer: FunctionScorer,
+    *,
+    records_max: int = 100,
+    settings: RewardsSettings | None = None,
+    clock_us: Callable[[], int] = now_us,
+) -> Iterator[ConsumerLoop]:
+    """A member of the slot's group, which works when its loop is told to."""
+    with closing(engine(log, slot, scorer, settings, clock_us)) as scoring:
+        loop = ConsumerLoop(
+            log,
+            scoring._source.topics,
+            slot.group_id(log.settings.prefix),
+            scoring.work,
+            rest=scoring.rest,
+            on_assigned=scoring.hold,
+            on_revoked=scoring.forget,
+            limits=ConsumeLimits(records_max=records_max, retry_s=0.3, work_timeout_s=6),
+        )
+        with closing(loop):
+            yield loop
+
+
+def work_off(log: MemoryLog, slot: ScoredSlot, loop: ConsumerLoop, steps_max: int = 1000) -> None:
+    """Until the slot's group has worked on everything, or for so many polls."""
+    topics = CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
+    group = slot.group_id(log.settings.prefix)
+    for _ in range(steps_max):
+        if log.committed_offsets(group, topics, range(log.settings.partitions)) == log.end_offsets(topics):
+            break
+        loop.step(NEVER)
+        loop.commit()
 
 
 def judge_all(
@@ -94,25 +138,8 @@ def judge_all(
 ) -> FunctionScorer:
     """Runs the slot until its group has worked on everything, or for so many polls."""
     scorer = FunctionScorer(answer)
-    group = slot.group_id(log.settings.prefix)
-    with closing(engine(log, slot, scorer, settings)) as scoring:
-        source = scoring._source  # its topics
-        loop = ConsumerLoop(
-            log,
-            source.topics,
-            group,
-            scoring.work,
-            rest=scoring.rest,
-            on_revoked=scoring.forget,
-            limits=ConsumeLimits(records_max=records_max, retry_s=0.3, work_timeout_s=6),
-        )
-        with closing(loop):
-            for _ in range(steps_max):
-                offsets = log.committed_offsets(group, source.topics, range(log.settings.partitions))
-                if offsets == log.end_offsets(source.topics):
-                    break
-                loop.step(NEVER)
-                loop.commit()
+    with at_work(log, slot, scorer, records_max=records_max, settings=settings) as loop:
+        work_off(log, slot, loop, steps_max)
     return scorer
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from claw.rewards.agree import as_text
 from consumers.rewards.measures.agreement import agreement, kappa
 from consumers.rewards.measures.ratings import Rating, ratings
 from schemas.events import VerdictRef
@@ -41,9 +42,9 @@ def test_kappa_bias_and_confusion_of_a_table_computed_by_hand() -> None:
 
 
 def test_weighted_kappa_counts_near_misses_less() -> None:
-    """Three values, 0 1 2, by hand: observed weights 2/4, expected 14/8; the far miss costs four times the near one."""
-    left = rated(JUDGE, {"a": 0, "b": 1, "c": 2, "d": 2})
-    right = rated(ADA, {"a": 0, "b": 2, "c": 1, "d": 2})
+    """Three values, 0 1 2, by hand, each pair twice: observed weights 4/8, expected 14/8; the far miss costs four times the near one."""
+    left = rated(JUDGE, dict(zip("abcdefgh", (0, 1, 2, 2) * 2, strict=True)))
+    right = rated(ADA, dict(zip("abcdefgh", (0, 2, 1, 2) * 2, strict=True)))
     figures = agreement(left, right, resamples=0).figures
     expected = sum((one - two) ** 2 for one in (0, 1, 2, 2) for two in (0, 2, 1, 2)) / 16
     assert figures.weighted_kappa == pytest.approx(1 - 0.5 / expected)
@@ -86,7 +87,7 @@ def test_among_themselves_nobody_is_two_raters() -> None:
     assert agreement(alone, None, resamples=0).figures.observations == 0
     both = [*alone, *rated(BEN, {"a": 1.0, "b": 0.0}), *rated("human:ben/thumb", {"a": 0.0, "b": 1.0})]
     figures = agreement(both, None, resamples=0).figures
-    assert (figures.observations, figures.agree, figures.alpha) == (4, 1.0, 1.0)
+    assert (figures.observations, figures.agree, figures.alpha) == (4, 1.0, None)
 
 
 def test_a_judge_is_compared_with_each_person_who_spoke() -> None:
@@ -110,7 +111,22 @@ def test_versions_and_weeks_are_told_apart() -> None:
         f"{JUDGE}@1": 1.0,
         f"{JUDGE}@2": 0.0,
     }
-    assert {name: figures.kappa for name, figures in report.by_week.items()} == {"2026-W23": 1.0, "2026-W24": -1.0}
+    assert {name: figures.agree for name, figures in report.by_week.items()} == {"2026-W23": 1.0, "2026-W24": 0.0}
+
+
+@pytest.mark.parametrize(("subjects", "said"), [(1, False), (4, False), (5, True)])
+def test_of_few_subjects_nothing_is_said_beyond_chance(subjects: int, said: bool) -> None:
+    """Kappas and alpha of one subject would be -1, 0 or 1; they are null, in the parts and intervals too, and a dash for people."""
+    left = rated(JUDGE, {f"c{n}": float(n % 2) for n in range(subjects)}, version=1)
+    right = rated(ADA, {f"c{n}": float(n % 2 == 0) for n in range(subjects)})
+    report = agreement(left, right, resamples=20)
+    parts = (report.figures, *report.by_version.values(), *report.by_week.values(), *report.raters.values())
+    for figures in parts:
+        assert figures.agree == 0.0
+        assert [each is not None for each in (figures.kappa, figures.weighted_kappa, figures.alpha)] == [said] * 3
+    assert ("kappa" in report.intervals) is said
+    (line,) = [line for line in as_text(report) if line.split()[0] == "kappa"]
+    assert (line.split()[1] == "-") is not said
 
 
 def test_intervals_are_seeded_and_hold_the_figure() -> None:

@@ -74,3 +74,31 @@ def test_a_verdict_that_may_take_longer_than_its_poll_is_warned_of():
             [slot_of("call", timeout_s=50), slot_of("next", timeout_s=51)], RewardsSettings(work_timeout_s=100)
         )
     assert [(line["event"], line["slot"]) for line in lines] == [("rewards_timeout_too_long", "rule/next")]
+
+
+JUDGE = "scorers: {{judge/it: {{use: judge, version: {version}, scope: call, model: m, rubric: {rubric}{more}}}}}"
+
+
+def test_a_digest_is_of_what_decides_what_is_said(tmp_path):
+    """Settings and the rubric's text, in whatever order and wherever the file lies; not how fast, how dear or by which way."""
+    rubric = "---\nanswer: number\nscale: [0, 10]\n---\nHow well?"
+
+    def digest(folder="a", text=rubric, **fields):
+        place = tmp_path / folder
+        place.mkdir(exist_ok=True)
+        (place / "r.md").write_text(text)
+        config = place / "rewards.yaml"
+        config.write_text(JUDGE.format(**{"version": 1, "rubric": "r.md", "more": "", **fields}))
+        return load(config)[0].digest
+
+    first = digest()
+    assert first == digest("b")
+    assert first == digest(more=", timeout_s: 3, concurrency: 2, url: 'http://other:1', price_per_million: 2")
+    assert digest(more=", body: {a: 1, b: 2}") == digest(more=", body: {b: 2, a: 1}")
+    others = [
+        digest(text=rubric + " Really?"),
+        digest(more=", votes: 3"),
+        digest(version=2),
+        digest(more=", soft: true"),
+    ]
+    assert len({first, *others}) == 5

@@ -86,6 +86,13 @@ def test_a_bad_subject_costs_itself_alone(rules, word, reason) -> None:
             assert len(end.detail) < 2100
 
 
+@pytest.mark.parametrize("word", ["scribble", "frame", "shut"])
+def test_a_rule_that_breaks_its_way_home_costs_no_neighbour(rules, word) -> None:
+    """Whoever is in work when that is noticed is not to blame, before it or behind it."""
+    answers = ends(rules("bad_rules:of_tag").judge([subject(each) for each in (0.1, word, "slow", 0.3, word, 0.4)]))
+    assert [outcome(end) for end in answers] == [0.1, "crashed", 0.7, 0.3, "crashed", 0.4]
+
+
 def test_what_is_odd_and_right_is_taken(rules) -> None:
     """None, a bool, words; what it printed, and the fork that came back into our loop, disturb nobody."""
     words = ["nothing", "true", "words", "shout", "fork", "1"]
@@ -187,6 +194,7 @@ def test_functions_written_for_trl_and_verl(rules) -> None:
     assert outcome(ends(rules("trl:bad_rules:trl_length").judge([one]))[0]) == 11.0
     text = subject("x", calls=(call,), conversation=talk, task={"answer": "4"})
     assert outcome(ends(rules("trl:bad_rules:trl_text", text=True).judge([text]))[0]) == 1.0
+    assert outcome(ends(rules("trl:bad_rules:trl_may").judge([one]))[0]) == 1.0
     group = Judged(scope="group", group_id="g", members=(one, subject("x", calls=(call,), conversation=talk)))
     assert ends(rules("trl:bad_rules:trl_length", "group").judge([group]))[0].values == (11.0, 1.0)
     task = {"data_source": "gsm", "reward_model": {"ground_truth": "4"}, "extra_info": {"index": 7}}
@@ -202,6 +210,7 @@ def test_functions_written_for_trl_and_verl(rules) -> None:
         ("bad_rules:no_function", "call", "is no function but int"),
         ("bad_rules:two_arguments", "call", "does not take one subject"),
         ("trl:bad_rules:of_tag", "call", "does not take prompts, completions by name"),
+        ("trl:bad_rules:trl_ids", "call", "trl: it needs completion_ids, which only a trainer has: give it a default"),
         ("trl:bad_rules:trl_length", "steps", "judge call, next, trajectory, group, not steps"),
         ("nobody", "call", "no entry point of claw.rewards"),
         ("broken_rule:f", "call", "SyntaxError"),

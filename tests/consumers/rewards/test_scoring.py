@@ -137,16 +137,6 @@ def test_a_scorer_that_gives_up_is_believed_for_this_subject_alone():
     assert judge_all(log, slot, one).views == []
 
 
-def test_what_is_beyond_the_budget_fails_and_says_so():
-    """10 tokens a verdict, 25 a day: the first ones are judged, by eights, then nothing is asked any more."""
-    history = [event for n in range(30) for event in episode(f"g{n}", "t", None, calls=1)]
-    options = SlotOptions.model_validate({"budget": {"tokens_per_day": 25}})
-    log = pooled_log(history)
-    scorer = judge_all(log, slot_of("trajectory", options=options, pure=False), one)
-    assert 3 <= len(scorer.views) <= 10
-    assert list(slots(log).values()).count("budget_spent") == 30 - len(scorer.views)
-
-
 def test_only_channels_and_tags_that_were_named_are_judged():
     """The others are nobody's subject."""
     tagged = [facts.started("b", "t", tags=("hard",)), *episode("b", "t", None)]

@@ -1,8 +1,10 @@
 """What an owner reads of its partition when it gets it."""
 
 import threading
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from consumers.rewards import verdicts as module
 from consumers.rewards.verdicts import Verdicts
@@ -10,7 +12,8 @@ from eventlog.errors import BrokerUnreachable
 from eventlog.memory import MemoryLog
 from eventlog.records import Outgoing
 from schemas.topics import VERDICTS
-from tests.consumers.rewards.in_memory import SETTINGS, slot_of
+from tests.consumers.published import episode
+from tests.consumers.rewards.in_memory import SETTINGS, add_to, judge_all, pooled_log, slot_of, verdicts
 
 MARKS = 5
 
@@ -61,3 +64,19 @@ def test_a_restore_ends_at_a_stop(slow_log):
     stop.set()
     with pytest.raises(BrokerUnreachable):
         Verdicts(slow_log, slot_of("call"), stop=stop).own(0)
+
+
+def test_other_settings_under_one_slot_and_version_are_named():
+    """Two processes with different files, or a rubric that was edited: one line with both digests, and what to do."""
+    log = pooled_log([*episode("a", "t", None), *episode("b", "t", None, calls=1)])
+    judge_all(log, replace(slot_of("trajectory"), digest="a" * 64), lambda _: (1.0,))
+    assert {verdict.settings_digest for verdict in verdicts(log)} == {"a" * 64}
+    add_to(log, episode("c", "t", None, calls=3))
+    for later, warned in (({}, True), ({"generation": 1}, True), ({"version": 2}, False)):
+        with capture_logs() as lines:
+            judge_all(log, replace(slot_of("trajectory", **later), digest="b" * 64), lambda _: (1.0,))
+        words = [line for line in lines if line["event"] == "rewards_other_settings"]
+        assert len(words) == warned
+        for line in words:
+            assert (line["slot"], line["settings"], line["others"]) == ("rule/trajectory@1", "b" * 12, "a" * 12)
+            assert "raise version" in line["advice"]

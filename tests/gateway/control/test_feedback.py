@@ -12,6 +12,7 @@ from datapool.standing import Feedback
 from eventlog.kafka.reader import read_topics
 from eventlog.records import Outgoing, Record
 from eventlog.settings import LogSettings
+from gateway.control import keyed
 from schemas.api_keys import ApiKey, new_key
 from schemas.envelopes import envelope
 from schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
@@ -123,6 +124,62 @@ async def test_the_same_request_under_its_key_is_the_same_fact(house: House) -> 
         assert ids[0] == ids[1]
         assert len(set(ids[0])) == 2
     assert len(words(house).history()) == 4
+
+
+REWARDED = {"source": "user", "name": "overall"}
+
+
+@pytest.mark.parametrize(
+    ("path", "up", "down"),
+    [
+        (FEEDBACK, {"score": 1, **ADA}, {"score": 0, **ADA}),
+        ("/t/g/v1/rewards", {"value": 1, **REWARDED}, {"value": 0, **REWARDED}),
+    ],
+)
+async def test_a_late_retry_does_not_undo_what_was_said_in_between(
+    house: House, path: str, up: object, down: object
+) -> None:
+    """k1 up, k2 down, k1 up again: the same event, with the time and revision of the first, so down stands."""
+    replies = [(await post(house, path, body, idempotency_key=key))[1] for body, key in ((up, "1"), (down, "2"))]
+    assert (await post(house, path, up, idempotency_key="1"))[1] == replies[0]
+    said = house.events(RewardAssigned, REWARDS)
+    assert [event.value for event in said] == [1.0, 1.0, 0.0], "in order of their time"
+    assert said[0] == said[1]
+    assert max(said, key=lambda event: (event.revision, event.envelope.occurred_at_us)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "other"),
+    [
+        (FEEDBACK, {"thumb": "up", **ADA}, {"thumb": "down", **ADA}),
+        (FEEDBACK, {"thumb": "up", **ADA}, {"scores": {"style": 1}, **ADA}),
+        (FEEDBACK, {"thumb": "up", **ADA}, [{"thumb": "up", **ADA}, {"call_id": "c", "thumb": "up", **ADA}]),
+        (PREFERENCES, {"chosen": "t", "rejected": "u", **ADA}, {"chosen": "u", "rejected": "t", **ADA}),
+        ("/t/g/v1/rewards", {"value": 1, **REWARDED}, {"value": 1, "call_id": "c", **REWARDED}),
+    ],
+)
+async def test_one_key_is_for_one_body(house: House, path: str, first: object, other: object) -> None:
+    """Else 409, and nothing is stored; a request that was refused has used no key, and other people's have their own."""
+    assert (await post(house, path, {"odd": 1}, idempotency_key="k"))[0] == 400
+    refused = (
+        {**REWARDED, "value": 1, "source": "human:ada", "revision": 1 << 62} if "rewards" in path else {"who": "a/b"}
+    )
+    assert (await post(house, path, refused, idempotency_key="k"))[0] in (400, 422)
+    assert (await post(house, path, first, idempotency_key="k"))[0] == 200
+    status, reply, _ = await post(house, path, other, idempotency_key="k")
+    assert (status, reply["error"]["code"]) == (409, "idempotency_key_reused")
+    assert len(list(house.log.reader([REWARDS]).read_to_end())) == 1
+    assert (await post(house, path, other, idempotency_key="l"))[0] == 200
+
+
+async def test_keys_that_are_remembered_have_a_bound(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten; a repetition is the same event then, at its own time."""
+    monkeypatch.setattr(keyed, "KEYS_MAX", 2)
+    for name in ("1", "2", "3", "1"):
+        assert (await post(house, FEEDBACK, {"thumb": "up", **ADA}, idempotency_key=name))[0] == 200
+    first, *_, again = house.events(RewardAssigned, REWARDS)
+    assert first.envelope.event_id == again.envelope.event_id
+    assert first.revision < again.revision
 
 
 @pytest.mark.parametrize(

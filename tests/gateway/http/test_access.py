@@ -176,7 +176,7 @@ async def test_what_is_made_up_for_a_key_is_its_own(guarded: Guarded) -> None:
             for _ in range(2)
         ]
         assert made[0] == made[1]
-        assert made[0]["group_id"].startswith("alice/")
+        assert made[0]["group_id"].startswith("alice:")  # a proxy may decode it, and a path keeps its parts
     base_url = made[0]["base_url"].removeprefix(house.url)
     assert (await send(house, "POST", f"{base_url}/v1/rewards", b'{"value": 1}', x_api_key=key))[0] == 200
     assert events(house)[-1].trajectory_id == made[0]["trajectory_id"]

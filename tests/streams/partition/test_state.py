@@ -17,6 +17,7 @@ from schemas.keys import group_key, parts
 from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
 from streams.cold_store import SqliteColdStore
 from streams.errors import FoldVersionMismatch
+from streams.partition import groups
 from streams.partition.groups import UNTOUCHED_MAX, ColdRow
 from streams.partition.state import PartitionState
 from streams.recovery import state_of
@@ -73,6 +74,18 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
     log = Log(events)
     queues = {topic: [one for one in log.facts if one.topic == topic] for topic in ("claw.calls", "claw.rewards")}
     resting_max = random.choice([0, 1, 9])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "LONG_ROW_BYTES", random.choice([0, groups.LONG_ROW_BYTES]))
+        _kill_anywhere(log, queues, resting_max, random)
+    assert log.letters == []
+    assert log.pool().keys() == log.expected().keys()
+    assert log.pool() == log.expected()
+    assert decode(log.rows[POSITIONS.name, b"0"]).offsets == {
+        topic: len(queue) for topic, queue in queues.items() if queue
+    }
+
+
+def _kill_anywhere(log, queues, resting_max, random):
     state = log.recovered(resting_max)
     kills = 4
     while any(state.expected(topic) < len(queue) for topic, queue in queues.items()):
@@ -85,12 +98,6 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
         if kills and random.random() < 0.15:
             state, kills = log.recovered(resting_max), kills - 1
     log.commit(state)
-    assert log.letters == []
-    assert log.pool().keys() == log.expected().keys()
-    assert log.pool() == log.expected()
-    assert decode(log.rows[POSITIONS.name, b"0"]).offsets == {
-        topic: len(queue) for topic, queue in queues.items() if queue
-    }
 
 
 def applied(*records, **options):

@@ -35,7 +35,13 @@ addEventListener("keydown", (event) => {
     if (event.key === "Escape") field.blur();
     return;
   }
-  if (helpOpen.value && !["Escape", "?"].includes(event.key)) return; // what stands behind the help is not acted on unseen
+  if (helpOpen.value) { // what stands behind the help is not acted on unseen
+    if (["Escape", "?"].includes(event.key)) {
+      helpOpen.value = false;
+      event.preventDefault();
+    }
+    return;
+  }
   const key = prefix ? `${prefix} ${event.key}` : event.key;
   clearTimeout(prefixTimer);
   prefix = "";

@@ -1,6 +1,6 @@
 // What changed, as it happens. One connection per browser: a browser has six to a host, and every tab needs one to read with. The
 // tab that holds the lock listens and tells the others. Locks are for secure contexts alone: over plain http from another machine
-// each tab listens for itself.
+// each tab that is seen listens for itself.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ask } from "/web/shell.js";
@@ -46,6 +46,8 @@ function say(message) {
 }
 
 let leads = false;
+/** @type {EventSource | null} */
+let source = null;
 if (channel) {
   channel.onmessage = ({ data }) => {
     if (data.question) {
@@ -57,6 +59,12 @@ if (channel) {
 /** Begins to listen. */
 export function listen() {
   if (!channel) {
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) {
+        source?.close();
+        source = null;
+      } else connect(0);
+    });
     connect(0);
     return;
   }
@@ -74,9 +82,11 @@ async function again(tries) {
 }
 
 function connect(tries) {
-  const source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
+  if (source || (!channel && document.hidden)) return;
+  source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
   const ended = () => {
-    source.close();
+    source?.close();
+    source = null;
     say({ state: "lost" });
     setTimeout(again, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
   };

@@ -179,6 +179,16 @@ def test_whatever_json_a_server_answers_with_is_a_verdict_or_a_word(odd: str, pl
         check_it_can_be_kept(future.exception(30) or future.result())
 
 
+def test_the_cost_of_a_server_that_does_not_count_is_estimated() -> None:
+    """By the characters of what it was shown, and the verdict says so."""
+    silent = web.json_response({"data": [{"index": 0, "probs": [1.0]}]})
+    long = JudgedCall(call_id="a", messages=(user("x" * 4000),), reply=reply("y"))
+    with asking(lambda _: silent) as (scorer, _):
+        said = opinion(scorer, subject("call", (long,)))
+    assert 1000 <= said.tokens < 1100
+    assert said.detail == "tokens are estimated: the server did not count them"
+
+
 def test_words_that_are_lost_are_not_made_up() -> None:
     silent = JudgedCall(call_id="a", messages=(user("1"),))
     with asking(lambda _: classified(1.0)) as (scorer, requests):

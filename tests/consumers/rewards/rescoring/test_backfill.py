@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from tests import facts
 from tests.claw.pooled import write
 from tests.consumers.published import group
 from tests.consumers.rewards.fleet import fleet, until
+from tests.consumers.rewards.kinds.scripted_judge import says, scripted
 
 pytestmark = pytest.mark.kafka
 
@@ -121,6 +123,25 @@ def test_a_filter_is_as_that_of_the_pool(log_settings, tmp_path):
         assert (code, answer["done"]) == (0, True), errors
         assert {slot[:2] for slot in scorers.values()} == {("g1", "g1-0")}
         assert all(isinstance(event, RewardAssigned) for event in scorers.rewards())
+
+
+def test_a_budget_ends_it_before_the_end_and_the_next_command_goes_on(log_settings, tmp_path):
+    """12 tokens an answer, 25 to spend: three are asked and kept, at most one beyond; what was paid is not asked again."""
+    history(log_settings, groups=6)
+    (tmp_path / "r.md").write_text("---\nanswer: number\nscale: [0, 10]\n---\nHow well?")
+    fields = {"use": "judge", "version": 1, "scope": "trajectory", "model": "m", "rubric": "r.md"}
+    with scripted(lambda _, __: says("7")) as judge, fleet(log_settings, tmp_path, {}) as scorers:
+        own = {**fields, "url": judge.url, "budget": {"tokens_per_day": 5}}
+        scorers.config.write_text(yaml.safe_dump({"scorers": {"judge/it": own}}))
+        again_it = partial(again, scorers, "--generation", "1", slot="judge/it")
+        _, cost, _ = again_it("--dry-run")
+        code, first, errors = again_it("--budget-tokens", "25")
+        assert (code, first["budget_spent"], first["done"]) == (1, True, False), errors
+        assert (len(judge.requests), first["tokens"], len(scorers.verdicts())) == (3, 36, 3)
+        code, rest, errors = again_it("--budget-tokens", "1000")
+        assert (code, rest["budget_spent"], rest["done"]) == (0, False, True), errors
+        assert len(judge.requests) == cost["verdicts"] > 3
+        assert {verdict.failed for verdict in scorers.verdicts()} == {None}
 
 
 def test_what_needs_its_environment_is_refused(log_settings, tmp_path):

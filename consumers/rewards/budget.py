@@ -1,0 +1,132 @@
+"""What a slot may still spend: the tokens of one command (a backfill), or those of a UTC day.
+
+Invariant: what an answer is held to cost is reserved before it is asked for, so that at most one answer goes beyond what is left.
+Nobody knows what the first one costs: it goes alone.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+from consumers.rewards.config import ScoredSlot
+from consumers.rewards.judged import Judged
+from consumers.rewards.opinions import guessed
+from consumers.rewards.subjects.subject import Subject
+from consumers.rewards.verdicts import DAY_US, Verdicts
+from schemas.envelopes import now_us
+
+PUT_OFF_MAX, PUT_OFF_AT_ONCE = 500, 50
+"""Subjects beyond the budget of a day that are in memory, and that are asked about in one poll once there is room."""
+PAID_KINDS = ("judge", "pooling")
+"""Kinds whose verdicts cost tokens."""
+
+
+class TokenBudget:
+    """Of one command: what this process may spend. Used by one thread at a time."""
+
+    ends = True
+    """Whether the process ends once it is spent; otherwise there is room again some day."""
+
+    def __init__(self, tokens_max: int) -> None:
+        self.tokens_max = tokens_max
+        self.assigned: Collection[int] = ()
+        """Partitions of the group's member, after its last poll."""
+        self._paid = 0
+        self._reserved: dict[str, int] = {}
+        self._dearest: int | None = None
+
+    def left(self) -> float:
+        """Tokens that are not spent, those that are reserved among them. Raises LogError."""
+        return self.tokens_max - self._paid
+
+    def reserve(self, name: str, tokens: int) -> bool:
+        """Whether a question may be asked now; its tokens, or those of the dearest answer so far, are held until `settle`.
+
+        With nothing on its way it may be asked: whoever waits for room asks `left` first.
+        """
+        held = max(tokens, self._dearest or 0)
+        if self._reserved and (self._dearest is None or sum(self._reserved.values()) + held > self.left()):
+            return False
+        self._reserved[name] = held
+        return True
+
+    def settle(self, name: str, tokens: int) -> None:
+        """An answer came, and cost this."""
+        self._reserved.pop(name, None)
+        self._paid += tokens
+        self._dearest = max(self._dearest or 0, tokens)
+
+    def release(self) -> None:
+        """Nothing is on its way any more."""
+        self._reserved.clear()
+
+
+class DailyBudget(TokenBudget):
+    """Of a UTC day: the share of the assigned partitions, less what verdicts in them cost today, whoever paid."""
+
+    ends = False
+
+    def __init__(
+        self, tokens_max: int, verdicts: Verdicts, partitions: int, clock_us: Callable[[], int] = now_us
+    ) -> None:
+        """partitions: of the topics, all processes together."""
+        super().__init__(tokens_max)
+        self._verdicts, self._partitions, self._clock_us = verdicts, partitions, clock_us
+
+    def left(self) -> float:
+        """As TokenBudget; the assigned partitions are owned first, so that what others paid there today is known."""
+        for partition in self.assigned:
+            self._verdicts.own(partition)
+        share = self.tokens_max * len(self.assigned) / self._partitions
+        return share - self._verdicts.tokens_today(self._clock_us() // DAY_US)
+
+
+class PutOffSubjects:
+    """Those beyond the budget of a day, the oldest first: that was said of them, and is no kept verdict. In memory alone."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, Subject] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._subjects
+
+    def __bool__(self) -> bool:
+        return bool(self._subjects)
+
+    def add(self, name: str, subject: Subject) -> None:
+        """name: of its failure."""
+        self._subjects[name] = subject
+
+    def settle(self, name: str) -> None:
+        """It has a verdict."""
+        self._subjects.pop(name, None)
+
+    def due(self, budget: TokenBudget | None, others: Iterable[Subject]) -> list[Subject]:
+        """Some of them, but `others`, once there is room for one. Raises LogError."""
+        if not self._subjects or budget is None or budget.left() <= 0:
+            return []
+        present = {id(subject) for subject in others}
+        oldest = islice(self._subjects.values(), PUT_OFF_AT_ONCE)
+        return [subject for subject in oldest if id(subject) not in present]
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """They belong to somebody else."""
+        self._subjects = {name: each for name, each in self._subjects.items() if each.partition not in partitions}
+
+    def forget_oldest(self) -> int:
+        """How many were beyond the bound."""
+        surplus = max(0, len(self._subjects) - PUT_OFF_MAX)
+        self._subjects = dict(islice(self._subjects.items(), surplus, None))
+        return surplus
+
+
+def is_paid(slot: ScoredSlot) -> bool:
+    """Whether its verdicts cost tokens."""
+    return slot.scorer.use.partition(":")[0] in PAID_KINDS
+
+
+def guessed_tokens(slot: ScoredSlot, judged: Judged) -> int:
+    """A guess by the length of what is shown, for each vote; the rubric and the answers are not in it."""
+    if not is_paid(slot):
+        return 0
+    parts = [judged.task, *judged.conversation, *(message for each in judged.members for message in each.conversation)]
+    return guessed(*parts) * int(getattr(slot.scorer, "votes", 1))
