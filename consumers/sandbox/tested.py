@@ -93,8 +93,8 @@ def stop_of(tests: SandboxOutcome) -> EarlyStop:
     place = values.get("stopped")
     words = f"{place[1]}: {place[2]}" if place else last_words_of(tests)
     same = (place[0], place[1], ADDRESS.sub("", place[2])) if place else None
-    asked, by_answers = values.get("asked", True), "by_answers" in values
-    return EarlyStop(same, values.get("tests", 0), asked, by_answers, words)
+    by_answers = "by_answers" in values
+    return EarlyStop(same, values.get("tests", 0), values.get("asked", True), by_answers, words)
 
 
 def reports_of(tests: SandboxOutcome) -> list[tuple[str, Any]]:
@@ -121,8 +121,8 @@ def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult | EarlySt
     if fault:
         return CodeResult(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
     if not BROKEN_WORDS.isdisjoint(values):
-        said = values.get("no_fixture") or values.get("not_handable") or last_words_of(tests)
-        raise BrokenTests(f"the tests do not run: {said}")
+        words = values.get("no_fixture") or values.get("not_handable") or last_words_of(tests)
+        raise BrokenTests(f"the tests do not run: {words}")
     if not total or values.get("finished") not in (0, 1) or "stopped" in values:
         return stop_of(tests)
     if tests.exit_code == 0 and values["finished"] == 0 and passed == total:

@@ -187,7 +187,7 @@ class Host:
 
     def _enum(self, number: int, name: str, base: Any, mixin: type, *members: Any) -> type[Enum]:
         """With its members' names and values; what else it can do the tests alone have."""
-        kind = next((one for one, known in self._enums.items() if known == number), None)
+        kind = next((one for one in self._enums if self._enums[one] == number), None)
         if kind is None:
             pairs = zip(members[::2], members[1::2], strict=True)
             kind = base(name, list(pairs), type=None if issubclass(base, mixin) else mixin)

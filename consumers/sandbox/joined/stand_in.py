@@ -82,7 +82,7 @@ def bound_by(source: str, module: str) -> frozenset[str]:
     return frozenset(bound)
 
 
-class Reporter:
+class ReportPipe:
     """Tells the keeper, a line each time, what came of the tests."""
 
     def __init__(self, tests: str, uses: Uses | None) -> None:
@@ -109,33 +109,33 @@ class Reporter:
 class ReportPlugin:
     """pytest's plugin: how many tests there are, what came of each, and where it stopped if it did."""
 
-    def __init__(self, reporter: Reporter, solution: Solution | None) -> None:
+    def __init__(self, pipe: ReportPipe, solution: Solution | None) -> None:
         """solution: None where the tests are only collected, without any code."""
-        self._reporter, self._solution = reporter, solution
+        self._pipe, self._solution = pipe, solution
 
     def pytest_collection_finish(self, session: Any) -> None:
         """How many there are."""
-        self._reporter.say("tests", len(session.items))
+        self._pipe.say("tests", len(session.items))
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
         """The first error of the collection, and each that was not the code's."""
         error = call.excinfo.value
         error = error.__cause__ or error if report.when == "collect" else error
-        self._reporter.say_not_handable(error)
+        self._pipe.say_not_handable(error)
         if report.when == "collect":
-            self._reporter.say_stopped(error)
+            self._pipe.say_stopped(error)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test is over when it was torn down: passed is who failed and skipped nowhere."""
         if report.when == "call" or not report.passed:
-            self._reporter.say(report.outcome, report.nodeid)
+            self._pipe.say(report.outcome, report.nodeid)
         if type(report.longrepr).__name__ == "FixtureLookupErrorRepr":  # by a name of the tests, whatever the code is
-            self._reporter.say("no_fixture", " ".join(str(report.longrepr.errorstring).split())[:WORDS_MAX])
+            self._pipe.say("no_fixture", " ".join(str(report.longrepr.errorstring).split())[:WORDS_MAX])
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """The end was reached."""
-        self._reporter.say("asked", self._solution is not None and self._solution.asked)
-        self._reporter.say("finished", int(exitstatus))
+        self._pipe.say("asked", self._solution is not None and self._solution.asked)
+        self._pipe.say("finished", int(exitstatus))
 
 
 def line_of(error: BaseException, tests: str) -> int:
@@ -148,44 +148,44 @@ def main(kind: str, module: str, tests: str, alone: str = "") -> int:
     """Runs the tests with the code's stand-in; returns the exit code. kind: `pytest` or `python`; alone: without code, if anything."""
     with open(tests) as file:
         source = file.read()
-    reporter = Reporter(tests, None)
+    pipe = ReportPipe(tests, None)
     try:
         used, bound = modules_of(source), bound_by(source, module)
     except SyntaxError:
         print(traceback.format_exc(limit=0))
-        reporter.say("unreadable", True)
+        pipe.say("unreadable", True)
         return 2
     solution: Solution | None = None
     stand_in: ModuleType
     if alone:
         stand_in = anything = AnythingModule(module, tests, source, used | bound)
-        reporter = Reporter(tests, anything.__dict__["_claw_uses"])
+        pipe = ReportPipe(tests, anything.__dict__["_claw_uses"])
     else:
         try:
             solution = Solution()
             stand_in = SolutionModule(module, solution, used | bound)
         except Exception as error:  # noqa: BLE001 - no test has begun: whatever it is, the code brought it about
             name = "" if isinstance(error, SolutionError) else f"{type(error).__name__}: "
-            reporter.say("broken", f"{name}{error}"[:WORDS_MAX])
+            pipe.say("broken", f"{name}{error}"[:WORDS_MAX])
             return 1
     sys.modules[module] = stand_in
     if kind == "pytest":
-        return run_pytest(tests, reporter, solution)
-    return run_script(tests, source, used, reporter, stand_in)
+        return run_pytest(tests, pipe, solution)
+    return run_script(tests, source, used, pipe, stand_in)
 
 
-def run_pytest(tests: str, reporter: Reporter, solution: Solution | None) -> int:
+def run_pytest(tests: str, pipe: ReportPipe, solution: Solution | None) -> int:
     """All tests; without code they are collected alone."""
     import pytest
 
     without = [word for plugin in ("cacheprovider", "xdist", "randomly") for word in ("-p", f"no:{plugin}")]
     options = ["-q", "-c", "/dev/null", "--rootdir", ".", *without, *(["--collect-only"] if solution is None else [])]
-    return int(pytest.main([*options, tests], plugins=[ReportPlugin(reporter, solution)]))
+    return int(pytest.main([*options, tests], plugins=[ReportPlugin(pipe, solution)]))
 
 
-def run_script(tests: str, source: str, used: frozenset[str], reporter: Reporter, stand_in: ModuleType) -> int:
+def run_script(tests: str, source: str, used: frozenset[str], pipe: ReportPipe, stand_in: ModuleType) -> int:
     """A script with the code's names: it passed when it came to its end. Raises what it raises."""
-    reporter.say("tests", 1)
+    pipe.say("tests", 1)
     names: dict[str, Any] = {"__name__": "__main__"}
     names |= {
         name: importlib.import_module(name) for name in used
@@ -194,18 +194,18 @@ def run_script(tests: str, source: str, used: frozenset[str], reporter: Reporter
         names |= {name: getattr(stand_in, name) for name in stand_in.__dict__["_claw_names"]}
         exec(compile(source, tests, "exec"), names)  # noqa: S102 - the task's author wrote them
     except BaseException as error:
-        reporter.say_not_handable(error)
+        pipe.say_not_handable(error)
         # A failed assertion, the usual end of wrong code, is its failure without a second look.
         if (
             isinstance(error, Exception)
             and not isinstance(error, AssertionError | SolutionError)
             and not link_of(error)
         ):
-            reporter.say_stopped(error)
-        reporter.say("finished", 1)
+            pipe.say_stopped(error)
+        pipe.say("finished", 1)
         raise
-    reporter.say("passed", "tests")
-    reporter.say("finished", 0)
+    pipe.say("passed", "tests")
+    pipe.say("finished", 0)
     return 0
 
 
