@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from bench.episodes import call, envelope, prompt_edge, random_ids, records
-from datapool.fold.digests import base_digest, row_digest
+from datapool.digests import base_digest, row_digest
 from eventlog.records import Record
 from schemas.events import CallCaptured, Edge, Event, TrajectoryCompleted
 from streams.cold_store import SqliteColdStore

@@ -232,7 +232,7 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     prompt: Edge
     """Token ids of the prompt as the engine rendered them."""
     base_digest: str = ""
-    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where ids of its response are kept, too, a digest of both (`datapool.fold.digests.base_digest`); empty where it is written in full."""
+    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where ids of its response are kept, too, a digest of both (`datapool.digests.base_digest`); empty where it is written in full."""
     response_ids: bytes
     """Sampled ids, little-endian int32, never re-tokenised; includes the end token when it was sampled."""
     response_logprobs: bytes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from datapool.fold.digests import base_digest
+from datapool.digests import base_digest
 from schemas.arrays import pack_floats, pack_ids
 from schemas.events import (
     CallCaptured,

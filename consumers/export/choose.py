@@ -17,7 +17,8 @@ from datapool.batch.masks import is_trained, is_young
 from datapool.batch.members import trained_members
 from datapool.batch.plan import NO_REWARD
 from datapool.batch.spec import BatchSpec
-from datapool.fold.project import call_order, project
+from datapool.fold.project import project
+from datapool.fold.readiness import call_order
 from datapool.fold.state import GroupState
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 

@@ -10,7 +10,7 @@ from datapool.batch.masks import is_trained
 from datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
 from datapool.batch.spec import BatchSpec
 from datapool.batch.states import states_of
-from datapool.fold.project import winners
+from datapool.fold.merge import winners
 from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 OVER: Set[str] = frozenset({"completed", "failed", "abandoned"})

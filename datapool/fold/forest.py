@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from datapool.fold.digests import base_digest
+from datapool.digests import base_digest
 from datapool.fold.trainable import ID_FLAWS
 from datapool.growing import added
 from schemas.events import StepRecord
@@ -87,13 +87,13 @@ def whole_chains(
 
 def _from(call_ids: Iterable[str], upon: Mapping[str, tuple[str, ...]]) -> list[str]:
     """These and all above them."""
-    found = dict.fromkeys(call_ids)
-    waiting = list(found)
+    reached = dict.fromkeys(call_ids)
+    waiting = list(reached)
     while waiting:
-        above = [call_id for call_id in upon.get(waiting.pop(), ()) if call_id not in found]
-        found |= dict.fromkeys(above)
+        above = [call_id for call_id in upon.get(waiting.pop(), ()) if call_id not in reached]
+        reached |= dict.fromkeys(above)
         waiting += above
-    return list(found)
+    return list(reached)
 
 
 def _is_root(now: CaptureOf, call_id: str, among: Collection[str], was_whole: Callable[[str], bool]) -> bool:

@@ -6,7 +6,7 @@ computed afresh). So every rank ends with the content itself, and only what is e
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from datapool.fold import bounds
@@ -74,3 +74,27 @@ def _content(value: object) -> Rank:
     if value is None:
         return (False,)
     return (True, value, math.copysign(1.0, value)) if isinstance(value, float) else (True, value)
+
+
+def sorted_slots(slots: Collection[RewardSlot]) -> tuple[RewardSlot, ...]:
+    """Slots in the order of records."""
+    if len(slots) < 2:
+        return tuple(slots)
+    return tuple(
+        sorted(slots, key=lambda slot: (-1 if slot.step_index is None else slot.step_index, slot.source, slot.name))
+    )
+
+
+def total(slots: Iterable[RewardSlot]) -> float | None:
+    """The sum of the values; None where no slot has one."""
+    values = [slot.value for slot in slots if slot.value is not None]
+    return math.fsum(values) if values else None
+
+
+def winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[RewardSlot]:
+    """One slot per (source, name): a reward by index and one by id of the same call are one subject."""
+    won: dict[tuple[str, str], RewardSlot] = {}
+    for each in (*own, *by_index):
+        key = each.source, each.name
+        won[key] = slot(won.get(key), each)
+    return list(won.values())

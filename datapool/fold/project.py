@@ -5,17 +5,17 @@ states give equal bytes. Tokens are not projected: they pass by the state and go
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from datapool.digests import row_digest, tie, ties_digest
 from datapool.fold import bounds, forest, merge
-from datapool.fold.digests import row_digest, tie, ties_digest
 from datapool.fold.forest import Forest
 from datapool.fold.readiness import group_reasons, trajectory_reasons
-from datapool.fold.state import Ending, GroupState, Registration, SlotKey, StepState, TrajectoryState
+from datapool.fold.state import Ending, GroupState, Registration, StepState, TrajectoryState
 from datapool.fold.step import kind_of, tagged
 from datapool.fold.tallies import CallsTally, MembersTally, StepImage, StepsTally, Surroundings
 from datapool.fold.trainable import reasons
@@ -82,7 +82,7 @@ def project(state: GroupState) -> dict[RowKey, PoolRecord]:
 
 
 def image(state: GroupState) -> GroupImage:
-    """The image of a state that is already written, for example of one that was just restored."""
+    """The image of a state that is already written, as of one that was just restored."""
     return changes(None, state)[0]
 
 
@@ -139,25 +139,21 @@ def _steps(
     if in_use != bool(before.calls.numbers.get("tools")) or now.registration.task != before.state.registration.task:
         reached = set(now.steps)
     else:
-        moved = {call_id for call_id, known in whole.items() if known != _chain_known(before, call_id)}
+        moved = {call_id for call_id, is_whole in whole.items() if is_whole != _chain_known(before, call_id)}
         indexed = {one for one in {*by_index, *before.by_index} if by_index.get(one) != before.by_index.get(one)}
         reached = {*touched, *moved, *indexed}
     steps = dict(before.steps)
     for call_id in reached:
         step = now.steps[call_id]
-        known = whole[call_id] if call_id in whole else _chain_known(before, call_id)
-        around = Surroundings(by_index.get(call_id, ()), known, now.registration.task, _kind(step, in_use=in_use))
+        is_whole = whole[call_id] if call_id in whole else _chain_known(before, call_id)
+        around = Surroundings(by_index.get(call_id, ()), is_whole, now.registration.task, _kind(step, in_use=in_use))
         steps[call_id] = _step((group_id, trajectory_id, call_id), step, around, before.steps.get(call_id), rows)
     written = {call_id: (before.steps.get(call_id), steps[call_id]) for call_id in reached}
     return TrajectoryImage(now, None, steps, calls, before.tally.changed(written), grown, by_index)
 
 
 def _captures(state: TrajectoryState) -> forest.CaptureOf:
-    def capture_of(call_id: str) -> StepRecord | None:
-        step = state.steps.get(call_id)
-        return None if step is None else step.capture
-
-    return capture_of
+    return lambda call_id: None if (step := state.steps.get(call_id)) is None else step.capture
 
 
 def _chain_known(before: TrajectoryImage, call_id: str) -> bool:
@@ -185,19 +181,13 @@ def _kind(step: StepState, *, in_use: bool) -> str:
     return kind_of(step.capture.call_kind, has_tools=step.capture.has_tools, in_use=in_use)
 
 
-def call_order(now: TrajectoryState) -> tuple[str, ...]:
-    """Captured calls by (first received, call_id)."""
-    captured = ((step.first_received_us, call_id) for call_id, step in now.steps.items() if step.capture is not None)
-    return tuple(call_id for _, call_id in sorted(captured))
-
-
 def rewards_by_index(now: TrajectoryState, calls: CallsTally) -> dict[str, tuple[RewardSlot, ...]]:
     """call_id -> the slots by index that mean it at present, sorted. An index beyond the calls means none.
 
     An index counts calls as a completion does; of a call with several choices it means the first.
     """
     by_call: dict[str, tuple[RewardSlot, ...]] = {}
-    indexed = [slot for slot in sorted_slots(now.slots.values()) if slot.step_index is not None]
+    indexed = [slot for slot in merge.sorted_slots(now.slots.values()) if slot.step_index is not None]
     counted = calls.counted if indexed else ()
     for slot in indexed:
         if slot.step_index is not None and slot.step_index < len(counted):
@@ -206,34 +196,11 @@ def rewards_by_index(now: TrajectoryState, calls: CallsTally) -> dict[str, tuple
     return by_call
 
 
-def sorted_slots(slots: Collection[RewardSlot]) -> tuple[RewardSlot, ...]:
-    """Slots in the order of records."""
-    if len(slots) < 2:
-        return tuple(slots)
-    return tuple(
-        sorted(slots, key=lambda slot: (-1 if slot.step_index is None else slot.step_index, slot.source, slot.name))
-    )
-
-
-def _total(slots: Iterable[RewardSlot]) -> float | None:
-    values = [slot.value for slot in slots if slot.value is not None]
-    return math.fsum(values) if values else None
-
-
-def winners(own: Iterable[RewardSlot], by_index: Iterable[RewardSlot]) -> list[RewardSlot]:
-    """One slot per (source, name): a reward by index and one by id of the same call are one subject."""
-    won: dict[SlotKey, RewardSlot] = {}
-    for slot in (*own, *by_index):
-        key = SlotKey(None, slot.source, slot.name)
-        won[key] = merge.slot(won.get(key), slot)
-    return list(won.values())
-
-
 def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundings) -> StepRecord:
     group_id, trajectory_id, call_id = ids
     blank = state.capture or StepRecord(group_id=group_id, trajectory_id=trajectory_id, call_id=call_id)
     why_not = reasons(state, around.chain_known)
-    own = sorted_slots(state.slots.values())
+    own = merge.sorted_slots(state.slots.values())
     return replace(
         blank,
         attempts=state.attempts,
@@ -241,7 +208,7 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
         trainable=not why_not,
         reasons=why_not,
         rewards=own + around.by_index,
-        reward_total=_total(winners(own, around.by_index) if around.by_index else own),
+        reward_total=merge.total(merge.winners(own, around.by_index) if around.by_index else own),
         curation=state.curation,
         task=around.task,
         tags=tagged(blank.tags, around.kind),
@@ -251,8 +218,8 @@ def _step_record(ids: tuple[str, str, str], state: StepState, around: Surroundin
 def _trajectory_record(group_id: str, trajectory_id: str, image: TrajectoryImage) -> tuple[TrajectoryRecord, Packed]:
     """With the lists that are encoded already."""
     now, calls, tally = image.state, image.calls, image.tally
-    slots = sorted_slots((*now.slots.values(), *now.ending.slots))
-    outcome = _total([slot for slot in slots if slot.step_index is None])
+    slots = merge.sorted_slots((*now.slots.values(), *now.ending.slots))
+    outcome = merge.total([slot for slot in slots if slot.step_index is None])
     parts = [*([] if outcome is None else [outcome]), *tally.totals.values()]
     captured, listed = len(calls.calls), len(calls.calls)
     if calls.numbers.get("bytes", 0) >= bounds.TRAJECTORY_CALLS_BYTES_MAX:
@@ -363,11 +330,8 @@ def _listed(name: str, image: TrajectoryImage | None) -> GroupMember:
 def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, Packed]:
     """With the list that is encoded already."""
     everybody = len(tally.members)
-    if group.closing is None and tally.numbers.get("bytes", 0) >= bounds.GROUP_MEMBERS_BYTES_MAX:
-        fitting = bounds.fit_in_group(tally.members.keys())
-        tally = MembersTally().changed(
-            {name: (None, member) for name, member in zip(fitting, tally.members.column(0), strict=False)}
-        )
+    if group.closing is None:
+        tally = _within_bounds(tally)
     listed = len(tally.members)
     left_out = everybody - listed
     why_not = group_reasons(group, tally.numbers, left_out=left_out)
@@ -411,6 +375,16 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
         digest=ties_digest(tally.members.joined(2)),
     )
     return record, {"members": tally.members.packed(1, listed)}
+
+
+def _within_bounds(tally: MembersTally) -> MembersTally:
+    """Over those members that a record has room for."""
+    if tally.numbers.get("bytes", 0) < bounds.GROUP_MEMBERS_BYTES_MAX:
+        return tally
+    fitting = bounds.fit_in_group(tally.members.keys())
+    return MembersTally().changed(
+        {name: (None, member) for name, member in zip(fitting, tally.members.column(0), strict=False)}
+    )
 
 
 def _are_equal(values: Collection[float]) -> bool:

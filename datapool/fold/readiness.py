@@ -99,3 +99,9 @@ def _group_reasons(group: GroupState, numbers: Numbers) -> Iterator[str]:
         yield "members_missing"
     if ready == 0:
         yield "no_ready_member"
+
+
+def call_order(now: TrajectoryState) -> tuple[str, ...]:
+    """Captured calls by (first received, call_id)."""
+    captured = ((step.first_received_us, call_id) for call_id, step in now.steps.items() if step.capture is not None)
+    return tuple(call_id for _, call_id in sorted(captured))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from datapool.fold.digests import call_digest, row_digest
+from datapool.digests import call_digest, row_digest
 from datapool.fold.state import SlotKey, StepState
 from datapool.fold.trainable import capture_flaws
 from schemas.arrays import ITEM_BYTES

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from datapool.columns import Cells, Columns
+from datapool.digests import tie
 from datapool.fold import bounds
-from datapool.fold.columns import Cells, Columns
-from datapool.fold.digests import tie
 from datapool.fold.readiness import counted_calls, is_full, valued
 from datapool.fold.state import StepState
 from datapool.growing import added

@@ -7,8 +7,8 @@ is shown as `missing_<word>`, since states are read back from these.
 
 from collections.abc import Collection, Iterator
 
+from datapool.digests import row_digest
 from datapool.fold import bounds
-from datapool.fold.digests import row_digest
 from datapool.fold.state import StepState
 from schemas.arrays import ITEM_BYTES
 from schemas.events import CallCaptured, Edge, Sampling, StepRecord, VersionSpan

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from datapool.batch.candidates import OVER
 from datapool.batch.deltas import resolve
 from datapool.batch.rewards import slot_name
+from datapool.digests import record_digest, row_digest, rows_digest
 from datapool.errors import PromptBroken
-from datapool.fold.digests import record_digest, row_digest, rows_digest
 from datapool.view.store import Digests, Ids, StepStore, TokenRow
 from schemas.arrays import ITEM_BYTES
 from schemas.codec import decode

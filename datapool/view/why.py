@@ -13,7 +13,7 @@ from datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
 from datapool.batch.members import baseline_only
 from datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
 from datapool.batch.spec import BatchSpec
-from datapool.fold.project import winners
+from datapool.fold.merge import winners
 from datapool.fold.readiness import counted_calls
 from datapool.view.left_out import why_left_out
 from datapool.view.rows import PoolRows, as_step

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from datapool.fold.digests import base_digest
+from datapool.digests import base_digest
 from gateway.call_protocol import EngineReply
 from gateway.capture.events import EncodedCall, ModelCall
 from gateway.identity import Identity

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from datapool.fold.digests import step_digest
+from datapool.digests import step_digest
 from gateway.control.bodies import (
     Body,
     CompleteTrajectory,

@@ -1,8 +1,8 @@
 """Rows that the log takes: what is larger than a record may be is refused before it is written. Pure."""
 
+from datapool.digests import call_digest
 from datapool.errors import RecordOverfull
 from datapool.fold.bounds import RECORD_BYTES_MAX
-from datapool.fold.digests import call_digest
 from datapool.fold.project import GroupImage, Rows, changes
 from datapool.fold.state import Fact, GroupState
 from datapool.fold.step import tokens

@@ -17,7 +17,7 @@ from datapool.batch.deltas import bodies, prompts
 from datapool.batch.masks import ID_FLAWS
 from datapool.batch.plan import groups_of, is_logged_data
 from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
-from datapool.fold.digests import call_digest
+from datapool.digests import call_digest
 from datapool.view.conversations import CallBodies
 from eventlog.errors import HistoryCut
 from eventlog.records import Position, Record

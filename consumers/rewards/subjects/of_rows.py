@@ -26,7 +26,7 @@ from consumers.rewards.subjects.trajectories import (
     signature,
     subjects_of,
 )
-from datapool.fold.digests import row_digest
+from datapool.digests import row_digest
 from eventlog.errors import Retryable
 from eventlog.records import Place, Position, Record
 from schemas.errors import UndecodableRecord

@@ -6,7 +6,7 @@ from consumers.dashboard.app import dashboard_app
 from consumers.dashboard.settings import DashboardSettings
 from consumers.dashboard.source import DashboardSource, pool_change
 from consumers.web.stream import LiveStream
-from datapool.fold.digests import call_digest
+from datapool.digests import call_digest
 from datapool.fold.step import tokens
 from datapool.view.view import TOPICS, PoolView
 from eventlog.records import Outgoing

@@ -5,7 +5,7 @@ import pytest
 from datapool.batch.members import plan_bytes
 from datapool.batch.plan import groups_of
 from datapool.batch.selection import Selection, select
-from datapool.fold.digests import call_digest
+from datapool.digests import call_digest
 from schemas.codec import encode
 from schemas.events import Event
 from tests import facts

@@ -9,7 +9,8 @@ from datapool.batch.rewards import unheard_of, worth
 from datapool.batch.selection import Selection, select
 from datapool.batch.spec import BatchSpec
 from datapool.fold.fold import fold
-from datapool.fold.project import project, winners
+from datapool.fold.merge import winners
+from datapool.fold.project import project
 from datapool.fold.state import GroupState
 from datapool.fold.validation import PASSED_BY
 from schemas.events import Event, StepRecord, TrajectoryRecord

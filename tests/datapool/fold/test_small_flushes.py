@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool import growing
-from datapool.fold import columns, project
+from datapool import columns, growing
+from datapool.fold import project
 from datapool.fold.fold import fold
 from datapool.fold.project import changes, image
 from datapool.fold.restore import restore

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from datapool.fold.digests import call_digest
+from datapool.digests import call_digest
 from datapool.fold.fold import fold
 from datapool.fold.project import project
 from datapool.fold.step import tokens

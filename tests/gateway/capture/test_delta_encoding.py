@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
+from datapool.digests import base_digest
 from datapool.errors import PromptBroken
-from datapool.fold.digests import base_digest
 from gateway.call_protocol import CallRequest, EngineReply
 from gateway.callers.callers import Caller
 from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
