@@ -21,6 +21,7 @@ WIRE, STAND_IN = ("wire.py", "forms.py"), ("stand_in.py", "solution.py", "remote
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 TESTS_FILE, MODULE = "test_solution.py", "solution"
 DETAIL_BYTES = 400
+BROKEN_WORDS = frozenset({"unreadable", "no_fixture", "not_handable"})
 CODES_FAULT = frozenset({"cpu", "memory", "processes", "output", "wall"})
 
 
@@ -60,11 +61,10 @@ def by_tests(
     result = counted(outcome, judgement)
     if isinstance(result, CodeResult):
         return result
-    if kind == "pytest":
-        alone = sandbox.run(replace(program, argv=[*program.argv[:-3], "alone", MODULE, TESTS_FILE]))
-        if result.is_like(stop_of(alone)):
-            raise BrokenTests(f"the tests do not run: {result.words}")
-    return CodeResult(passed=0, tests=0, reason="failed", detail=f"the tests stopped at: {result.words}")
+    alone = sandbox.run(replace(program, argv=[*program.argv, "alone"]))
+    if result.is_like(stop_of(alone)):
+        raise BrokenTests(f"the tests do not run: {result.words}")
+    return CodeResult(passed=0, tests=result.collected, reason="failed", detail=f"the tests stopped at: {result.words}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,13 @@ class EarlyStop:
     collected: int
     code_used: bool
     """Whether the code had more to do than to be there."""
+    by_answers: bool
+    """Whether, without code, other answers of its stand-in could have kept the tests from stopping."""
     words: str
 
     def is_like(self, alone: "EarlyStop") -> bool:
         """Whether it came about without any code as well. What no line tells, code may have brought about that was asked."""
-        if alone.collected or self.place != alone.place:
+        if self.place != alone.place or alone.by_answers or (alone.collected and alone.place is None):
             return False
         return self.place is not None or not self.code_used
 
@@ -91,7 +93,8 @@ def stop_of(tests: SandboxOutcome) -> EarlyStop:
     place = values.get("stopped")
     words = f"{place[1]}: {place[2]}" if place else last_words_of(tests)
     same = (place[0], place[1], ADDRESS.sub("", place[2])) if place else None
-    return EarlyStop(same, values.get("tests", 0), values.get("asked", True), words)
+    by_answers = "by_answers" in values
+    return EarlyStop(same, values.get("tests", 0), values.get("asked", True), by_answers, words)
 
 
 def reports_of(tests: SandboxOutcome) -> list[tuple[str, Any]]:
@@ -117,9 +120,10 @@ def counted(code: SandboxOutcome, tests: SandboxOutcome) -> CodeResult | EarlySt
     total = values.get("tests", 0)
     if fault:
         return CodeResult(passed=passed, tests=total, reason=fault, detail=f"it broke the limit of {fault}")
-    if "unreadable" in values or "no_fixture" in values:
-        raise BrokenTests(f"the tests do not run: {values.get('no_fixture') or last_words_of(tests)}")
-    if not total or values.get("finished") not in (0, 1):
+    if not BROKEN_WORDS.isdisjoint(values):
+        words = values.get("no_fixture") or values.get("not_handable") or last_words_of(tests)
+        raise BrokenTests(f"the tests do not run: {words}")
+    if not total or values.get("finished") not in (0, 1) or "stopped" in values:
         return stop_of(tests)
     if tests.exit_code == 0 and values["finished"] == 0 and passed == total:
         return CodeResult(passed=passed, tests=total)

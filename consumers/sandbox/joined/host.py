@@ -13,14 +13,17 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 from functools import cache
 from io import BytesIO, StringIO
 from types import CoroutineType
 from typing import Any, NamedTuple
 
 from consumers.sandbox.joined import wire
-from consumers.sandbox.joined.forms import EXACT, TAGS, Form
+from consumers.sandbox.joined.forms import EXACT, FORMS, TAGS, Form
 
+LENT = frozenset({"array", *(form.tag for form in FORMS if form.fill)})
+"""Tags of what a call can change for the tests."""
 MUTABLE = (list, dict, set, bytearray, collections.deque, StringIO, BytesIO)
 IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
 TYPES = (bool, *IMMUTABLE, list, dict, set, bytearray, object)
@@ -74,6 +77,10 @@ class Host:
         self._numbers: dict[int, int] = {}
         self._given: dict[int, Given] = {}
         """By the number that the tests have for it."""
+        self._enums: dict[type, int] = {}
+        self._read: dict[int, Any] = {}
+        self._lent: dict[int, int] = {}
+        """By id: the numbers in a call's request of what the tests have themselves."""
         self._forms = TAGS | {"given": Form("given", Given, list, self._give, None, _fill)}
         self._loop: Any = None
 
@@ -87,12 +94,14 @@ class Host:
     def parts(self, value: Any) -> Any:
         """A value for the tests, as `wire.packed` takes it."""
         kind: type = type(value)
-        if kind in EXACT:
-            return wire.parts_of(value)
+        if kind in EXACT or id(value) in self._lent:
+            return self._standard(value)
         if kind is Content:
             return wire.parts_of(value.value, exactly=False)
         if isinstance(value, Given):
             return "given", [value.claw_number]
+        if kind in self._enums:
+            return "member", [self._enums[kind], value.value]
         if isinstance(value, type):
             return self._type(value)
         if isinstance(value, BaseException):
@@ -107,6 +116,12 @@ class Host:
         if not own and (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
             return parts
         return "object", [self.number(value), kind.__name__, isinstance(value, (*MUTABLE, *IMMUTABLE))]
+
+    def _standard(self, value: Any) -> wire.Parts:
+        """As which the tests take it for what they lent, if it is that."""
+        parts: wire.Parts = wire.parts_of(value)
+        lent = self._lent.get(id(value))
+        return parts if lent is None else ("own", [lent, parts[0], *parts[1]])
 
     def _type(self, value: type) -> wire.Parts:
         if value in TYPES or (issubclass(value, BaseException) and value.__module__ == "builtins"):
@@ -133,11 +148,13 @@ class Host:
         return operate(rest[0], list(rest[1:]), self._wait)
 
     def answered(self, data: Any) -> list[Any]:
-        """An answer, what became of the arguments of a call, and of the fields of the tests' objects in it."""
-        verb, *rest = wire.unpacked(data, self._made, self._forms)
+        """An answer, what became of all that a call could change, and of the fields of the tests' objects in it."""
+        self._read, self._lent = {}, {}
+        verb, *rest = wire.unpacked(data, self._made, self._forms, self._read)
+        if verb == "call":
+            self._lent = {id(self._read[number]): number for number, tag, *_ in data[1] if tag in LENT}
+        changed = [self._read[number] for number in self._lent.values()]
         value = self.answer(verb, *rest)
-        arguments = (*rest[1], *rest[2].values()) if verb == "call" else ()
-        changed = [one if isinstance(one, MUTABLE) or type(one).__name__ == "ndarray" else None for one in arguments]
         numbers = [items[0] for _, tag, *items in data[1] if tag == "given"]
         return [value, changed, [[number, vars(self._given[number])] for number in numbers]]
 
@@ -151,6 +168,10 @@ class Host:
             return iterator(*parts)
         if tag == "namedtuple":
             return collections.namedtuple(parts[0], parts[1])(*parts[2:])
+        if tag == "enum":
+            return self._enum(*parts)
+        if tag == "member":
+            return parts[0](parts[1])
         if tag == "error":
             return parts[0](*parts[1:])
         if tag == "array":
@@ -163,6 +184,15 @@ class Host:
             self._given[number] = type(name, (Given,), {"__slots__": ()})()
             self._given[number].claw_number = number
         return self._given[number]
+
+    def _enum(self, number: int, name: str, base: Any, mixin: type, *members: Any) -> type[Enum]:
+        """With its members' names and values; what else it can do the tests alone have."""
+        kind = next((one for one in self._enums if self._enums[one] == number), None)
+        if kind is None:
+            pairs = zip(members[::2], members[1::2], strict=True)
+            kind = base(name, list(pairs), type=None if issubclass(base, mixin) else mixin)
+            self._enums[kind] = number
+        return kind
 
     def _wait(self, awaitable: Any) -> Any:
         """In one loop for all of the code: what it left there goes on when the tests wait again."""

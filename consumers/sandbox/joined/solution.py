@@ -10,13 +10,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum, EnumType
 from itertools import islice
 from operator import attrgetter
-from types import GeneratorType, ModuleType
+from types import GeneratorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from consumers.sandbox.joined import wire
-from consumers.sandbox.joined.forms import EXACT
+from consumers.sandbox.joined.forms import EXACT, TAGS, Form
 from consumers.sandbox.joined.remote import Attached, Link, Remote, awaited, link_of
 
 JOINT = 3
@@ -71,6 +72,10 @@ STANDARD_ERRORS = frozenset(
 ITERATOR_ITEMS_MAX = 100_000
 
 
+class NotHandableError(TypeError):
+    """The tests made what cannot go to another process, and gave it to the code."""
+
+
 class SolutionError(Exception):
     """The code raised what is no exception that tests may see, or it ended, or it spoke nonsense."""
 
@@ -89,20 +94,39 @@ class Solution:
         self._kinds: dict[tuple[str, tuple[type, ...]], type] = {}
         self._given: dict[int, tuple[int, Any]] = {}
         """Objects of the tests' own classes that the code has, and their numbers, by id."""
+        self._enums: dict[int, tuple[int, EnumType]] = {}
+        """Classes of the tests whose members the code has, in the same way."""
+        self._lent: dict[int, Any] = {}
+        """What the tests have of what the code got in the call that is being answered, by its number there."""
+        self._changes: list[tuple[Any, Any]] = []
+        self._forms = TAGS | {
+            "own": Form("own", object, iter, lambda number, _: self._lent[number], None, self._change)
+        }
         kind, *rest = self._receive("ready", "broken")
         if kind == "broken":
             raise SolutionError(": ".join(rest))
         self.module: Remote = rest[0]
 
     def ask(self, *request: Any) -> list[Any]:
-        """The value, what became of the arguments, and of the tests' own objects. Raises what the code raised."""
+        """The value, what the code could change, and fields of the tests' own objects. Raises what the code raised.
+
+        Lists, dicts, sets and such that a call changed are changed here too.
+        """
         self.asked = self.asked or request[0] not in ("names", "get")
         with self._lock:
+            written: dict[int, Any] = {}
             try:
-                wire.send(self._peer, list(request), self._parts)
+                wire.send(self._peer, list(request), self._parts, written)
             except OSError as error:
                 raise self.nonsense("has ended") from error
-            kind, *rest = self._receive("value", "error")
+            outer, changes = (self._lent, self._changes), list[tuple[Any, Any]]()
+            self._lent, self._changes = written if request[0] == "call" else {}, changes
+            try:
+                kind, *rest = self._receive("value", "error")
+            finally:  # reading a set asks the code for the hash of what is in it
+                self._lent, self._changes = outer
+        for before, after in changes:
+            _take(before, after)
         if kind == "error":
             raise self._raised(rest[0], request)
         return rest
@@ -115,20 +139,14 @@ class Solution:
         return [name for name in names if isinstance(name, str)]
 
     def value(self, *request: Any) -> Any:
-        """Of what needs no arguments back."""
+        """The value of an answer."""
         value, _, fields = self.ask(*request)
         self._take_fields(fields)
         return value
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """A call; lists, dicts, sets and such that it changed are changed here too."""
-        value, changed, fields = self.ask("call", number, list(arguments), named)
-        self._take_fields(fields)
-        for before, after in zip((*arguments, *named.values()), changed, strict=False):
-            if after is not None:
-                _take(before, after)
-                value = before if value is after else value
-        return value
+        """A call."""
+        return self.value("call", number, list(arguments), named)
 
     def nonsense(self, what: str) -> SolutionError:
         """The error of an answer that is none."""
@@ -147,12 +165,16 @@ class Solution:
         """What the code changed in objects of the tests' own classes."""
         objects = dict(self._given.values())
         for number, changed in fields:
-            own = vars(objects[number])
-            own.update((name, value) for name, value in changed.items() if name in own)
+            one, own = objects[number], fields_of(objects[number])
+            for name in own.keys() & changed.keys():
+                if name in getattr(one, "__dict__", ()):
+                    vars(one)[name] = changed[name]
+                else:
+                    object.__setattr__(one, name, changed[name])
 
     def _receive(self, *kinds: str) -> list[Any]:
         try:
-            message = wire.unpacked(wire.receive(self._peer), self._made)
+            message = wire.unpacked(wire.receive(self._peer), self._made, self._forms)
         except (OSError, EOFError) as error:
             raise self.nonsense("has ended") from error
         except Exception as error:
@@ -175,23 +197,44 @@ class Solution:
             return "error", [kind, *value.args]
         if name := name_of(value):
             return "named", name
+        if isinstance(value, Enum | EnumType):
+            return self._enum_parts(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return "namedtuple", [type(value).__name__, tuple(value._fields), *value]
         if (parts := wire.parts_of(value, exactly=False)) is not wire.NEVER:
             return parts
-        if isinstance(value, Iterator):
+        if isinstance(value, Iterator) and not callable(value):  # as a mock is
             items = list(islice(value, ITERATOR_ITEMS_MAX))
             return "iterator", [len(items) < ITERATOR_ITEMS_MAX, *items]
-        if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, ModuleType):
+        if (
+            (hasattr(value, "__dict__") or slots_of(value))
+            and not callable(value)
+            and not isinstance(value, ModuleType)
+        ):
             number, _ = self._given.setdefault(id(value), (len(self._given), value))
-            fields = (part for pair in vars(value).items() for part in pair)
+            fields = (part for pair in fields_of(value).items() for part in pair)
             return "given", [number, type(value).__name__, *fields]
-        raise TypeError(f"a {type(value).__name__} cannot be handed to code in another process")
+        # What the code made has a link, or a class of these files: of all else the tests alone are the cause.
+        module = getattr(value, "__module__", None)
+        theirs = isinstance(module, str) and not module.startswith(f"{__package__}.")
+        error = NotHandableError if theirs else TypeError
+        raise error(f"a {type(value).__name__} cannot be handed to code in another process")
+
+    def _enum_parts(self, value: Any) -> wire.Parts:
+        """A member by its value, its class by the members."""
+        if isinstance(value, Enum):
+            return "member", [type(value), value.value]
+        number, _ = self._enums.setdefault(id(value), (len(self._enums), value))
+        base = next(one for one in value.__mro__ if one.__module__ == "enum")
+        members = (part for name, one in value.__members__.items() for part in (name, one.value))
+        return "enum", [number, value.__name__, base, value._member_type_, *members]
 
     def _made(self, tag: str, parts: list[Any]) -> Any:
         """What only the code has. Raises ValueError, TypeError … for nonsense."""
         if tag == "given":
             return dict(self._given.values())[parts[0]]
+        if tag == "member":
+            return dict(self._enums.values())[parts[0]](parts[1])
         if tag == "type":
             return TYPES.get(parts[0]) or builtin_error(parts[0])
         if tag == "array":
@@ -205,6 +248,19 @@ class Solution:
             makers: dict[str, Any] = {"object": self._object, "value": self._attached, "class": self._error_class}
             self._known[link.number] = makers[tag](link, *parts[1:])
         return self._known[link.number]
+
+    def _change(self, own: Any, parts: list[Any]) -> None:
+        """Notes what became of what the tests have. What it holds now is theirs, too, where it came from them."""
+        _, tag, *rest = parts
+        form = TAGS.get(tag)
+        if form is None:
+            after = wire.array(*rest)
+        elif form.fill is None:
+            raise ValueError(tag)
+        else:
+            after = form.make(*wire.checked(rest[:2], form.types))
+            form.fill(after, rest)
+        self._changes.append((own, after))
 
     def _kind(self, name: str, bases: tuple[type, ...], **names: Any) -> Any:
         """A class that has the name of the code's: one for all objects."""
@@ -302,6 +358,21 @@ def name_of(value: Any) -> list[str] | None:
         return [module, name] if attrgetter(name)(sys.modules[module]) is value else None
     except (AttributeError, KeyError):
         return None
+
+
+def slots_of(value: Any) -> list[str]:
+    """Names of the fields that an object has by its class's `__slots__`, if that is not one of Python's."""
+    kinds = [one for one in type(value).__mro__ if "__slots__" in vars(one)]
+    if not kinds or type(value).__module__.partition(".")[0] in sys.stdlib_module_names:
+        return []
+    return [name for one in kinds for name, each in vars(one).items() if isinstance(each, MemberDescriptorType)]
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields that an object has now."""
+    return getattr(value, "__dict__", {}) | {
+        name: getattr(value, name) for name in slots_of(value) if hasattr(value, name)
+    }
 
 
 def _take(before: Any, after: Any) -> None:

@@ -15,8 +15,9 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from consumers.sandbox.joined.anything import AnythingModule
-from consumers.sandbox.joined.solution import Solution, SolutionError
+from consumers.sandbox.joined.anything import AnythingModule, Uses
+from consumers.sandbox.joined.remote import link_of
+from consumers.sandbox.joined.solution import NotHandableError, Solution, SolutionError
 
 REPORT = 4
 REPORT_ALONE = 3
@@ -45,6 +46,9 @@ class SolutionModule(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["_claw_code"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["_claw_code"], name)
 
 
 def modules_of(source: str) -> frozenset[str]:
@@ -78,43 +82,60 @@ def bound_by(source: str, module: str) -> frozenset[str]:
     return frozenset(bound)
 
 
-def report(word: str, value: Any, descriptor: int = REPORT) -> None:
-    """One line for the keeper."""
-    os.write(descriptor, json.dumps([word, value]).encode() + b"\n")
+class ReportPipe:
+    """Tells the keeper, a line each time, what came of the tests."""
+
+    def __init__(self, tests: str, uses: Uses | None) -> None:
+        """uses: of the stand-in, where there is no code."""
+        self._tests, self._uses = tests, uses
+
+    def say(self, word: str, value: Any) -> None:
+        """One line."""
+        os.write(REPORT if self._uses is None else REPORT_ALONE, json.dumps([word, value]).encode() + b"\n")
+
+    def say_stopped(self, error: BaseException) -> None:
+        """Where the file stopped: the line, the kind, the words; without code, whether it was for an answer of the stand-in."""
+        line = line_of(error, self._tests)
+        self.say("stopped", [line, type(error).__name__, str(error)[:WORDS_MAX]])
+        if self._uses is not None and self._uses.explain(error, line):
+            self.say("by_answers", True)
+
+    def say_not_handable(self, error: BaseException) -> None:
+        """What stopped at a value of the tests that cannot go to the code stops there with any code."""
+        if isinstance(error, NotHandableError):
+            self.say("not_handable", str(error)[:WORDS_MAX])
 
 
 class ReportPlugin:
     """pytest's plugin: how many tests there are, what came of each, and where it stopped if it did."""
 
-    def __init__(self, tests: str, solution: Solution | None) -> None:
+    def __init__(self, pipe: ReportPipe, solution: Solution | None) -> None:
         """solution: None where the tests are only collected, without any code."""
-        self._tests, self._solution = tests, solution
-        self._descriptor = REPORT_ALONE if solution is None else REPORT
+        self._pipe, self._solution = pipe, solution
 
     def pytest_collection_finish(self, session: Any) -> None:
         """How many there are."""
-        report("tests", len(session.items), self._descriptor)
+        self._pipe.say("tests", len(session.items))
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
-        """The first error of the collection: the line of the file, the kind, the words."""
+        """The first error of the collection, and each that was not the code's."""
+        error = call.excinfo.value
+        error = error.__cause__ or error if report.when == "collect" else error
+        self._pipe.say_not_handable(error)
         if report.when == "collect":
-            error = call.excinfo.value.__cause__ or call.excinfo.value
-            self._say("stopped", [line_of(error, self._tests), type(error).__name__, str(error)[:WORDS_MAX]])
+            self._pipe.say_stopped(error)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test is over when it was torn down: passed is who failed and skipped nowhere."""
         if report.when == "call" or not report.passed:
-            self._say(report.outcome, report.nodeid)
+            self._pipe.say(report.outcome, report.nodeid)
         if type(report.longrepr).__name__ == "FixtureLookupErrorRepr":  # by a name of the tests, whatever the code is
-            self._say("no_fixture", " ".join(str(report.longrepr.errorstring).split())[:WORDS_MAX])
+            self._pipe.say("no_fixture", " ".join(str(report.longrepr.errorstring).split())[:WORDS_MAX])
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """The end was reached."""
-        self._say("asked", self._solution is not None and self._solution.asked)
-        self._say("finished", int(exitstatus))
-
-    def _say(self, word: str, value: Any) -> None:
-        report(word, value, self._descriptor)
+        self._pipe.say("asked", self._solution is not None and self._solution.asked)
+        self._pipe.say("finished", int(exitstatus))
 
 
 def line_of(error: BaseException, tests: str) -> int:
@@ -123,53 +144,68 @@ def line_of(error: BaseException, tests: str) -> int:
     return next((frame.lineno or 0 for frame in frames), 0)
 
 
-def main(kind: str, module: str, tests: str) -> int:
-    """Runs the tests with the code's stand-in; returns the exit code. kind: `pytest`, `python`, or `alone` for pytest without code."""
+def main(kind: str, module: str, tests: str, alone: str = "") -> int:
+    """Runs the tests with the code's stand-in; returns the exit code. kind: `pytest` or `python`; alone: without code, if anything."""
     with open(tests) as file:
         source = file.read()
+    pipe = ReportPipe(tests, None)
     try:
         used, bound = modules_of(source), bound_by(source, module)
     except SyntaxError:
         print(traceback.format_exc(limit=0))
-        report("unreadable", True)
+        pipe.say("unreadable", True)
         return 2
-    if kind == "alone":
-        sys.modules[module] = AnythingModule(module, source, used | bound)
-        return run_pytest(tests, None)
-    try:
-        solution = Solution()
-        sys.modules[module] = stand_in = SolutionModule(module, solution, used | bound)
-    except Exception as error:  # noqa: BLE001 - no test has begun: whatever it is, the code brought it about
-        name = "" if isinstance(error, SolutionError) else f"{type(error).__name__}: "
-        report("broken", f"{name}{error}"[:WORDS_MAX])
-        return 1
-    return run_pytest(tests, solution) if kind == "pytest" else run_script(stand_in, source, used)
+    solution: Solution | None = None
+    stand_in: ModuleType
+    if alone:
+        stand_in = anything = AnythingModule(module, tests, source, used | bound)
+        pipe = ReportPipe(tests, anything.__dict__["_claw_uses"])
+    else:
+        try:
+            solution = Solution()
+            stand_in = SolutionModule(module, solution, used | bound)
+        except Exception as error:  # noqa: BLE001 - no test has begun: whatever it is, the code brought it about
+            name = "" if isinstance(error, SolutionError) else f"{type(error).__name__}: "
+            pipe.say("broken", f"{name}{error}"[:WORDS_MAX])
+            return 1
+    sys.modules[module] = stand_in
+    if kind == "pytest":
+        return run_pytest(tests, pipe, solution)
+    return run_script(tests, source, used, pipe, stand_in)
 
 
-def run_pytest(tests: str, solution: Solution | None) -> int:
+def run_pytest(tests: str, pipe: ReportPipe, solution: Solution | None) -> int:
     """All tests; without code they are collected alone."""
     import pytest
 
     without = [word for plugin in ("cacheprovider", "xdist", "randomly") for word in ("-p", f"no:{plugin}")]
     options = ["-q", "-c", "/dev/null", "--rootdir", ".", *without, *(["--collect-only"] if solution is None else [])]
-    return int(pytest.main([*options, tests], plugins=[ReportPlugin(tests, solution)]))
+    return int(pytest.main([*options, tests], plugins=[ReportPlugin(pipe, solution)]))
 
 
-def run_script(stand_in: SolutionModule, source: str, used: frozenset[str]) -> int:
+def run_script(tests: str, source: str, used: frozenset[str], pipe: ReportPipe, stand_in: ModuleType) -> int:
     """A script with the code's names: it passed when it came to its end. Raises what it raises."""
-    report("tests", 1)
+    pipe.say("tests", 1)
     names: dict[str, Any] = {"__name__": "__main__"}
     names |= {
         name: importlib.import_module(name) for name in used
     }  # Python's, though the code may have imported them for it
     try:
         names |= {name: getattr(stand_in, name) for name in stand_in.__dict__["_claw_names"]}
-        exec(compile(source, "tests", "exec"), names)  # noqa: S102 - the task's author wrote them
-    except BaseException:
-        report("finished", 1)
+        exec(compile(source, tests, "exec"), names)  # noqa: S102 - the task's author wrote them
+    except BaseException as error:
+        pipe.say_not_handable(error)
+        # A failed assertion, the usual end of wrong code, is its failure without a second look.
+        if (
+            isinstance(error, Exception)
+            and not isinstance(error, AssertionError | SolutionError)
+            and not link_of(error)
+        ):
+            pipe.say_stopped(error)
+        pipe.say("finished", 1)
         raise
-    report("passed", "tests")
-    report("finished", 0)
+    pipe.say("passed", "tests")
+    pipe.say("finished", 0)
     return 0
 
 

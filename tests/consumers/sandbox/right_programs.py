@@ -253,5 +253,21 @@ PROGRAMS = {
         "def third(p): return p.c",
         "from collections import namedtuple\nassert third(namedtuple('T', 'a b c')(1, 2, 3)) == 3",
     ),
+    "an object of the tests' own class with slots": (
+        "def move(p):\n    p.x += 1\n    p.tags.append('moved')\n    return p",
+        "from dataclasses import dataclass\n@dataclass(slots=True)\nclass Spot:\n    x: int\n    tags: list\nspot, tags = Spot(1, []), []\nspot.tags = tags\nassert move(spot) is spot and spot.x == 2 and tags == ['moved'] and spot.tags is tags",
+    ),
+    "an Enum of the tests": (
+        "def told(c): return c.name, c.value\ndef itself(c): return c\ndef looked_up_in(d, c): return d[c]\ndef first_of(kind): return list(kind)[0]\ndef next_number(n): return n + 1",
+        "import enum\nclass Tone(enum.Enum):\n    LOW = (1, 2)\n    HIGH = 'h'\n    LOUD = 'h'\nclass Level(enum.IntEnum):\n    ONE = 1\nclass Word(str, enum.Enum):\n    YES = 'yes'\nclass Right(enum.Flag):\n    READ = 1\n    WRITE = 2\nassert told(Tone.LOW) == ('LOW', (1, 2)) and told(Tone.LOUD) == ('HIGH', 'h') and told(Level.ONE) == ('ONE', 1)\nfor one in (Tone.LOW, Level.ONE, Word.YES, Right.READ | Right.WRITE): assert itself(one) is one\nassert looked_up_in({Tone.LOW: 3}, Tone.LOW) == 3 and first_of(Tone) is Tone.LOW and next_number(Level.ONE) == 2",
+    ),
+    "inner lists that the test holds as well": (
+        "def set_first(grid): grid[0][0] = 5\ndef turned(grid):\n    grid.reverse()\n    return grid[0]\ndef grown(pair): pair[0].append(1)\ndef swapped(d): d['a'], d['b'] = d['b'], d['a']\ndef wrapped(row): return [row, {'k': row}]\ndef nested(grid): grid.append([grid[0]])",
+        "row = [0]\ngrid = [row]\nset_first(grid)\nassert row == [5]\na, b = [1], [2]\ngrid = [a, b]\nassert turned(grid) is b and grid == [[2], [1]] and grid[1] is a and a == [1]\ngrown((row, 1))\nassert row == [5, 1]\nd = {'a': a, 'b': b}\nswapped(d)\nassert d == {'a': [2], 'b': [1]} and d['a'] is b\nassert wrapped(row)[0] is row and wrapped(row)[1]['k'] is row\ngrid = [a]\nnested(grid)\nassert grid == [[1], [[1]]] and grid[1][0] is a",
+    ),
+    "lists that are changed while a set of objects is returned": (
+        "class Tag:\n    def __init__(self, n): self.n = n\n    def __hash__(self): return hash(self.n)\n    def __eq__(self, o): return self.n == o.n\ndef tagged(a, b):\n    a.append(1)\n    b.append(2)\n    return a, {Tag(1), Tag(2)}",
+        "a, b = [], []\nagain, tags = tagged(a, b)\nassert a == [1] and b == [2] and again is a and len(tags) == 2 and Tag(1) in tags",
+    ),
 }
 """By what is odd about them."""

@@ -14,6 +14,8 @@ BROKEN = {
     "a name that is not there": "from solution import add\nadd(1, 2)\nCASES = [make_it]\ndef test_a(): pass",
     "a module that is not there": "import solution, nothing_like_it\ndef test_a(): pass",
     "an object's address in its words": "import solution\nsolution.add(1, 2)\nraise ValueError(object())",
+    "a name that is not there, beside the code's": "from solution import make, add\nimport pytest\nCASES = [x for x in make(3)]\n@pytest.mark.parametrize('x', CASES + [nothing, add(1, 2)])\ndef test_a(x): pass",
+    "a function as decorated": "from solution import same\n@same\ndef more(): return 1\ndef test_a(): assert more() == 1",
     "an error after the code was used": "from solution import *\na, b = pair()\nCASES = [x + 1 for x in make(3)]\nN = len(CASES[0:SIZE]) + int(SIZE)\nassert add(1, 2) == 3\nassert {}['x'] == add(1, 1)",
 }
 USED = {
@@ -31,8 +33,22 @@ USED = {
     "parameters": ("@pytest.mark.parametrize('a, b', [pair()])\ndef test_pairs(a, b): assert b - a == 1", "def pair(): return 1, 2, 3"),
     "whether there are tests": ("if add(1, 2) != 3: del test_it", "def add(a, b): return 0"),
     "a base": ("class Mine(type(Base())): pass", "def Base(): raise ValueError"),
-    "a decorator": ("@same\ndef more(): return 1\nassert more() == 1", "def same(f): return 3"),
+    "a list of its items": ("CASES = [x for x in make(3)]\nassert CASES, 'no data'", "def make(n): return []"),
+    "the number of its items": ("CASES = list(make(3))\nif len(CASES) != 3: raise RuntimeError('want 3')", "def make(n): return []"),
+    "a truth": ("if add(1, -1): raise ValueError('not 0')", "def add(a, b): return 7"),
+    "an item that is not there": ("FIRST = list(make(3))[0]", "def make(n): return []"),
+    "the least": ("CASES = list(make(3))\nLEAST = min(CASES)", "def make(n): return []"),
+    "what a function took": ("CASES = []\ndef load(): CASES.extend(make(3))\nload()\nassert CASES", "def make(n): return []"),
+    "what a function gives": ("CASES = list(make(3))\ndef first(): return CASES[0]\nFIRST = first()", "def make(n): return []"),
+    "a constant": ("if type(SIZE) is not int: raise ValueError('SIZE')", "SIZE = 'x'"),
 }  # fmt: skip
+NOT_HANDABLE = {
+    "a function": "assert same(lambda x: x)(1) == 1",
+    "a class": "class Mine: pass\n    assert same(Mine) is Mine",
+    "a mock in its place": "from unittest.mock import patch\n    with patch.object(solution, 'add', return_value=5): assert solution.add(1, 2) == 5",
+    "a function in its place": "pytest.MonkeyPatch().setattr(solution, 'add', lambda a, b: 5)",
+    "a function in a list": "assert same([lambda: 1])[0]() == 1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +69,7 @@ def test_tests_that_run_with_no_code_are_broken(sandbox, tests) -> None:
 def test_tests_that_stop_at_the_code_are_its_failure(sandbox, use, wrong) -> None:
     """Also where it is used before there are tests; a 0 that could be evaded would be missing in its group."""
     tests = f"import pytest, solution\nfrom solution import *\ndef test_it(): assert True\n{use}\n"
-    if "same" not in use:  # functions of the tests cannot be handed to the code
-        assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS).reason == ""
+    assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS).reason == ""
     result = by_tests(sandbox, "pytest", f"{RIGHT}\n{wrong}\n" if "sub" not in wrong else wrong, tests, LIMITS)
     assert (result.passed, result.reason) == (0, "failed")
 
@@ -63,3 +78,55 @@ def test_right_code_passes_tests_that_use_it_before_they_begin(sandbox) -> None:
     """As in one process."""
     tests = "import pytest\nfrom solution import *\n@pytest.mark.parametrize('x', make(3))\ndef test_it(x): assert add(x, 1) == x + 1"
     assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS) == CodeResult(passed=3, tests=3)
+
+
+@pytest.mark.parametrize("use", NOT_HANDABLE.values(), ids=NOT_HANDABLE)
+def test_tests_that_hand_over_what_cannot_go_are_broken(sandbox, use) -> None:
+    """It cannot go to any code, right or wrong, and a 0 would say nothing."""
+    tests = f"import pytest, solution\nfrom solution import *\ndef test_first(): assert add(1, 2) == 3\ndef test_it():\n    {use}\n"
+    for code in (RIGHT, f"{RIGHT}\ndef add(a, b): return 0"):
+        with pytest.raises(BrokenTests, match="cannot be handed to code"):
+            by_tests(sandbox, "pytest", code, tests, LIMITS)
+    with pytest.raises(BrokenTests, match="cannot be handed to code"):
+        by_tests(sandbox, "python", RIGHT, "assert same(lambda: 1)() == 1", LIMITS)
+
+
+def test_a_value_in_place_of_the_codes_is_handed_over(sandbox) -> None:
+    """And what was there comes back."""
+    tests = "import solution\nfrom unittest.mock import patch\ndef test_it():\n    with patch.object(solution, 'SIZE', 3): assert solution.size() == 3\n    assert solution.size() == 2\n"
+    code = f"{RIGHT}\ndef size(): return SIZE"
+    assert by_tests(sandbox, "pytest", code, tests, LIMITS) == CodeResult(passed=1, tests=1)
+
+
+def test_a_refused_value_that_tests_expect_breaks_nothing(sandbox) -> None:
+    """Nor does one that the code made: whether it comes depends on the code."""
+    tests = "import pytest\nfrom solution import *\ndef test_it():\n    with pytest.raises(TypeError): same(lambda: 1)\n    assert add(1, 2) == 3\n"
+    assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS) == CodeResult(passed=1, tests=1)
+    assert by_tests(sandbox, "pytest", f"{RIGHT}\ndef add(a, b): return 0", tests, LIMITS).reason == "failed"
+    given = "from solution import *\ndef test_it(): assert same(add(1, 2)) == 3"
+    for wrong in ("async def add(a, b): return 3", "def add(a, b): return type('X', (), {})()"):
+        assert by_tests(sandbox, "pytest", f"{RIGHT}\n{wrong}", given, LIMITS).reason == "failed"
+
+
+@pytest.mark.parametrize("line", ["import nothing_like_it", "CASES = {}['x']", "EXPECTED = int('x')"])
+def test_a_script_that_stops_with_no_code_is_broken(sandbox, line) -> None:
+    """Where it stops at no assertion, and at no answer of the code."""
+    with pytest.raises(BrokenTests):
+        by_tests(sandbox, "python", RIGHT, f"assert add(1, 2) == 3\n{line}\n", LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("assert make(2)[1] == 1", "def make(n): return [0]"),
+        ("FIRST = list(make(3))[0]", "def make(n): return []"),
+        ("assert add(1, 2) == 3", "del add"),
+        ("assert int(add(1, 2)) == 3", "def add(a, b): return 'x'"),
+        ("make(1)", "def make(n): return {}['x']"),
+    ],
+)
+def test_a_script_that_stops_at_the_code_is_its_failure(sandbox, line, wrong) -> None:
+    """Whatever kind of error comes of it."""
+    assert by_tests(sandbox, "python", RIGHT, line, LIMITS).reason == ""
+    result = by_tests(sandbox, "python", f"{RIGHT}\n{wrong}", line, LIMITS)
+    assert (result.passed, result.tests, result.reason) == (0, 1, "failed")

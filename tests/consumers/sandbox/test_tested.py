@@ -99,6 +99,10 @@ NONSENSE = {
     "no list": [MODULE, {"value": []}],
     "no table": [["ready", ["object", 0, "module"]]],
     "a table of words": [[[0], ["list"]]],
+    "what the tests have, which gave nothing": [
+        MODULE,
+        [[0], [[1, "own", 0, "list"], [2, "list"], [0, "list", "value", [1], [2], [2]]]],
+    ],
     "a deep table": [json.loads("[" * 500 + "]" * 500)],
 }
 FORGERIES |= {name: f"{SAY}\nfor one in json.loads('{json.dumps(said)}'): say(one)" for name, said in NONSENSE.items()}
