@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(
     cpu_s=2, wall_s=6, memory_bytes=128 << 20, processes=12, files_bytes=8 << 20, output_bytes=64 << 10
 )
-MARK = "claw-sandbox-attack"
+MARK = f"claw-sandbox-attack-{os.getpid()}-"  # of this process of tests: others attack at the same time
 
 
 @pytest.fixture(scope="module")
