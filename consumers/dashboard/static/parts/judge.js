@@ -86,6 +86,7 @@ export function Judge({ subject, review = false, judged }) {
   const latest = useRef(key);
   latest.current = key;
   const underWay = useRef(false);
+  const [busy, setBusy] = useState(false);
   const [byKeys, setByKeys] = useState(review);
   useEffect(() => { setHope({}); setByKeys(review); }, [key]);
   const passive = !session.value.may_judge;
@@ -105,9 +106,11 @@ export function Judge({ subject, review = false, judged }) {
   const overall = async (at) => {
     if (underWay.current) return; // a second digit before the first is in the log is meant for what comes next
     underWay.current = true;
+    setBusy(true);
     const becomes = review || !answer.data ? `${number(SCALE[at])} in the return` : `return ${number(answer.data.return_total)} → ${number(returnWith(SCALE[at]))}`;
     await score({ overall: SCALE[at] }, `overall ${at + 1} of 5: ${becomes}`);
     underWay.current = false;
+    setBusy(false);
   };
   const ends = { does: "no longer judge by keys", act: () => setByKeys(false) };
   useKeys("Judge", byKeys ? {
@@ -121,7 +124,7 @@ export function Judge({ subject, review = false, judged }) {
     /** @type {Record<string, any>} */
     const own = { ...Object.fromEntries(data.mine.filter(({ value }) => value !== null).map(({ name, value }) => [name, value])), ...hope };
     const text = (name, value) => (mixed.includes(name) && !(name in hope) ? null : value ?? "");
-    return html`<div class="row" role="group" aria-label="overall score">
+    return html`<div class="row" role="group" aria-label="overall score" aria-busy=${String(busy)}>
         <span title="unless a batch spec weighs it otherwise">Overall (adds to the return${review ? "" : html`, now <b>${number(data.return_total)}</b>`})</span> ${SCALE.map((value, at) => html`<button aria-pressed=${own.overall === value} disabled=${passive} onClick=${() => overall(at)}>${at + 1}</button>`)}
       </div>
       <${Field} label="Reward" now="" hint="style=0.8" parse=${reward} passive=${passive} send=${(values) => score(values, `reward ${inScores(values)}`)} />
