@@ -15,7 +15,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 
 from bench.scripted_replies import SAMPLING, compact
-from gateway.callers.callers import Caller, Toolbox
+from gateway.callers.callers import Caller
 from gateway.capture.delta_encoding import DeltaEncoder
 from gateway.capture.events import ModelCall, captured
 from gateway.capture.idempotency import Attempt
@@ -94,7 +94,7 @@ def capture(number: int, request: bytes, raw: UpstreamReply, deltas: DeltaEncode
     parsed = protocol.parse(request).unchanged(packed=True)
     call = ModelCall(
         producer="gateway/bench",
-        caller=Caller(Identity("group", "trajectory"), "path", Toolbox()),
+        caller=Caller(Identity("group", "trajectory"), "path"),
         attempt=Attempt(("group", "trajectory", ""), f"01a1fbff-ff9c-711f-8e35-{number:012x}", 0),
         headers=ClientHeaders(),
         protocol=protocol,
