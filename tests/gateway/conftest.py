@@ -6,6 +6,8 @@ import pytest
 
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
+from tests.gateway.packed import CAPABILITIES
+from tests.gateway.speaking import answer
 
 
 @pytest.fixture
@@ -28,4 +30,13 @@ def house(engine: ScriptedEngine) -> Iterator[House]:
     """A gateway with the scripted engine as its only worker."""
     with House() as running:
         running.worker(engine.url)
+        yield running
+
+
+@pytest.fixture
+def speaking_house(engine: ScriptedEngine) -> Iterator[House]:
+    """A gateway whose only worker speaks every protocol, and hands its tokens over."""
+    engine.default = answer
+    with House() as running:
+        running.worker(engine.url, capabilities=CAPABILITIES)
         yield running

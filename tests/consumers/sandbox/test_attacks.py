@@ -19,13 +19,6 @@ LIMITS = SandboxLimits(
 MARK = f"claw-sandbox-attack-{os.getpid()}-"  # of this process of tests: others attack at the same time
 
 
-@pytest.fixture(scope="module")
-def sandbox():
-    """One for all attacks: what one leaves would meet the next."""
-    with Sandbox() as sandbox:
-        yield sandbox
-
-
 def attack(sandbox: Sandbox, code: str, **limits: float) -> SandboxOutcome:
     """Runs code with a mark in its command line; afterwards nobody has the mark within a second."""
     merged = {name: getattr(LIMITS, name) for name in LIMITS.__dataclass_fields__} | limits

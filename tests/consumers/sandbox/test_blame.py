@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits
+from consumers.sandbox.sandbox import SandboxLimits
 from consumers.sandbox.tested import BrokenTests, CodeResult, by_tests
 
 pytestmark = pytest.mark.process
@@ -49,13 +49,6 @@ NOT_HANDABLE = {
     "a function in its place": "pytest.MonkeyPatch().setattr(solution, 'add', lambda a, b: 5)",
     "a function in a list": "assert same([lambda: 1])[0]() == 1",
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    """One for all."""
-    with Sandbox() as sandbox:
-        yield sandbox
 
 
 @pytest.mark.parametrize("tests", BROKEN.values(), ids=BROKEN)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from consumers.sandbox.joined import wire
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits
+from consumers.sandbox.sandbox import SandboxLimits
 from consumers.sandbox.tested import CodeResult, by_tests
 
 pytestmark = pytest.mark.process
@@ -158,13 +158,6 @@ ENDINGS = {
     "the end of a generator": "def f(x): raise GeneratorExit",
     "an own error that is no Exception": "class E(BaseException): pass\ndef f(x): raise E",
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    """One for all."""
-    with Sandbox() as sandbox:
-        yield sandbox
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)

@@ -6,19 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits
+from consumers.sandbox.sandbox import SandboxLimits
 from consumers.sandbox.tested import CodeResult, by_tests
 from tests.consumers.sandbox.right_programs import PROGRAMS
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=30, wall_s=60, memory_bytes=1 << 30)
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    """One for all."""
-    with Sandbox() as sandbox:
-        yield sandbox
 
 
 def functions(names) -> str:

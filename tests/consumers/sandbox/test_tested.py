@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram
+from consumers.sandbox.sandbox import SandboxLimits, SandboxProgram
 from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 pytestmark = pytest.mark.process
@@ -117,13 +117,6 @@ STARS = {
         "check(add(1, 2), 3)",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    """One for all: what a forgery leaves would meet the next."""
-    with Sandbox() as sandbox:
-        yield sandbox
 
 
 @pytest.mark.parametrize("kind", ["pytest", "python"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -10,19 +9,15 @@ import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House, until
-from tests.gateway.packed import CAPABILITIES
-from tests.gateway.speaking import ANTHROPIC, answer
+from tests.gateway.speaking import ANTHROPIC
 
 ASK: dict[str, Any] = ANTHROPIC.ask
 
 
 @pytest.fixture
-def house(engine: ScriptedEngine) -> Iterator[House]:
-    """A gateway whose worker hands tokens over."""
-    engine.default = answer
-    with House() as running:
-        running.worker(engine.url, capabilities=CAPABILITIES)
-        yield running
+def house(speaking_house: House) -> House:
+    """A gateway whose worker speaks every protocol."""
+    return speaking_house
 
 
 def client(house: House, retries: int = 0) -> anthropic.Anthropic:

@@ -1,7 +1,6 @@
 """What is Anthropic's own in a call: blocks, reasons, pictures, errors, headers."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -16,7 +15,7 @@ from tests.gateway.capture.test_streams import read, read_broken
 from tests.gateway.engine import Json, Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES, IDS, choice, comment, generation, whole
-from tests.gateway.speaking import ANTHROPIC, added_up, answer, named
+from tests.gateway.speaking import ANTHROPIC, added_up, named
 
 PATH, ASK, BODY = ANTHROPIC.path, ANTHROPIC.ask, ANTHROPIC.body
 STREAMED = {**ASK, "stream": True}
@@ -26,12 +25,9 @@ PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/pn
 
 
 @pytest.fixture
-def house(engine: ScriptedEngine) -> Iterator[House]:
-    """A gateway whose worker hands tokens over."""
-    engine.default = answer
-    with House() as running:
-        running.worker(engine.url, capabilities=CAPABILITIES)
-        yield running
+def house(speaking_house: House) -> House:
+    """A gateway whose worker speaks every protocol."""
+    return speaking_house
 
 
 def begin(index: int, **block: object) -> bytes:

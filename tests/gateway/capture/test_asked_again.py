@@ -1,7 +1,6 @@
 """A request that is sent again: what it is the same as, whatever the protocol, and where no id is in its path."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -12,19 +11,16 @@ from schemas.events import CallCaptured
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES
-from tests.gateway.speaking import ANTHROPIC, CHAT, answer
+from tests.gateway.speaking import ANTHROPIC, CHAT
 
 BOTH: dict[str, Any] = ANTHROPIC.ask
 """A body of chat as well as of messages."""
 
 
 @pytest.fixture
-def house(engine: ScriptedEngine) -> Iterator[House]:
+def house(speaking_house: House) -> House:
     """A gateway whose worker speaks every protocol."""
-    engine.default = answer
-    with House() as running:
-        running.worker(engine.url, capabilities=CAPABILITIES)
-        yield running
+    return speaking_house
 
 
 async def ask(house: House, path: str, body: object = BOTH, **headers: str) -> tuple[int, Any, dict[str, str]]:

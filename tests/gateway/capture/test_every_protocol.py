@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,19 +11,16 @@ from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House, until
-from tests.gateway.packed import CAPABILITIES, IDS, LOGPROBS, PROMPT
+from tests.gateway.packed import IDS, LOGPROBS, PROMPT
 from tests.gateway.speaking import ANTHROPIC, SPEAKING, Spoken, answer
 
 pytestmark = pytest.mark.parametrize("spoken", SPEAKING, ids=[spoken.name for spoken in SPEAKING])
 
 
 @pytest.fixture
-def house(engine: ScriptedEngine) -> Iterator[House]:
-    """A gateway whose worker hands tokens over, in whatever protocol."""
-    engine.default = answer
-    with House() as running:
-        running.worker(engine.url, capabilities=CAPABILITIES)
-        yield running
+def house(speaking_house: House) -> House:
+    """A gateway whose worker speaks every protocol."""
+    return speaking_house
 
 
 def streamed(spoken: Spoken) -> dict[str, object]:
