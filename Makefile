@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit clients setup check format lint types contracts schemas lock gpu-check clean help
+.PHONY: demo test soak test-unit wheel-test clients setup check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,9 @@ soak:  ## kill, stop and starve gateway, streams, trainer and fleet again and ag
 
 test-unit:  ## the tests that need no broker, no engine and no other process, in a minute or two
 	@$(PYTHON) claw/bootstrap.py test --dist worksteal -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
+
+wheel-test:  ## build the wheel, install it with gateway and streams outside the clone, and run what needs no stack (downloads)
+	@CLAW_WHEEL=run $(PYTHON) claw/bootstrap.py test -n 0 tests/infra/test_wheel.py $(ARGS)
 
 clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm)
 	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py $(ARGS)
@@ -43,7 +46,7 @@ contracts:  ## who may import whom
 	$(BIN)/lint-imports
 
 schemas:  ## generate the event types from schemas/avro
-	$(BIN)/python -m schemas.generate
+	$(BIN)/python -m claw_r1.schemas.generate
 
 lock:  ## resolve all requirements again and write locks/*.txt
 	infra/lock.sh

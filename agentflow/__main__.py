@@ -1,4 +1,4 @@
-"""`python -m agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 1 no episode completed,
+"""`python -m claw_r1.agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 1 no episode completed,
 2 could not run."""
 
 import argparse
@@ -10,18 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentflow.errors import AgentFlowError, GatewayUnavailable, InvalidPlan
-from agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan
-from schemas.http import Channel
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from schemas.runtime.modules import needs_extra
+from claw_r1.agentflow.errors import AgentFlowError, GatewayUnavailable, InvalidPlan
+from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.modules import needs_extra
+from claw_r1.schemas.http import Channel
 
 if TYPE_CHECKING:
-    from agentflow.client import GatewayClient
-    from agentflow.evaluate import Evaluation
-    from agentflow.flow import AgentFlow
-    from agentflow.stats import Summary
-    from agentflow.tasks import Tasks
+    from claw_r1.agentflow.client import GatewayClient
+    from claw_r1.agentflow.evaluate import Evaluation
+    from claw_r1.agentflow.flow import AgentFlow
+    from claw_r1.agentflow.stats import Summary
+    from claw_r1.agentflow.tasks import Tasks
 
 RUN = "Play groups of episodes until stopped."
 EVALUATE = "Play each task once, greedily, on the channel val; with --pass-at also sampled."
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Heavy imports after parsing, so that --help is instant.
     import orjson
 
-    from schemas.runtime.logs import log_to_stderr
+    from claw_r1.runtime.logs import log_to_stderr
 
     log_to_stderr()
     try:
@@ -74,8 +74,8 @@ def _command_lines() -> tuple[argparse.ArgumentParser, CommandLine, CommandLine]
 
 
 async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
-    from agentflow.runner import Runner
-    from agentflow.stats import ProgressLines
+    from claw_r1.agentflow.runner import Runner
+    from claw_r1.agentflow.stats import ProgressLines
 
     plan = line.read(RunPlan, flags)
     flow, tasks = _agent(line, flags, plan.deadline_s)
@@ -95,7 +95,7 @@ async def _run(line: CommandLine, flags: argparse.Namespace) -> "Summary":
 
 
 async def _evaluate(line: CommandLine, flags: argparse.Namespace) -> "Evaluation":
-    from agentflow.evaluate import evaluate
+    from claw_r1.agentflow.evaluate import evaluate
 
     plan = line.read(EvaluationPlan, flags)
     flow, tasks = _agent(line, flags, plan.deadline_s)
@@ -112,7 +112,7 @@ async def _evaluate(line: CommandLine, flags: argparse.Namespace) -> "Evaluation
 
 async def _prepare(flow: "AgentFlow", client: "GatewayClient") -> None:
     """Raises InvalidPlan where a command's model must be named. A gateway that cannot say yet is asked by each episode."""
-    from agentflow.black_box import BlackBox
+    from claw_r1.agentflow.black_box import BlackBox
 
     if isinstance(flow, BlackBox):
         with suppress(GatewayUnavailable):
@@ -120,9 +120,9 @@ async def _prepare(flow: "AgentFlow", client: "GatewayClient") -> None:
 
 
 def _agent(line: CommandLine, flags: argparse.Namespace, deadline_s: float | None) -> "tuple[AgentFlow, Tasks]":
-    from agentflow.black_box import BlackBox
-    from agentflow.flow import load_flow
-    from agentflow.tasks import FlowTasks, read_tasks
+    from claw_r1.agentflow.black_box import BlackBox
+    from claw_r1.agentflow.flow import load_flow
+    from claw_r1.agentflow.tasks import FlowTasks, read_tasks
 
     settings = line.read(FlowSettings, flags)
     settings.keep_deadline(deadline_s)
@@ -142,8 +142,8 @@ def _held_out(plan: RunPlan, flow: "AgentFlow", tasks: "Tasks") -> "tuple[Tasks,
     """The tasks to train on, and those of the evaluations that are none of them. Raises InvalidPlan."""
     import structlog
 
-    from agentflow.black_box import BlackBox
-    from agentflow.tasks import HoldOut, read_tasks
+    from claw_r1.agentflow.black_box import BlackBox
+    from claw_r1.agentflow.tasks import HoldOut, read_tasks
 
     log = structlog.get_logger()
     held_out: Tasks
@@ -169,7 +169,7 @@ def _held_out(plan: RunPlan, flow: "AgentFlow", tasks: "Tasks") -> "tuple[Tasks,
 def _client(
     line: CommandLine, flags: argparse.Namespace, flow: "AgentFlow", run_id: str | None, channel: str
 ) -> "GatewayClient":
-    from agentflow.client import GatewayClient
+    from claw_r1.agentflow.client import GatewayClient
 
     settings, limits, agent = line.read(FlowSettings, flags), line.read(AgentFlowSettings, flags), type(flow).__name__
     return GatewayClient(

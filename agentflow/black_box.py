@@ -24,13 +24,13 @@ import orjson
 import structlog
 from pydantic import SecretStr
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from agentflow.errors import AgentFailed, InvalidPlan
-from agentflow.flow import AgentFlow, module_named
-from agentflow.settings import FlowSettings
-from schemas.runtime.die_with_parent import dying_with_parent
-from schemas.runtime.reaper import KILL_NOW, reaped
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.errors import AgentFailed, InvalidPlan
+from claw_r1.agentflow.flow import AgentFlow, module_named
+from claw_r1.agentflow.settings import FlowSettings
+from claw_r1.runtime.die_with_parent import dying_with_parent
+from claw_r1.runtime.reaper import KILL_NOW, reaped
 
 log = structlog.get_logger()
 

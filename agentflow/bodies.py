@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import uuid4
 
-from schemas.http import Channel
+from claw_r1.schemas.http import Channel
 
 JsonObject = Mapping[str, Any]
 """A JSON object of somebody else's: a task, a message, an OpenAI body. Its shape is theirs, hence Any."""
@@ -40,7 +40,7 @@ class GroupSpec:
     """False: never refused for staleness (evaluation)."""
     tags: Sequence[str] | None = None
     ordinal: int | None = None
-    """Place of the task in its order; the group's id is then `schemas.http.ordered_group_id`."""
+    """Place of the task in its order; the group's id is then `claw_r1.schemas.http.ordered_group_id`."""
     group_id: str = field(default_factory=lambda: uuid4().hex)
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from agentflow.bodies import (
+from claw_r1.agentflow.bodies import (
     ChatReply,
     GroupOpen,
     GroupSpec,
@@ -21,10 +21,10 @@ from agentflow.bodies import (
     TrajectoryId,
     TrajectoryOutcome,
 )
-from agentflow.errors import MalformedReply
-from agentflow.settings import AgentFlowSettings
-from agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
-from schemas.http import AGENT_HEADER, CALL_ID_HEADER, CHANNEL_HEADER, POLICY_VERSION_HEADER, RUN_ID_HEADER
+from claw_r1.agentflow.errors import MalformedReply
+from claw_r1.agentflow.settings import AgentFlowSettings
+from claw_r1.agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
+from claw_r1.schemas.http import AGENT_HEADER, CALL_ID_HEADER, CHANNEL_HEADER, POLICY_VERSION_HEADER, RUN_ID_HEADER
 
 
 class GatewayClient:

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, TokenReply, TrajectoryId, TrajectoryOutcome
-from agentflow.client import GatewayClient
-from agentflow.errors import EpisodeLimitExceeded, ToolError
-from schemas.envelopes import now_us
+from claw_r1.agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, TokenReply, TrajectoryId, TrajectoryOutcome
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.errors import EpisodeLimitExceeded, ToolError
+from claw_r1.schemas.envelopes import now_us
 
 Reply = TypeVar("Reply", ChatReply, TokenReply)
 CallTool = Callable[[str, JsonObject], Awaitable[str]]

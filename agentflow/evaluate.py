@@ -7,15 +7,15 @@ from math import comb
 from statistics import fmean
 from typing import Any, TypeVar
 
-from agentflow.bodies import GroupSpec, TrajectoryId
-from agentflow.client import GatewayClient, open_when_admitted
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.flow import AgentFlow, play
-from agentflow.seeds import derived_seed
-from agentflow.settings import EvaluationPlan
-from agentflow.tasks import FlowTasks, Tasks
-from agentflow.version_evaluation import GREEDY
-from schemas.http import Channel
+from claw_r1.agentflow.bodies import GroupSpec, TrajectoryId
+from claw_r1.agentflow.client import GatewayClient, open_when_admitted
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.flow import AgentFlow, play
+from claw_r1.agentflow.seeds import derived_seed
+from claw_r1.agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.tasks import FlowTasks, Tasks
+from claw_r1.agentflow.version_evaluation import GREEDY
+from claw_r1.schemas.http import Channel
 
 FLOW_TASKS = 64
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import structlog
 
-from agentflow.bodies import JsonObject, TrajectoryOutcome
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.errors import AgentFlowError, FlowNotFound
-from agentflow.settings import AgentFlowSettings
-from schemas.runtime.modules import importable
+from claw_r1.agentflow.bodies import JsonObject, TrajectoryOutcome
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.errors import AgentFlowError, FlowNotFound
+from claw_r1.agentflow.settings import AgentFlowSettings
+from claw_r1.runtime.modules import importable
 
 ENTRY_POINTS = "claw.flows"
 log = structlog.get_logger()
@@ -124,7 +124,7 @@ def load_flow(name: str) -> AgentFlow:
     try:
         kind = _named(name)
         if not (isinstance(kind, type) and issubclass(kind, AgentFlow)):
-            raise FlowNotFound(f"{name!r} is not a subclass of agentflow.flow.AgentFlow")
+            raise FlowNotFound(f"{name!r} is not a subclass of claw_r1.agentflow.flow.AgentFlow")
         return kind()
     except FlowNotFound:
         raise

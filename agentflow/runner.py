@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
-from agentflow.client import GatewayClient, open_when_admitted
-from agentflow.episode import Episode
-from agentflow.errors import EpisodesFailing, RequestRefused
-from agentflow.flow import AgentFlow, play
-from agentflow.seeds import derived_seed
-from agentflow.settings import RunPlan
-from agentflow.stats import Stats, Summary, write_summary
-from agentflow.tasks import FlowTasks, Tasks, order_of_run
-from agentflow.version_evaluation import VersionEvaluation
-from schemas.http import ORDINAL_TAKEN, ordered_group_id
+from claw_r1.agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
+from claw_r1.agentflow.client import GatewayClient, open_when_admitted
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.errors import EpisodesFailing, RequestRefused
+from claw_r1.agentflow.flow import AgentFlow, play
+from claw_r1.agentflow.seeds import derived_seed
+from claw_r1.agentflow.settings import RunPlan
+from claw_r1.agentflow.stats import Stats, Summary, write_summary
+from claw_r1.agentflow.tasks import FlowTasks, Tasks, order_of_run
+from claw_r1.agentflow.version_evaluation import VersionEvaluation
+from claw_r1.schemas.http import ORDINAL_TAKEN, ordered_group_id
 
 
 class Runner:

@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from agentflow.errors import InvalidPlan
-from schemas.http import Channel
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.schemas.http import Channel
 
 FAILURES_FEWEST = 32
 """Of one agent at a time, so many failures in a row may still be the luck of its tasks."""
@@ -24,7 +24,7 @@ class FlowSettings(_Settings):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where", "command": "any program as the agent"}
 
     flow: str | None = None
-    """Agent as module:Class, a subclass of agentflow.flow.AgentFlow."""
+    """Agent as module:Class, a subclass of claw_r1.agentflow.flow.AgentFlow."""
     gateway: str
     """URL of the gateway."""
     model: str | None = None

@@ -10,8 +10,8 @@ from typing import TextIO
 
 import orjson
 
-from agentflow.episode import EpisodeResult
-from schemas.runtime.files import write_atomically
+from claw_r1.agentflow.episode import EpisodeResult
+from claw_r1.runtime.files import write_atomically
 
 RECENT = 64
 REASON_CHARACTERS_MAX = 300
@@ -163,7 +163,7 @@ def _outlook(summary: Summary, groups_max: int | None) -> str:
 
 
 class ProgressLines:
-    """Writes a line every `interval_s`, and the last one when the run has ended. `out` is stderr as `schemas.runtime.logs` makes it:
+    """Writes a line every `interval_s`, and the last one when the run has ended. `out` is stderr as `claw_r1.runtime.logs` makes it:
     nobody need read it."""
 
     def __init__(self, out: TextIO, groups_max: int | None, interval_s: float) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import orjson
 
-from agentflow.bodies import JsonObject
-from agentflow.errors import InvalidPlan
-from agentflow.flow import AgentFlow
-from agentflow.seeds import derived_seed
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.seeds import derived_seed
 
 Seed = tuple[int | str, ...]
 DRAWS_MAX = 10_000

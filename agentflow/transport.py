@@ -16,10 +16,10 @@ import aiohttp
 import orjson
 import structlog
 
-from agentflow.bodies import JsonObject
-from agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
-from agentflow.settings import AgentFlowSettings
-from schemas.http import IDEMPOTENCY_KEY_HEADER, RETRY_COUNT_HEADER
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
+from claw_r1.agentflow.settings import AgentFlowSettings
+from claw_r1.schemas.http import IDEMPOTENCY_KEY_HEADER, RETRY_COUNT_HEADER
 
 log = structlog.get_logger()
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import structlog
 
-from agentflow.bodies import GroupSpec, TrajectoryId
-from agentflow.client import GatewayClient, open_when_admitted
-from agentflow.episode import Episode
-from agentflow.flow import AgentFlow, play
-from agentflow.seeds import derived_seed
-from agentflow.settings import RunPlan
-from agentflow.tasks import FlowTasks, Tasks
-from schemas.evaluation import EvaluatedTask, Kind
-from schemas.http import Channel
+from claw_r1.agentflow.bodies import GroupSpec, TrajectoryId
+from claw_r1.agentflow.client import GatewayClient, open_when_admitted
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import AgentFlow, play
+from claw_r1.agentflow.seeds import derived_seed
+from claw_r1.agentflow.settings import RunPlan
+from claw_r1.agentflow.tasks import FlowTasks, Tasks
+from claw_r1.schemas.evaluation import EvaluatedTask, Kind
+from claw_r1.schemas.http import Channel
 
 log = structlog.get_logger()
 

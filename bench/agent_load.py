@@ -1,7 +1,7 @@
 """Agents as a load, in a process of their own; prints one JSON object with its own CPU time.
 
 `python -m bench.agent_load '{"how": "runner", "url": "http://127.0.0.1:8000", "episodes": 200}'`. `runner`: flows played by
-agentflow.runner, with groups and completions. `sdk`: OpenAI's SDK in a bare loop, model calls only. `verbs`: episodes of verbs by
+claw_r1.agentflow.runner, with groups and completions. `sdk`: OpenAI's SDK in a bare loop, model calls only. `verbs`: episodes of verbs by
 bare HTTP, at a gateway or (`"direct": true`) at an engine.
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import aiohttp
 
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.flow import AgentFlow
-from agentflow.runner import Runner
-from agentflow.settings import RunPlan
-from examples.verbs.environment import Task, judge
-from examples.verbs.flow import SAMPLING
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.runner import Runner
+from claw_r1.agentflow.settings import RunPlan
+from claw_r1.claw.demo.verbs.environment import Task, judge
+from claw_r1.claw.demo.verbs.flow import SAMPLING
 
 CALLS_PER_EPISODE = 4
 GROUP_SIZE = 8

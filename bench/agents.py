@@ -24,12 +24,12 @@ from typing import Any
 
 from bench.gateway_ground import broker, report_worker
 from bench.measured_process import running
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.settings import LogSettings
-from examples.tiny_model import Recipe, build
-from examples.verbs.demonstrations import demonstration
-from schemas.http import TOKENS_CAPABILITIES
+from claw_r1.claw.demo.models.tiny_model import Recipe, build
+from claw_r1.claw.demo.verbs.demonstrations import demonstration
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.http import TOKENS_CAPABILITIES
 
 OUT = Path(__file__).parent / "out" / "agents.json"
 TARGETS = {"runner_cpu_ratio": ("<=", 0.5), "gateway_kept": (">=", 0.95)}
@@ -103,7 +103,7 @@ def gateway_kept(bootstrap: str, folder: Path, repeats: int, episodes: int) -> F
     environment = {**log_environment(log), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     engine = f"http://127.0.0.1:{engine_port}"
     with (
-        running("rollout", *names, ready="vllm_started", log=folder / "rollout", **environment),
+        running("claw_r1.rollout", *names, ready="vllm_started", log=folder / "rollout", **environment),
         gateway(log, folder, port) as url,
     ):
         wait_healthy(f"{engine}/health", folder / "rollout")
@@ -146,7 +146,9 @@ def gateway(log: LogSettings, folder: Path, port: int) -> Iterator[str]:
         "CLAW_GATEWAY_WORKER_TTL_S": "86400",
         "CLAW_GATEWAY_SPOOL_DIR": str(folder / "spool"),
     }
-    with running("gateway", "--port", str(port), ready="gateway_listening", log=folder / f"gateway-{port}", **where):
+    with running(
+        "claw_r1.gateway", "--port", str(port), ready="gateway_listening", log=folder / f"gateway-{port}", **where
+    ):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from claw.local.broker import resolve_broker
+from claw_r1.claw.local.broker import resolve_broker
 
 OUT = Path(__file__).parent / "out" / "commands.json"
 HELP = "--help"
@@ -35,7 +35,7 @@ def measure(repeats: int) -> dict[str, Timing]:
 def sample(environment: Mapping[str, str]) -> tuple[str, str, str]:
     """Group, trajectory and run of the pool's first trajectory. Raises RuntimeError when there is none."""
     words = ["pool", "trajectories", "--limit", "1", "--channel", "train", "--json"]
-    command = [sys.executable, "-m", "claw", *words]
+    command = [sys.executable, "-m", "claw_r1.claw", *words]
     output = subprocess.run(command, env=environment, capture_output=True, check=False)
     if output.returncode or not output.stdout:
         raise RuntimeError("the kept log has no pool to measure with: run `make demo` first")
@@ -76,7 +76,7 @@ def _median(words: Sequence[str], environment: Mapping[str, str], repeats: int) 
 def timing(words: Sequence[str], environment: Mapping[str, str]) -> Timing:
     """Wall and CPU seconds of one command, from its start to its end. Raises RuntimeError when it could not run."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "claw", *words]
+    command = [sys.executable, "-m", "claw_r1.claw", *words]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     wall_s = time.monotonic() - began

@@ -10,15 +10,15 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import sync_playwright
 
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import GroupState
-from eventlog.records import Outgoing
-from schemas.arrays import pack_floats
-from schemas.codec import encode
-from schemas.events import Event, FactPosition
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Event, FactPosition
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.conversations import told

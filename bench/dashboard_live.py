@@ -16,10 +16,10 @@ from playwright.sync_api import sync_playwright
 
 from bench.gateway_ground import ASK, report_worker
 from bench.measured_process import Measured, running
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.settings import LogSettings
-from schemas.http import TOKENS_CAPABILITIES
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.http import TOKENS_CAPABILITIES
 from tests.browser import ARGUMENTS, chromium
 
 RATE = 100
@@ -68,9 +68,9 @@ def stage(bootstrap: str, folder: Path) -> Iterator[Stage]:
             return stack.enter_context(running(module, *words, ready=ready, log=folder / module, **environment))
 
         start("bench.scripted_upstream", str(upstream_port), ready="listening")
-        start("streams", ready="streams_assigned", **kafka)
-        gateway = start("gateway", "--port", str(gateway_port), *where, ready="gateway_listening", **settings)
-        page = start("consumers.dashboard", "--port", str(page_port), *where, ready="dashboard_listening")
+        start("claw_r1.streams", ready="streams_assigned", **kafka)
+        gateway = start("claw_r1.gateway", "--port", str(gateway_port), *where, ready="gateway_listening", **settings)
+        page = start("claw_r1.consumers.dashboard", "--port", str(page_port), *where, ready="dashboard_listening")
         yield Stage(gateway, page, gateway_port, page_port)
 
 

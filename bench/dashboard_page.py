@@ -16,11 +16,11 @@ import httpx
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from bench.dashboard_pool import MEMBERS, group_rows
-from claw.local.ports import free_ports
-from consumers.dashboard.settings import DashboardSettings
-from consumers.web.serve import bind_page, run_page
-from eventlog.records import Outgoing
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.web.serve import bind_page, run_page
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.stage import DashboardStage
 

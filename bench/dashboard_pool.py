@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
 from pathlib import Path
 
-from datapool.batch.spec import Bounds
-from datapool.view.listing.pages import COLUMNS, Kind, count, facets, page
-from datapool.view.query import EVERYTHING, PoolFilter
-from datapool.view.rows import PoolRows
-from schemas.codec import encode
-from schemas.events import Curation, GroupMember, GroupRecord, RewardSlot, StepRecord, Timings, TrajectoryRecord
-from schemas.keys import group_key, step_key, trajectory_key
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from claw_r1.datapool.batch.spec import Bounds
+from claw_r1.datapool.view.listing.pages import COLUMNS, Kind, count, facets, page
+from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Curation, GroupMember, GroupRecord, RewardSlot, StepRecord, Timings, TrajectoryRecord
+from claw_r1.schemas.keys import group_key, step_key, trajectory_key
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
 MEMBERS, CALLS = 8, 3
 TASKS, AGENTS, VERSIONS = 500, 5, 60

@@ -8,15 +8,15 @@ import sys
 import time
 from collections.abc import Iterator
 
-from eventlog.records import Outgoing, Record
-from schemas.codec import encode
-from schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
-from schemas.keys import group_key, is_tokens_key
-from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.cold_store import SqliteColdStore
-from streams.partition.groups import ColdRow
-from streams.partition.state import PartitionState
-from streams.recovery import state_of
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
+from claw_r1.schemas.keys import group_key, is_tokens_key
+from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.partition.groups import ColdRow
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.recovery import state_of
 
 GROUP = "one-for-all"
 FLUSH_FACTS = 4000

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from bench.episodes import call, envelope, prompt_edge, random_ids, records
-from datapool.digests import base_digest, row_digest
-from eventlog.records import Record
-from schemas.events import CallCaptured, Edge, Event, TrajectoryCompleted
-from streams.cold_store import SqliteColdStore
-from streams.partition.state import PartitionState
+from claw_r1.datapool.digests import base_digest, row_digest
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.events import CallCaptured, Edge, Event, TrajectoryCompleted
+from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.partition.state import PartitionState
 
 FLUSH_FACTS = 20
 SMALL, LARGE = 200, 4000

@@ -1,7 +1,7 @@
 """The folds alone, and under Faust: facts per CPU-second of the process.
 
 `decode`: wire bytes to event. `state`: decode and fold. `fold`: all that a worker does but Kafka: decode, fold, project
-what changed once per flush of 500 facts, encode the rows. `faust`: `python -m streams` on a real broker, fenced, from the
+what changed once per flush of 500 facts, encode the rows. `faust`: `python -m claw_r1.streams` on a real broker, fenced, from the
 first fact it sees to the position of the last one in the log. Facts: `episodes.py`, records of 512 + 128 tokens.
 """
 
@@ -16,19 +16,19 @@ from pathlib import Path
 
 from bench.episodes import load, records
 from bench.measured_process import Measured, running
-from claw.local.broker import resolve_broker
-from datapool.fold.fold import fold
-from datapool.fold.state import GroupState
-from eventlog.kafka.admin import create_topics, end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader
-from eventlog.records import Outgoing, Place, Record
-from eventlog.settings import LogSettings
-from schemas.codec import decode
-from schemas.events import Event, FactPosition, RewardAssigned, StreamPosition
-from schemas.keys import group_key
-from schemas.topics import CALLS, POSITIONS, REWARDS
-from streams.partition.state import PartitionState
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Outgoing, Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import Event, FactPosition, RewardAssigned, StreamPosition
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, POSITIONS, REWARDS
+from claw_r1.streams.partition.state import PartitionState
 
 GROUPS_FOLDED = 48
 GROUPS_STREAMED = 160
@@ -97,7 +97,7 @@ def faust() -> Figures:
             "CLAW_STREAMS_REACTORS_ENABLED": "false",
         }
         _publish(settings, facts)
-        with running("streams", ready="streams_assigned", log=log, **environment) as worker:
+        with running("claw_r1.streams", ready="streams_assigned", log=log, **environment) as worker:
             return _streamed(settings, facts, worker)
 
 

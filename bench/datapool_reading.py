@@ -15,15 +15,15 @@ import uuid
 from itertools import islice
 
 from bench.datapool_view import MEMBERS, Written, group_rows
-from claw.local.broker import resolve_broker
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.producer import EventProducer
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.keys import parts
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
-from streams.recovery import recover
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.keys import parts
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from claw_r1.streams.recovery import recover
 
 PARTITIONS = 8
 CALLS = 4
@@ -73,7 +73,7 @@ def _outgoing(row: Written) -> Outgoing:
 def command_cpu_s(settings: LogSettings, words: list[str]) -> float:
     """CPU seconds of a command that must answer."""
     before = _children_s()
-    command = [sys.executable, "-m", "claw", "pool", *words, "--prefix", settings.prefix, "--json"]
+    command = [sys.executable, "-m", "claw_r1.claw", "pool", *words, "--prefix", settings.prefix, "--json"]
     done = subprocess.run(
         command,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers},

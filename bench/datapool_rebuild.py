@@ -1,7 +1,7 @@
 """A rebuild against a bare decode loop: `python -m bench.datapool_rebuild [CALLS]` prints one JSON object.
 
 Facts as agents leave them stand on a broker (the one that is named or runs, else the kept one). Both loops read all of
-them from there: one decodes each fact and forgets it, the other is `streams.rebuild`. CPU seconds of this process, its
+them from there: one decodes each fact and forgets it, the other is `claw_r1.streams.rebuild`. CPU seconds of this process, its
 Kafka threads included. `decode_alone_cpu_s` is decoding without the reading, of a sample that lies in memory.
 """
 
@@ -15,17 +15,17 @@ from itertools import islice
 
 from bench.datapool import TARGETS
 from bench.episodes import CALLS, MEMBERS, group
-from claw.local.broker import resolve_broker
-from eventlog.kafka.admin import create_topics, end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import stream_ranges
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas import topics
-from schemas.events import Event, RewardAssigned
-from schemas.keys import group_key
-from streams.rebuild import Vector, rebuild
-from streams.recovery import FACTS
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import stream_ranges
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas import topics
+from claw_r1.schemas.events import Event, RewardAssigned
+from claw_r1.schemas.keys import group_key
+from claw_r1.streams.rebuild import Vector, rebuild
+from claw_r1.streams.recovery import FACTS
 
 PARTITIONS = 8
 SIDE_BY_SIDE = 8

@@ -14,19 +14,19 @@ import uuid
 from bench.datapool_folds import Figures
 from bench.deltas import Conversation, capture, engine_reply
 from bench.episodes import START_US
-from claw.local.broker import Broker, resolve_broker
-from claw.local.kafka_tools import tool_command
-from datapool.fold.project import RowKey
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from gateway.capture.delta_encoding import DeltaEncoder
-from schemas.codec import encode
-from schemas.events import CallCaptured, TrajectoryCompleted
-from schemas.keys import group_key
-from schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.partition.state import PartitionState
+from claw_r1.claw.local.broker import Broker, resolve_broker
+from claw_r1.claw.local.kafka_tools import tool_command
+from claw_r1.datapool.fold.project import RowKey
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, TrajectoryCompleted
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from claw_r1.streams.partition.state import PartitionState
 
 TURNS = 40
 TOKENS = 30_000

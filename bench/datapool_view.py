@@ -21,19 +21,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datapool.batch.selection import Selector, select
-from datapool.batch.spec import BatchSpec, Bounds
-from datapool.fold.fold import fold
-from datapool.fold.project import changes
-from datapool.fold.step import tokens
-from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.training_rows import assemble_rows
-from datapool.view.why import Perspective, why
-from schemas.arrays import pack_floats
-from schemas.codec import encode
-from schemas.events import (
+from claw_r1.datapool.batch.selection import Selector, select
+from claw_r1.datapool.batch.spec import BatchSpec, Bounds
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import changes
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.datapool.view.why import Perspective, why
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
     Envelope,
@@ -47,8 +47,8 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.keys import tokens_key
-from schemas.topics import STEPS
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import STEPS
 
 RUN = "bench"
 MEMBERS = 8

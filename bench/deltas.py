@@ -15,19 +15,19 @@ from base64 import b64encode
 from dataclasses import dataclass
 
 from bench.scripted_replies import SAMPLING, compact
-from gateway.callers.callers import Caller
-from gateway.capture.delta_encoding import DeltaEncoder
-from gateway.capture.events import ModelCall, captured
-from gateway.capture.idempotency import Attempt
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from gateway.openai.chat import ChatCompletions
-from gateway.upstream.engines import Engine
-from gateway.upstream.pool import UpstreamReply
-from schemas.arrays import pack_floats, pack_ids
-from schemas.codec import encode
-from schemas.events import CallCaptured, Timings
-from schemas.http import TOKENS_HEADER, TOKENS_MEMBER
+from claw_r1.gateway.callers.callers import Caller
+from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
+from claw_r1.gateway.capture.events import ModelCall, captured
+from claw_r1.gateway.capture.idempotency import Attempt
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.upstream.engines import Engine
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Timings
+from claw_r1.schemas.http import TOKENS_HEADER, TOKENS_MEMBER
 
 RATIO_MAX = 1.3
 VOCABULARY = 150_000

@@ -13,17 +13,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import ModuleType
 
 import torch
 
 from bench import verbs
 from bench.in_process import Game, InProcessLoop, batches_until
-from claw.home import claw_home
+from claw_r1.claw.demo.models.tiny_model import ensure
+from claw_r1.claw.demo.turn import Answer
+from claw_r1.claw.demo.verbs import demonstrations as verbs_shown
+from claw_r1.claw.home import claw_home
+from claw_r1.trainer.compose import learner_of
+from examples.calculator import demonstrations as problems_shown
 from examples.calculator import rules as calculator
+from examples.castle import demonstrations as castles_shown
 from examples.castle import rules as castle
-from examples.tiny_model import ensure
-from examples.turn import Answer
-from trainer.compose import learner_of
 
 MEMBERS = 8
 
@@ -49,6 +53,7 @@ class Course:
     """What is played, how much of it per batch, for how long at most."""
 
     game: Callable[[random.Random], Callable[[], Game]]
+    demonstrations: ModuleType
     groups: int
     batches_max: int
     new_tokens_max: int
@@ -69,9 +74,11 @@ def castles(dice: random.Random) -> Callable[[], Game]:
 
 
 COURSES = {
-    "verbs": Course(verbs.verbs, groups=8, batches_max=40, new_tokens_max=7),
-    "calculator": Course(problems, groups=16, batches_max=100, new_tokens_max=16, learning_rate=3e-4, goal=0.85),
-    "castle": Course(castles, groups=4, batches_max=40, new_tokens_max=6),
+    "verbs": Course(verbs.verbs, verbs_shown, groups=8, batches_max=40, new_tokens_max=7),
+    "calculator": Course(
+        problems, problems_shown, groups=16, batches_max=100, new_tokens_max=16, learning_rate=3e-4, goal=0.85
+    ),
+    "castle": Course(castles, castles_shown, groups=4, batches_max=40, new_tokens_max=6),
 }
 
 
@@ -79,7 +86,7 @@ def measure(environment: str, seed: int, batches_max: int | None = None) -> dict
     """One run, from the warm-up to the goal."""
     torch.set_num_threads(1)
     course, began = COURSES[environment], time.monotonic()
-    model = ensure(claw_home() / "cache" / "models", environment, seed)
+    model = ensure(claw_home() / "cache" / "models", course.demonstrations, seed)
     warm_up_s, began = time.monotonic() - began, time.monotonic()
     spec = {"groups_per_batch": course.groups, "group_size": MEMBERS}
     with verbs.settings(seed, spec, model_dir=model, learning_rate=course.learning_rate) as settings:

@@ -4,10 +4,10 @@ import hashlib
 import random
 from collections.abc import Iterator
 
-from eventlog.records import Record
-from schemas.arrays import pack_floats, pack_ids
-from schemas.codec import encode
-from schemas.events import (
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
     Envelope,
@@ -22,7 +22,7 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.keys import group_key
+from claw_r1.schemas.keys import group_key
 
 MEMBERS = 8
 CALLS = 3

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.measured_process import Measured, running
-from claw.keys.records import append
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from schemas.api_keys import new_key
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded, WorkerReported
-from schemas.http import TOKENS_CAPABILITIES
-from schemas.topics import WORKERS
+from claw_r1.claw.keys.records import append
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded, WorkerReported
+from claw_r1.schemas.http import TOKENS_CAPABILITIES
+from claw_r1.schemas.topics import WORKERS
 
 KEYS_MANY = 10_000
 KEY, ENTRY = new_key("operator")
@@ -86,7 +86,7 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
             environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
             spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
             return start(
-                "gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
+                "claw_r1.gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
             )
 
         yield Ground(

@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from datapool.batch.plan import assemble, groups_of
-from datapool.batch.selection import Selector
-from datapool.fold.fold import fold
-from datapool.fold.project import GroupImage, changes
-from datapool.fold.state import Fact, GroupState
-from datapool.view.rows import PoolRows
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.arrays import pack_floats, pack_ids
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.datapool.batch.plan import assemble, groups_of
+from claw_r1.datapool.batch.selection import Selector
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import GroupImage, changes
+from claw_r1.datapool.fold.state import Fact, GroupState
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
     Event,
@@ -41,12 +41,12 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
-from trainer.learn.examples import LearnerBatch
-from trainer.plan.examples import learner_batch
-from trainer.plan.facts import read
-from trainer.settings import TrainerSettings
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.trainer.learn.examples import LearnerBatch
+from claw_r1.trainer.plan.examples import learner_batch
+from claw_r1.trainer.plan.facts import read
+from claw_r1.trainer.settings import TrainerSettings
 
 NEW_TOKENS_MAX = 7
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)
@@ -54,7 +54,7 @@ Message = dict[str, str]
 
 
 class Learns(Protocol):
-    """`trainer.learn.learner.Learner`, or a plain loop beside it."""
+    """`claw_r1.trainer.learn.learner.Learner`, or a plain loop beside it."""
 
     vocabulary: int
 

@@ -1,6 +1,6 @@
 """What a generative judge is worth: `make bench-judge`, or `python -m bench.judge [--subjects N]`. A table and bench/out/judge.json.
 
-The tiny judge of verbs (`examples/verbs/judge.py`), on a real vLLM without a gateway, asked by the scorer that `claw rewards run` runs.
+The tiny judge of verbs (`claw/demo/verbs/judge.py`), on a real vLLM without a gateway, asked by the scorer that `claw rewards run` runs.
 `kappa`: Cohen's, with the environment's rule, over as many right as wrong calls. `moved`: of wrong calls that it takes for wrong, the
 share that it takes for right when the attempt is appended to them (bench/judge_attempts.py); `noise` is as many random letters, so what
 is above it is the attempt's. `judge_cpu_ms`: CPU of this process per verdict, the engine's apart.
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.judge_attempts import ATTEMPTS
-from claw.home import claw_home
-from claw.local.ports import free_ports
-from claw.local.stack import answers
-from consumers.rewards.judged import Judged
-from consumers.rewards.kinds import kind_of
-from consumers.rewards.opinions import RewardScorer
-from examples.verbs.environment import VERBS, right_verb
-from examples.verbs.judge import MODEL, NOISE, SLOT, call_of, is_right, make_judge, scorers, subject_of
-from rollout.process.command import arguments, environment
-from rollout.settings import RolloutSettings
-from schemas.runtime import child
+from claw_r1.claw.demo.verbs.environment import VERBS, right_verb
+from claw_r1.claw.demo.verbs.judge import MODEL, NOISE, SLOT, call_of, is_right, make_judge, scorers, subject_of
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.claw.local.stack import answers
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.kinds import kind_of
+from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.rollout.process.command import arguments, environment
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime import child
 
 OUT = Path(__file__).parent / "out" / "judge.json"
 START_S = 300.0

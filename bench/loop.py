@@ -27,8 +27,8 @@ from bench.in_process import NEW_TOKENS_MAX, PlayedCall, PlayedEpisode, Player
 from bench.plain_loop import PlainLearner
 from bench.trainer import Figures, Targets, table
 from bench.verbs import GROUPS, MEMBERS, settings, verbs
-from claw.home import claw_home
-from trainer.learn.examples import Example, LearnerBatch
+from claw_r1.claw.home import claw_home
+from claw_r1.trainer.learn.examples import Example, LearnerBatch
 
 OUT = Path(__file__).parent / "out" / "loop.json"
 TARGETS: Targets = {"loop_cpu_ratio": ("<=", 3.8), "loop_wall_ratio": ("<=", 4)}
@@ -167,7 +167,7 @@ class CpuOfTree:
 
 def demo(seed: int) -> tuple[float, float, float]:
     """As `in_process`, of `claw demo`. Raises RuntimeError when it does not end."""
-    command = [sys.executable, "-m", "claw", "demo", "--json", "--seed", str(seed)]
+    command = [sys.executable, "-m", "claw_r1.claw", "demo", "--json", "--seed", str(seed)]
     runs = claw_home() / "runs"
     before = set(runs.glob("demo-*"))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

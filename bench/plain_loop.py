@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from trainer.learn.examples import LearnerBatch
-from trainer.settings import TrainerSettings
+from claw_r1.trainer.learn.examples import LearnerBatch
+from claw_r1.trainer.settings import TrainerSettings
 
 
 class PlainLearner:

@@ -10,18 +10,18 @@ from contextlib import closing
 
 import orjson
 
-from datapool.fold.fold import fold
-from datapool.fold.project import GroupImage, changes
-from datapool.fold.state import Fact, GroupState
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.producer import EventProducer
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.arrays import pack_floats, pack_ids
-from schemas.codec import decode
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import GroupImage, changes
+from claw_r1.datapool.fold.state import Fact, GroupState
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
     Event,
@@ -34,8 +34,8 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.keys import group_key
-from schemas.topics import CALLS, GROUPS, TRAJECTORIES
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
 PARTITIONS = 8
 TOKENS = 64

@@ -19,13 +19,13 @@ from typing import Any
 import yaml
 
 from bench.rewards_facts import PARTITIONS, new_log, publish, single_calls
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader, read_topics
-from eventlog.records import Outgoing, readable
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned, VerdictKept
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS, VERDICTS
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader, read_topics
+from claw_r1.eventlog.records import Outgoing, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned, VerdictKept
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS, VERDICTS
 
 RATE = 200
 WARM_CALLS = 200
@@ -57,7 +57,7 @@ class Scorers:
             "BENCH_QUESTIONS": str(self.questions),
         }
         with self.log(len(self.processes)).open("wb") as output:
-            command = [sys.executable, "-m", "consumers.rewards"]
+            command = [sys.executable, "-m", "claw_r1.consumers.rewards"]
             process = subprocess.Popen(command, env=env, stdout=output, stderr=output, start_new_session=True)
         self.processes.append(process)
         return process

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from bench.rewards_tasks import shared
-from consumers.sandbox.sandbox import Sandbox, SandboxProgram
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxProgram
 
 OUT = Path(__file__).parent / "out" / "rewards_sandbox.json"
 TARGETS = {"sandbox_ratio": ("<=", 2.0), "right_code_share": (">=", 0.995)}

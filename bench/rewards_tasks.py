@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram
-from consumers.sandbox.tested import BrokenTests, by_tests
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram
+from claw_r1.consumers.sandbox.tested import BrokenTests, by_tests
 
 LIMITS = SandboxLimits(cpu_s=20, wall_s=60)
 PLAIN = {

@@ -19,20 +19,20 @@ import yaml
 
 from bench.rewards_facts import episodes, new_log, publish, publish_with_rows, single_calls
 from bench.rewards_judge import scripted_judge
-from consumers.rewards.config import ScoredSlot, load
-from consumers.rewards.kinds import Kind
-from consumers.rewards.opinions import RewardScorer
-from consumers.rewards.rescoring.backfill import backfill, range_of, slot_again, topics_of
-from consumers.rewards.settings import RewardsSettings
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import read_topics
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas.envelopes import decision_id, envelope
-from schemas.events import CallCaptured, RewardAssigned
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.consumers.rewards.config import ScoredSlot, load
+from claw_r1.consumers.rewards.kinds import Kind
+from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.rescoring.backfill import backfill, range_of, slot_again, topics_of
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.events import CallCaptured, RewardAssigned
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 TURNS = 8
 RULE = {"use": "bench.rewards_facts:noop", "version": 1}
@@ -65,7 +65,7 @@ def worker_cpu_s() -> float:
     """Of the processes that run rules."""
     spent_s = 0.0
     for child in psutil.Process().children(recursive=True):
-        if "consumers.rewards.functions.worker" in child.cmdline():
+        if "claw_r1.consumers.rewards.functions.worker" in child.cmdline():
             times = child.cpu_times()
             spent_s += times.user + times.system
     return spent_s

@@ -7,8 +7,8 @@ import json
 from base64 import b64encode
 from typing import NamedTuple
 
-from schemas.arrays import pack_floats, pack_ids
-from schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
 PROMPT_IDS, RESPONSE_IDS, CHUNKS_MAX = 512, 128, 4096
 VERSIONS = json.dumps({"0": [["bench/1", 0, RESPONSE_IDS]]})

@@ -15,8 +15,8 @@ import torch
 
 from bench import verbs
 from bench.in_process import Game, InProcessLoop
-from examples.verbs.environment import Task, right_call
-from trainer.compose import learner_of
+from claw_r1.claw.demo.verbs.environment import Task, right_call
+from claw_r1.trainer.compose import learner_of
 
 SEEDS = (0, 1, 2, 3, 4)
 BATCHES = 30

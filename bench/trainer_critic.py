@@ -9,7 +9,7 @@ import torch
 
 from bench import verbs
 from bench.in_process import InProcessLoop, batches_until
-from trainer.compose import learner_of
+from claw_r1.trainer.compose import learner_of
 
 SEEDS = (0, 1, 2)
 GOAL = 0.85

@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -23,8 +23,8 @@ from schemas.events import (
     PlannedTrajectory,
     WeightsPublished,
 )
-from schemas.topics import BATCHES, WEIGHTS
-from trainer.plan.journal import Journal
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
+from claw_r1.trainer.plan.journal import Journal
 
 RUN = "run"
 REPEATS = 5

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from bench.in_process import FoldedLog, PlayedCall, PlayedEpisode, facts_of
-from datapool.batch.plan import assemble, groups_of
-from datapool.batch.selection import Selector
-from datapool.batch.spec import BatchSpec
-from schemas.envelopes import envelope
-from trainer.plan.facts import read
+from claw_r1.datapool.batch.plan import assemble, groups_of
+from claw_r1.datapool.batch.selection import Selector
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.trainer.plan.facts import read
 
 TIMES_LONGER = 20
 LONG_GROUPS = 8

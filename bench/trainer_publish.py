@@ -19,23 +19,23 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from bench.in_process import FoldedLog, PlayedCall, PlayedEpisode, facts_of
-from datapool.batch.plan import assemble, groups_of
-from datapool.batch.selection import Selector
-from datapool.batch.spec import BatchSpec
-from schemas.envelopes import envelope, new_id
-from trainer.compose import learner_of
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.plan.facts import TrainingBatch, read
-from trainer.plan.journal import Journal
-from trainer.progress import TrainingProgress
-from trainer.publication import Publisher
-from trainer.reports import Reports
-from trainer.settings import TrainerSettings
-from trainer.storage.background import BackgroundWriter
-from trainer.storage.checkpoints import Checkpoints
-from trainer.update import Updater
-from weights.snapshot import Snapshots
-from weights.transfer_server import TransferServer
+from claw_r1.datapool.batch.plan import assemble, groups_of
+from claw_r1.datapool.batch.selection import Selector
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.envelopes import envelope, new_id
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.plan.facts import TrainingBatch, read
+from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.publication import Publisher
+from claw_r1.trainer.reports import Reports
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.background import BackgroundWriter
+from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.update import Updater
+from claw_r1.weights.snapshot import Snapshots
+from claw_r1.weights.transfer_server import TransferServer
 
 RUN, MODEL = "bench", "bench"
 REPEATS = 7

@@ -71,11 +71,11 @@ def _lead(folder: Path, ranks: int, port: int, commands: Connection) -> None:
     """Trains batch after batch, and answers with the seconds of each."""
     import threading
 
-    from trainer.learn.examples import LearnerBatch
-    from trainer.ranks.launch import Launched
-    from trainer.ranks.leader import leading
-    from trainer.ranks.place import Place
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.learn.examples import LearnerBatch
+    from claw_r1.trainer.ranks.launch import Launched
+    from claw_r1.trainer.ranks.leader import leading
+    from claw_r1.trainer.ranks.place import Place
+    from claw_r1.trainer.settings import TrainerSettings
 
     settings = TrainerSettings(**_settings(folder, ranks))
     with leading(settings, Launched(Place(0, ranks, 0, LOOPBACK, port)), threading.Event()) as learner:
@@ -88,9 +88,9 @@ def _lead(folder: Path, ranks: int, port: int, commands: Connection) -> None:
 
 
 def _follow(folder: Path, rank: int, ranks: int, port: int) -> None:
-    from trainer.ranks.follower import follow
-    from trainer.ranks.place import Place
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.ranks.follower import follow
+    from claw_r1.trainer.ranks.place import Place
+    from claw_r1.trainer.settings import TrainerSettings
 
     follow(TrainerSettings(**_settings(folder, ranks)), Place(rank, ranks, rank, LOOPBACK, port))
 
@@ -111,7 +111,7 @@ def _settings(folder: Path, ranks: int) -> dict:
 def _examples(seed: int) -> list:
     import numpy as np
 
-    from trainer.learn.examples import Example
+    from claw_r1.trainer.learn.examples import Example
 
     dice = random.Random(seed)
     trained = TOKENS // 2

@@ -16,7 +16,7 @@ import torch
 
 from bench import verbs
 from bench.in_process import InProcessLoop, batches_until
-from trainer.compose import learner_of
+from claw_r1.trainer.compose import learner_of
 
 LAGS, SEEDS = (0, 1, 2, 4), (0, 1, 2)
 STEPS_2X2 = {"minibatches": 2, "epochs": 2}

@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.algorithms.losses import bound
-from trainer.learn import model as models
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.examples import Example
-from trainer.learn.head import score
-from trainer.learn.layouts import padded_rows
-from trainer.learn.objective import Objective, summed
-from trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.examples import Example
+from claw_r1.trainer.learn.head import score
+from claw_r1.trainer.learn.layouts import padded_rows
+from claw_r1.trainer.learn.objective import Objective, summed
+from claw_r1.trainer.learn.policy_model import PolicyModel
 
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
 ENGINE = EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32", layout="rows")

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from bench.two_layers import two_layers
-from trainer.algorithms.losses import bound
-from trainer.learn.attention import LayoutWish, layout_of
-from trainer.learn.examples import Example
-from trainer.learn.layouts import MicroBatch, lay_out, padded_rows
-from trainer.learn.objective import Objective, summed
-from trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.learn.attention import LayoutWish, layout_of
+from claw_r1.trainer.learn.examples import Example
+from claw_r1.trainer.learn.layouts import MicroBatch, lay_out, padded_rows
+from claw_r1.trainer.learn.objective import Objective, summed
+from claw_r1.trainer.learn.policy_model import PolicyModel
 
 TARGETS = {"tree_ratio": 2.4, "call_rows_ratio": 12.0}
 GROUP, PROMPT, TURNS, SAMPLED, OTHER = 8, 1024, 8, 32, 16

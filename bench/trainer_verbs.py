@@ -58,7 +58,18 @@ def in_process(seed: int) -> list[float]:
 def whole_system(seed: int) -> list[float]:
     """Rewards per batch of `claw demo`, read from its metrics."""
     bounds = ["--batches-min", str(BATCHES), "--batches-max", str(BATCHES)]
-    command = [sys.executable, "-m", "claw", "demo", "--seed", str(seed), *bounds, "--prefix", "benchverbs", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "claw_r1.claw",
+        "demo",
+        "--seed",
+        str(seed),
+        *bounds,
+        "--prefix",
+        "benchverbs",
+        "--json",
+    ]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S
     )

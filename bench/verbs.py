@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.in_process import Game
-from claw.home import claw_home
-from examples.verbs.environment import Task, judge
-from trainer.settings import TrainerSettings
+from claw_r1.claw.demo.verbs.environment import Task, judge
+from claw_r1.claw.home import claw_home
+from claw_r1.trainer.settings import TrainerSettings
 
 GROUPS, MEMBERS = 8, 8
 LEARNING_RATE = 5e-4
@@ -42,7 +42,7 @@ def verbs(dice: random.Random) -> Callable[[], Game]:
 
 def model_of(seed: int) -> Path:
     """The demo's model of this seed, made where it is not kept."""
-    from examples.verbs.tiny_model import ensure
+    from claw_r1.claw.demo.verbs.tiny_model import ensure
 
     return ensure(claw_home() / "cache" / "models", seed)
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from claw.local.broker import resolve_broker
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from rollout.topics import WeightsTopic
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished
-from schemas.topics import WEIGHTS
-from trainer.plan.journal import kafka_history
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout.topics import WeightsTopic
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.schemas.topics import WEIGHTS
+from claw_r1.trainer.plan.journal import kafka_history
 
 RUN, MODEL = "bench", "m"
 PER_TRANSACTION = 100

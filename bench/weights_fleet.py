@@ -16,15 +16,15 @@ from typing import Any
 import aiohttp
 import torch
 
-from rollout.process.server import VllmServer
-from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop, Supervisor
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished, WorkerReported
-from schemas.http import CONTROL_HEADER, VERSION_SPANS_HEADER
-from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
+from claw_r1.rollout.process.server import VllmServer
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.supervisor import Stop, Supervisor
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.schemas.http import CONTROL_HEADER, VERSION_SPANS_HEADER
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import TransferServer
 
 RUN, MODEL = "bench", "bench"
 SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 18, "num_attention_heads": 8}

@@ -15,11 +15,11 @@ import torch
 
 from bench import weights_feed
 from bench.weights_fleet import MODEL, SHM, Clients, Trainer, Worker, models, worker
-from claw.local.broker import resolve_broker
-from eventlog.settings import LogSettings
-from rollout.fetch import Fetched, fetch
-from rollout.settings import RolloutSettings
-from schemas.events import WeightsPublished
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout.fetch import Fetched, fetch
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.events import WeightsPublished
 
 Figures = dict[str, Any]  # numbers, and objects of them
 Span = tuple[float, float]

@@ -1,6 +1,6 @@
-"""`python -m claw`: the `claw` command of this environment, where its script is not on the path."""
+"""`python -m claw_r1.claw`: the `claw` command of this environment, where its script is not on the path."""
 
-from claw.cli import main
+from claw_r1.claw.cli import main
 
 if __name__ == "__main__":
     main()

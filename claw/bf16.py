@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from claw.errors import CannotRun
+from claw_r1.claw.errors import CannotRun
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """By either of them oneDNN is told the newest instructions that it may use; the first wins."""

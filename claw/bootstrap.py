@@ -41,8 +41,8 @@ def use_supported_python() -> None:
 
 if __name__ == "__main__":
     use_supported_python()
-    # The script's own folder would let claw/*.py shadow other modules; the project's root makes `claw` a package.
-    sys.path[0] = PROJECT
+    # Not the script's own folder, whose files would shadow other modules: the project's (infra), and that of `claw_r1`.
+    sys.path[:1] = [PROJECT, os.path.join(PROJECT, "infra", "python")]
     from infra.install.steps import main
 
     sys.exit(main(sys.argv[1:], USAGE))

@@ -7,27 +7,27 @@ import sys
 
 import typer
 
-from claw.clients import clients
-from claw.data.commands import data
-from claw.errors import CannotRun
-from claw.keys.commands import keys
-from claw.label.commands import label
-from claw.local.commands import stack
-from claw.panels import DATA, ENGINEERS, OPERATORS
-from claw.pool.commands import pool
-from claw.rewards.commands import rewards
-from claw.rooms import rooms
-from claw.runs.commands import runs
-from claw.show.commands import show
-from claw.workers.commands import workers
-from consumers.errors import ConsumerError
-from datapool.errors import PoolError
-from eventlog.errors import LogError
-from schemas.errors import UndecodableRecord
-from schemas.runtime.errors import ProcessError
-from schemas.runtime.logs import log_to_stderr
-from schemas.runtime.modules import advice
-from streams.errors import StreamsError
+from claw_r1.claw.clients import clients
+from claw_r1.claw.data.commands import data
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.keys.commands import keys
+from claw_r1.claw.label.commands import label
+from claw_r1.claw.local.commands import stack
+from claw_r1.claw.panels import DATA, ENGINEERS, OPERATORS
+from claw_r1.claw.pool.commands import pool
+from claw_r1.claw.rewards.commands import rewards
+from claw_r1.claw.rooms import rooms
+from claw_r1.claw.runs.commands import runs
+from claw_r1.claw.show.commands import show
+from claw_r1.claw.workers.commands import workers
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.datapool.errors import PoolError
+from claw_r1.eventlog.errors import LogError
+from claw_r1.runtime.errors import ProcessError
+from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.runtime.modules import advice
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.streams.errors import StreamsError
 
 REFUSALS = (CannotRun, ProcessError, LogError, PoolError, StreamsError, ConsumerError, UndecodableRecord)
 """What ends a command with one line for a person: each room's own errors need no other name on the way here."""

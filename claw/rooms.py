@@ -1,4 +1,4 @@
-"""The commands that are rooms: `claw gateway …` becomes `python -m gateway …`, so that signals and exit code are the room's."""
+"""The commands that are rooms: `claw gateway …` becomes `python -m claw_r1.gateway …`, so that signals and exit code are the room's."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import typer
 
-from claw.options import PASS_ON
-from claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
-from schemas.runtime.child import module_argv
-from schemas.runtime.logs import drain_logs
+from claw_r1.claw.options import PASS_ON
+from claw_r1.claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
+from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.logs import drain_logs
 
 
 class Room(NamedTuple):
@@ -23,13 +23,15 @@ class Room(NamedTuple):
 
 
 ROOMS = (
-    Room("gateway", "gateway", AUTHORS, "Run the gateway (`claw gateway --help`)."),
-    Room("agents", "agentflow", AUTHORS, "Run agents: flows in Python, or any command (`claw agents run`)."),
-    Room("train", "trainer", ENGINEERS, "Run a trainer (`claw train --config F`)."),
-    Room("rollout", "rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
-    Room("quality", "consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."),
-    Room("feedback", "consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
-    Room("streams", "streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
+    Room("gateway", "claw_r1.gateway", AUTHORS, "Run the gateway (`claw gateway --help`)."),
+    Room("agents", "claw_r1.agentflow", AUTHORS, "Run agents: flows in Python, or any command (`claw agents run`)."),
+    Room("train", "claw_r1.trainer", ENGINEERS, "Run a trainer (`claw train --config F`)."),
+    Room("rollout", "claw_r1.rollout", ENGINEERS, "Run a rollout worker (`claw rollout --model M`)."),
+    Room(
+        "quality", "claw_r1.consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."
+    ),
+    Room("feedback", "claw_r1.consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
+    Room("streams", "claw_r1.streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
 )
 rooms = typer.Typer()
 

@@ -1,4 +1,4 @@
-"""What `python -m consumers.NAME` is for every consumer that runs until it is told to stop."""
+"""What `python -m claw_r1.consumers.NAME` is for every consumer that runs until it is told to stop."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from pydantic_settings import BaseSettings
 
-from eventlog.settings import LogSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from schemas.runtime.modules import needs_extra
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.modules import needs_extra
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -30,8 +30,8 @@ def run_consumer(
     command_line = CommandLine(command, about, settings, LogSettings)
     flags = command_line.parse(argv)
 
-    from consumers.errors import ConsumerError
-    from eventlog.errors import LogError
+    from claw_r1.consumers.errors import ConsumerError
+    from claw_r1.eventlog.errors import LogError
 
     caught: tuple[type[Exception], ...] = (SettingsRefused, LogError, ConsumerError, *refusals)
     serve = load_serve()

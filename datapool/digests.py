@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from schemas.codec import encode
-from schemas.events import CallCaptured, Event, VersionSpan
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Event, VersionSpan
 
 LENGTH = struct.Struct("<q").pack
 SPAN = struct.Struct("<qqq")

@@ -21,10 +21,10 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from datapool.errors import PoolError
-from datapool.fold.validation import REWARD_MAX
-from schemas.envelopes import decision_id
-from schemas.events import (
+from claw_r1.datapool.errors import PoolError
+from claw_r1.datapool.fold.validation import REWARD_MAX
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import (
     Envelope,
     OutputEdited,
     PreferenceGiven,

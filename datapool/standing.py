@@ -1,7 +1,7 @@
 """What people said, read back from claw.rewards: which of their words stand, and all that they ever said. Pure.
 
 Invariant: a function of the set of facts: any order and any number of repetitions gives the same. The rules are those of
-`datapool.feedback`; whether a note was taken back is decided as for every curation (`datapool.fold.curation`).
+`claw_r1.datapool.feedback`; whether a note was taken back is decided as for every curation (`claw_r1.datapool.fold.curation`).
 """
 
 from collections import defaultdict
@@ -12,9 +12,9 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from datapool.feedback import COMMENT, EDIT, HUMAN, THUMB, FeedbackFact, FeedbackSubject
-from datapool.fold.curation import annotated, counting
-from schemas.events import Curation, Event, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
+from claw_r1.datapool.feedback import COMMENT, EDIT, HUMAN, THUMB, FeedbackFact, FeedbackSubject
+from claw_r1.datapool.fold.curation import annotated, counting
+from claw_r1.schemas.events import Curation, Event, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 
 WordKind = Literal["thumb", "score", "comment", "edit", "preference"]
 PREFERENCE: WordKind = "preference"

@@ -29,13 +29,13 @@ from typing import TypeVar
 
 import structlog
 
-from eventlog.dead_letters import dead_letter
-from eventlog.errors import RecordRefused, RecordTooLarge, Retryable
-from eventlog.protocols import Log, OnAssigned, OnRevoked
-from eventlog.records import Outgoing, Place, Position, Record
-from schemas.errors import UndecodableRecord
-from schemas.events import Event
-from schemas.topics import Topic
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.eventlog.errors import RecordRefused, RecordTooLarge, Retryable
+from claw_r1.eventlog.protocols import Log, OnAssigned, OnRevoked
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import Topic
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ POLL_S = 0.2
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 OUTPUT_TOO_LARGE = "output_too_large"
 Output = tuple[Topic, bytes, Event]
-"""Topic, key, event. The key of a fact is its group's: `schemas.keys.group_key`."""
+"""Topic, key, event. The key of a fact is its group's: `claw_r1.schemas.keys.group_key`."""
 Work = Callable[[Record], Iterable[Output]]
 Rest = Callable[[], Iterable[Output]]
 """What the work on the records of one poll still owes. Its errors are none of a record: `Retryable` is tried again."""

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from eventlog.records import Outgoing, Record
-from schemas.topics import DEAD_LETTERS, LARGEST_RECORD_BYTES
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.schemas.topics import DEAD_LETTERS, LARGEST_RECORD_BYTES
 
 MARK = "claw_"
 LEFT_OUT = "claw_left_out"

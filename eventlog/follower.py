@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from eventlog.errors import LogError, NotCaughtUp
-from eventlog.protocols import Reader
-from eventlog.records import Place, Record
+from claw_r1.eventlog.errors import LogError, NotCaughtUp
+from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.records import Place, Record
 
 log = structlog.get_logger()
 

@@ -11,10 +11,10 @@ from typing import cast
 
 import structlog
 
-from eventlog.records import Record
-from schemas.api_keys import ApiKey, Role
-from schemas.errors import UndecodableRecord
-from schemas.events import KeyRecorded
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.api_keys import ApiKey, Role
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import KeyRecorded
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from schemas.runtime.logs import dropped_lines
+from claw_r1.runtime.logs import dropped_lines
 
 
 class LogCollector(Collector):

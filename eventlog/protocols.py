@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future
 from typing import Literal, Protocol
 
-from eventlog.records import Outgoing, Place, Position, Record
-from schemas.events import Event
-from schemas.topics import Topic
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import Topic
 
 Start = Literal["beginning", "end"] | Mapping[Place, int]
 OnRevoked = Callable[[Collection[Place]], None]
@@ -14,7 +14,7 @@ OnAssigned = Callable[[Collection[Place]], None]
 
 
 class Producer(Protocol):
-    """`eventlog.kafka.producer.EventProducer`, as an interface."""
+    """`claw_r1.eventlog.kafka.producer.EventProducer`, as an interface."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> Position: ...
 
@@ -28,7 +28,7 @@ class Producer(Protocol):
 
 
 class Reader(Protocol):
-    """`eventlog.kafka.reader.LogReader`, as an interface. One thread uses it."""
+    """`claw_r1.eventlog.kafka.reader.LogReader`, as an interface. One thread uses it."""
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]: ...
 
@@ -44,7 +44,7 @@ class Reader(Protocol):
 
 
 class Membership(Protocol):
-    """`eventlog.kafka.membership.KafkaMembership`, as an interface. One thread uses it."""
+    """`claw_r1.eventlog.kafka.membership.KafkaMembership`, as an interface. One thread uses it."""
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]: ...
 
@@ -58,7 +58,7 @@ class Membership(Protocol):
 
 
 class Lookup(Protocol):
-    """`eventlog.kafka.ranges.FactLookup`, as an interface."""
+    """`claw_r1.eventlog.kafka.ranges.FactLookup`, as an interface."""
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]: ...
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from schemas import cloudevents, codec
-from schemas.errors import UndecodableRecord
-from schemas.events import Event, FactPosition
-from schemas.topics import Topic
+from claw_r1.schemas import cloudevents, codec
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import Event, FactPosition
+from claw_r1.schemas.topics import Topic
 
 Headers = Sequence[tuple[str, bytes]]
 Place = tuple[str, int]
@@ -45,7 +45,7 @@ class Record(Struct, frozen=True):
         return Position(self.topic, self.partition, self.offset)
 
     def event(self) -> Event:
-        """The value decoded. Raises `schemas.errors.UndecodableRecord`, for a tombstone too."""
+        """The value decoded. Raises `claw_r1.schemas.errors.UndecodableRecord`, for a tombstone too."""
         return codec.decode(self.value)
 
 

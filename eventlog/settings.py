@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from schemas.topics import Catalogue
+from claw_r1.schemas.topics import Catalogue
 
 
 def _kafka_servers() -> str:

@@ -6,12 +6,12 @@ Invariant: the view equals the log's latest record per key at the positions reac
 import threading
 from collections.abc import Callable, Sequence
 
-from eventlog.follower import Follower
-from eventlog.kafka.reader import LogReader
-from eventlog.protocols import Reader
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 
 class CompactedView:

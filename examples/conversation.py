@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from examples.turn import Turn
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.claw.demo.turn import Turn
 
 
 async def converse(

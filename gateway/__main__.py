@@ -1,14 +1,14 @@
-"""`python -m gateway`: parse first, import what is heavy afterwards, so that `--help` is instant."""
+"""`python -m claw_r1.gateway`: parse first, import what is heavy afterwards, so that `--help` is instant."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
-from eventlog.settings import LogSettings
-from gateway.settings import GatewaySettings
-from schemas.api_keys import Role, new_key
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from schemas.runtime.modules import needs_extra
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.modules import needs_extra
+from claw_r1.schemas.api_keys import Role, new_key
 
 
 @needs_extra("gateway")
@@ -20,10 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.new_key:
         return _print_key(flags.new_key)
 
-    from eventlog.errors import LogError
-    from gateway.fleet import Fleet
-    from gateway.serve import PortInUse, SpoolUnusable, serve
-    from schemas.runtime.logs import log_to_stderr
+    from claw_r1.eventlog.errors import LogError
+    from claw_r1.gateway.fleet import Fleet
+    from claw_r1.gateway.serve import PortInUse, SpoolUnusable, serve
+    from claw_r1.runtime.logs import log_to_stderr
 
     log_to_stderr()
     try:

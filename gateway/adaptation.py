@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from gateway.call_protocol import CallProtocol, CallRequest
-from gateway.foreign_json import Json, object_of, objects, rewritten
-from gateway.settings import GatewaySettings
-from gateway.upstream.engines import WorkerTable
-from schemas.api_keys import ApiKey
+from claw_r1.gateway.call_protocol import CallProtocol, CallRequest
+from claw_r1.gateway.foreign_json import Json, object_of, objects, rewritten
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.schemas.api_keys import ApiKey
 
 SIDE = ":side"
 """Behind the model of an alias whose calls are no turns of the agent: titles, commit messages."""

@@ -12,29 +12,29 @@ from dataclasses import dataclass, field
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from gateway.adaptation import Adaptation
-from gateway.capture.calls import ModelCalls
-from gateway.capture.durable_log import EventSink
-from gateway.capture.turns import Earlier
-from gateway.control.admission import AdmissionView
-from gateway.control.counting import TokenCounting
-from gateway.control.crowding import Crowds
-from gateway.control.health import Health, NotReady, watch_loop_lag
-from gateway.control.models import Models
-from gateway.control.registry import registry_app
-from gateway.control.routes import Control, control_app
-from gateway.http.asgi import AsgiHandler
-from gateway.http.auth import KeyRing
-from gateway.http.door import Door
-from gateway.identity import REGISTRY_PATH
-from gateway.metrics import Metrics
-from gateway.protocols import PROTOCOLS, Protocols
-from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import Dispatcher
-from gateway.upstream.engines import WorkerTable
-from gateway.upstream.pool import HttpUpstream
-from schemas.registry import Registry
-from schemas.topics import Catalogue
+from claw_r1.gateway.adaptation import Adaptation
+from claw_r1.gateway.capture.calls import ModelCalls
+from claw_r1.gateway.capture.durable_log import EventSink
+from claw_r1.gateway.capture.turns import Earlier
+from claw_r1.gateway.control.admission import AdmissionView
+from claw_r1.gateway.control.counting import TokenCounting
+from claw_r1.gateway.control.crowding import Crowds
+from claw_r1.gateway.control.health import Health, NotReady, watch_loop_lag
+from claw_r1.gateway.control.models import Models
+from claw_r1.gateway.control.registry import registry_app
+from claw_r1.gateway.control.routes import Control, control_app
+from claw_r1.gateway.http.asgi import AsgiHandler
+from claw_r1.gateway.http.auth import KeyRing
+from claw_r1.gateway.http.door import Door
+from claw_r1.gateway.identity import REGISTRY_PATH
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.protocols import PROTOCOLS, Protocols
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.dispatch import Dispatcher
+from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.schemas.registry import Registry
+from claw_r1.schemas.topics import Catalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

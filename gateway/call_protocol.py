@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from gateway.callers.hints import Hints
-from gateway.errors import GatewayError
-from gateway.upstream.pool import UpstreamReply
-from schemas.events import Sampling, Usage, VersionSpan
+from claw_r1.gateway.callers.hints import Hints
+from claw_r1.gateway.errors import GatewayError
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.events import Sampling, Usage, VersionSpan
 
 
 class CallRequest(NamedTuple):

@@ -8,7 +8,7 @@ import math
 
 import orjson
 
-from schemas.http import ORDINAL_TAKEN
+from claw_r1.schemas.http import ORDINAL_TAKEN
 
 HeaderList = list[tuple[bytes, bytes]]
 CLIENT_CLOSED = 499

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import structlog
 
-from gateway.serve import bind
-from gateway.settings import GatewaySettings
-from schemas.runtime.child import module_argv
-from schemas.runtime.component import Component
-from schemas.runtime.errors import ComponentDied
-from schemas.runtime.processes import Processes
-from schemas.runtime.restarts import UNLIMITED, RestartBudget
-from schemas.runtime.stop_signals import StopSignals
+from claw_r1.gateway.serve import bind
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.component import Component
+from claw_r1.runtime.errors import ComponentDied
+from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.restarts import UNLIMITED, RestartBudget
+from claw_r1.runtime.stop_signals import StopSignals
 
 POLL_S = 0.05
 STOP_MARGIN_S = 15.0
@@ -61,7 +61,7 @@ class Fleet:
         flags = [str(word) for option in options.items() for word in option]
         return Component(
             f"gateway-{number}",
-            module_argv("gateway", *self._argv, *flags),
+            module_argv("claw_r1.gateway", *self._argv, *flags),
             budget=BUDGET,
             death_signal=signal.SIGTERM,  # it finishes what it has, also when the parent is killed
             pass_fds=(listener.fileno(),),

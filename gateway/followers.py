@@ -6,13 +6,13 @@ Input: `rollout.workers`; `keys`; `datapool.groups` and `training.batches`. A re
 import threading
 from collections.abc import Callable, Sequence
 
-from eventlog.follower import Follower
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Record
-from gateway.control.admission import AdmissionView
-from gateway.http.auth import KeyRing
-from gateway.upstream.engines import WorkerTable
-from schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Record
+from claw_r1.gateway.control.admission import AdmissionView
+from claw_r1.gateway.http.auth import KeyRing
+from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
 CATCH_UP_TIMEOUT_S = 60.0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import InvalidRequest
+from claw_r1.gateway.errors import InvalidRequest
 
 Json = Any  # parsed JSON of a foreign server
 INT32_MAX = (1 << 31) - 1

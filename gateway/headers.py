@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
-from gateway.errors import InvalidRequest
-from gateway.identity import CONTROL, Identity
-from schemas.api_keys import ApiKey
-from schemas.events import VersionSpan
-from schemas.http import (
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.identity import CONTROL, Identity
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.events import VersionSpan
+from claw_r1.schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
     CHANNEL_HEADER,

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from gateway.call_protocol import CallProtocol
-from gateway.errors import InvalidRequest, NotFound
-from gateway.protocols import PROTOCOLS, Protocols
-from schemas.envelopes import new_id
+from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.errors import InvalidRequest, NotFound
+from claw_r1.gateway.protocols import PROTOCOLS, Protocols
+from claw_r1.schemas.envelopes import new_id
 
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from eventlog.metrics import LogCollector
-from eventlog.spool.spool import SpoolStats
+from claw_r1.eventlog.metrics import LogCollector
+from claw_r1.eventlog.spool.spool import SpoolStats
 
 NAMESPACE = "claw_gateway"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)

@@ -4,12 +4,12 @@ A client's path ends in the left side, of which the first that fits counts; the 
 engines are asked for come from this table. How to add a protocol: docs/changing.md.
 """
 
-from gateway.anthropic.messages import AnthropicMessages
-from gateway.call_protocol import CallProtocol
-from gateway.openai.chat import ChatCompletions
-from gateway.openai.completions import TextCompletions
-from gateway.openai.generate import Generate
-from gateway.openai.responses import Responses
+from claw_r1.gateway.anthropic.messages import AnthropicMessages
+from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.openai.completions import TextCompletions
+from claw_r1.gateway.openai.generate import Generate
+from claw_r1.gateway.openai.responses import Responses
 
 Protocols = tuple[tuple[str, CallProtocol], ...]
 

@@ -16,29 +16,29 @@ import structlog
 import uvicorn
 from prometheus_client import start_http_server
 
-from datapool.view.request_bodies import backwards
-from eventlog.errors import LogError
-from eventlog.kafka.admin import begin_offsets, check_broker, check_catalogue, end_offsets
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import read_range
-from eventlog.partitioner import partition_of
-from eventlog.records import Position, Record
-from eventlog.settings import LogSettings
-from eventlog.spool.spool import Spool
-from gateway.app import GatewayDependencies, create_gateway
-from gateway.capture.durable_log import Store
-from gateway.control.admission import AdmissionView
-from gateway.control.orders import Unfolded
-from gateway.followers import Followers
-from gateway.http.auth import KeyRing
-from gateway.http.connection import connections_to
-from gateway.http.server import GracefulServer
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from gateway.upstream.engines import Engine, WorkerTable
-from schemas.api_keys import parse_key
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.datapool.view.request_bodies import backwards
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.admin import begin_offsets, check_broker, check_catalogue, end_offsets
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import read_range
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.spool.spool import Spool
+from claw_r1.gateway.app import GatewayDependencies, create_gateway
+from claw_r1.gateway.capture.durable_log import Store
+from claw_r1.gateway.control.admission import AdmissionView
+from claw_r1.gateway.control.orders import Unfolded
+from claw_r1.gateway.followers import Followers
+from claw_r1.gateway.http.auth import KeyRing
+from claw_r1.gateway.http.connection import connections_to
+from claw_r1.gateway.http.server import GracefulServer
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.schemas.api_keys import parse_key
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75  # above what clients keep idle connections for, so that they, not we, close first
@@ -63,7 +63,7 @@ class SpoolUnusable(Exception):
 def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int | None = None) -> int:
     """Run until asked to stop; returns the exit code. `listen_fd`: a listening socket that a parent holds.
 
-    Raises PortInUse, SpoolUnusable or eventlog.errors.LogError at the start.
+    Raises PortInUse, SpoolUnusable or claw_r1.eventlog.errors.LogError at the start.
     """
     listener = bind(settings.host, settings.port) if listen_fd is None else socket.socket(fileno=listen_fd)
     broker = check_broker(log_settings, log_settings.connect_timeout_s)
@@ -173,7 +173,7 @@ def _broker_answers(log_settings: LogSettings) -> bool:
 
 
 def _earlier_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
-    """As `gateway.capture.turns.Earlier`."""
+    """As `claw_r1.gateway.capture.turns.Earlier`."""
     name, partition = log_settings.catalogue().name(CALLS), partition_of(group_key(group_id), log_settings.partitions)
     begin = begin_offsets(log_settings, [CALLS])[name, partition]
     end = Position(name, partition, end_offsets(log_settings, [CALLS])[name, partition])

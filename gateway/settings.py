@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from schemas.api_keys import is_loopback, parse_key
+from claw_r1.schemas.api_keys import is_loopback, parse_key
 
 MIB = 1 << 20
 SamplingName = Literal[

@@ -1,13 +1,13 @@
-"""`python -m rollout`: run one rollout worker. Exit 0 after SIGTERM, 1 when it gave up, 2 when it could not start."""
+"""`python -m claw_r1.rollout`: run one rollout worker. Exit 0 after SIGTERM, 1 when it gave up, 2 when it could not start."""
 
 import asyncio
 import sys
 from collections.abc import Sequence
 
-from eventlog.settings import LogSettings
-from rollout.settings import RolloutSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from schemas.runtime.modules import needs_extra
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.modules import needs_extra
 
 
 @needs_extra("rollout")
@@ -27,12 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
-    from eventlog.errors import LogError
-    from eventlog.kafka.log import KafkaLog
-    from rollout.app import serve_on_log
-    from rollout.errors import CannotStart, RolloutError
-    from rollout.process import preflight
-    from schemas.runtime.logs import log_to_stderr
+    from claw_r1.eventlog.errors import LogError
+    from claw_r1.eventlog.kafka.log import KafkaLog
+    from claw_r1.rollout.app import serve_on_log
+    from claw_r1.rollout.errors import CannotStart, RolloutError
+    from claw_r1.rollout.process import preflight
+    from claw_r1.runtime.logs import log_to_stderr
 
     try:
         preflight.check(settings)  # before the log is opened: it is the likelier mistake, and fails at once

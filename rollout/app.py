@@ -5,16 +5,16 @@ import signal
 
 import aiohttp
 
-from eventlog.errors import LogError
-from eventlog.kafka.log import KafkaLog
-from rollout import identity
-from rollout.errors import CannotStart
-from rollout.process.server import VllmServer
-from rollout.reporter import ReportSink
-from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop, Supervisor, WeightsFeed
-from rollout.topics import ReportsTopic, WeightsTopic
-from schemas.topics import WEIGHTS, WORKERS
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.rollout import identity
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.process.server import VllmServer
+from claw_r1.rollout.reporter import ReportSink
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.supervisor import Stop, Supervisor, WeightsFeed
+from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.schemas.topics import WEIGHTS, WORKERS
 
 
 async def serve(settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, stop: Stop | None = None) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from rollout.errors import EngineLost
-from rollout.settings import RolloutSettings
-from schemas.http import CONTROL_HEADER
+from claw_r1.rollout.errors import EngineLost
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.http import CONTROL_HEADER
 
 Json = Mapping[str, object]
 FIRST = -(1 << 30)
@@ -17,7 +17,7 @@ FIRST = -(1 << 30)
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The reply of /claw/info (`rollout.plugin.spans`)."""
+    """The reply of /claw/info (`claw_r1.rollout.plugin.spans`)."""
 
     capabilities: tuple[str, ...]
     in_flight: int

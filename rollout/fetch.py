@@ -8,14 +8,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.errors import SourceFailed
-from rollout.settings import RolloutSettings
-from schemas.events import WeightsPublished
-from weights.deadline import Deadline
-from weights.errors import WeightsError
-from weights.host_copies import HostCopies, HostCopy
-from weights.manifest import TensorShape, WeightsManifest
-from weights.sources import FromDirectory, FromTrainer
+from claw_r1.rollout.errors import SourceFailed
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import WeightsError
+from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.manifest import TensorShape, WeightsManifest
+from claw_r1.weights.sources import FromDirectory, FromTrainer
 
 MEMORY = Path("/dev/shm")  # noqa: S108  # the memory file system of Linux; the directory in it is the user's own
 

@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Log
-from eventlog.records import Record, readable
-from rollout.errors import CannotStart
-from schemas.events import WorkerReported
-from schemas.topics import WORKERS
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Log
+from claw_r1.eventlog.records import Record, readable
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import WORKERS
 
 REPORTS_MISSED_MAX = 3
 """Who misses so many reports is gone."""

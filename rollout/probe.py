@@ -12,10 +12,10 @@ from typing import Protocol
 
 import structlog
 
-from rollout.errors import EngineLost
-from rollout.settings import RolloutSettings
-from schemas.events import WeightsPublished
-from schemas.http import version_label
+from claw_r1.rollout.errors import EngineLost
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.schemas.http import version_label
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ HALF_GAP_MAX = 0.5
 
 
 class PromptScorer(Protocol):
-    """rollout.engine_client over HTTP, or a fake."""
+    """claw_r1.rollout.engine_client over HTTP, or a fake."""
 
     async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
         """Of each id but the first, at temperature 1. Raises EngineLost, and TimeoutError while it has no room for a prompt."""

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import structlog
 
-from rollout.settings import RolloutSettings
-from schemas.envelopes import envelope
-from schemas.events import WeightsPublished, WorkerReported, WorkerState
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WeightsPublished, WorkerReported, WorkerState
 
 log = structlog.get_logger()
 

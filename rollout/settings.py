@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from weights.device import Wish, resolved
+from claw_r1.weights.device import Wish, resolved
 
 
 class RolloutSettings(BaseSettings):

@@ -15,19 +15,19 @@ from typing import Protocol
 import aiohttp
 import structlog
 
-from rollout.engine_client import EngineClient, EngineInfo
-from rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
-from rollout.fetch import Fetched, fetch
-from rollout.probe import probe
-from rollout.process.server import VllmServer
-from rollout.reporter import Reporter, ReportSink
-from rollout.settings import RolloutSettings
-from rollout.sync import load
-from rollout.targets import Targets, is_same_weights, lag
-from rollout.watch import EngineWatch
-from schemas.events import WeightsPublished, WorkerState
-from schemas.http import BASE_LABEL
-from schemas.runtime.restarts import Deaths, RestartBudget
+from claw_r1.rollout.engine_client import EngineClient, EngineInfo
+from claw_r1.rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
+from claw_r1.rollout.fetch import Fetched, fetch
+from claw_r1.rollout.probe import probe
+from claw_r1.rollout.process.server import VllmServer
+from claw_r1.rollout.reporter import Reporter, ReportSink
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.sync import load
+from claw_r1.rollout.targets import Targets, is_same_weights, lag
+from claw_r1.rollout.watch import EngineWatch
+from claw_r1.runtime.restarts import Deaths, RestartBudget
+from claw_r1.schemas.events import WeightsPublished, WorkerState
+from claw_r1.schemas.http import BASE_LABEL
 
 log = structlog.get_logger()
 

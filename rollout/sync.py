@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
-from schemas.http import version_label
-from weights.manifest import WeightsManifest
+from claw_r1.schemas.http import version_label
+from claw_r1.weights.manifest import WeightsManifest
 
 
 class EngineControl(Protocol):
-    """The five steps of an update; rollout.engine_client has them over HTTP. Each raises EngineLost."""
+    """The five steps of an update; claw_r1.rollout.engine_client has them over HTTP. Each raises EngineLost."""
 
     async def pause(self) -> None: ...
     async def start(self) -> None: ...

@@ -4,8 +4,8 @@ import asyncio
 
 import structlog
 
-from schemas.events import WeightsPublished
-from schemas.http import version_label
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.schemas.http import version_label
 
 log = structlog.get_logger()
 

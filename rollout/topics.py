@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from eventlog.errors import BrokerUnreachable, HistoryCut, LogError
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Log, Producer, Reader
-from eventlog.records import Record
-from rollout.reporter import ReportLost
-from schemas.codec import fields_before_lists
-from schemas.errors import UndecodableRecord
-from schemas.events import WeightsPublished, WorkerReported
-from schemas.topics import WEIGHTS, WORKERS
+from claw_r1.eventlog.errors import BrokerUnreachable, HistoryCut, LogError
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Log, Producer, Reader
+from claw_r1.eventlog.records import Record
+from claw_r1.rollout.reporter import ReportLost
+from claw_r1.schemas.codec import fields_before_lists
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import WeightsPublished, WorkerReported
+from claw_r1.schemas.topics import WEIGHTS, WORKERS
 
 log = structlog.get_logger()
 

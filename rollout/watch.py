@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rollout.engine_client import EngineClient, EngineInfo
-from rollout.errors import EngineLost
-from rollout.process.activity import Activity, StartPatience
-from rollout.settings import RolloutSettings
+from claw_r1.rollout.engine_client import EngineClient, EngineInfo
+from claw_r1.rollout.errors import EngineLost
+from claw_r1.rollout.process.activity import Activity, StartPatience
+from claw_r1.rollout.settings import RolloutSettings
 
 STARTING_POLL_S = 0.5
 DRAINING_POLL_S = 0.1

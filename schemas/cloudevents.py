@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 
-from schemas.events import Event
+from claw_r1.schemas.events import Event
 
 Headers = Sequence[tuple[str, bytes]]
 

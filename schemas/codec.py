@@ -16,9 +16,9 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from msgspec.structs import replace
 
-from schemas.avro_files import current_ids, schema_ids, written_schema
-from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
-from schemas.events import EVENT_TYPES, Event
+from claw_r1.schemas.avro_files import current_ids, schema_ids, written_schema
+from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
+from claw_r1.schemas.events import EVENT_TYPES, Event
 
 HEADER = struct.Struct(">bI")
 MAGIC = 0

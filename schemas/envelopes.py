@@ -4,7 +4,7 @@ import os
 import time
 import uuid
 
-from schemas.events import Envelope
+from claw_r1.schemas.events import Envelope
 
 VARIANT = "89ab"
 DECISIONS = uuid.uuid5(uuid.NAMESPACE_URL, "claw:decisions")

@@ -1,4 +1,4 @@
-"""Event types, generated from avro/*.avsc by `python -m schemas.generate`. Do not edit."""
+"""Event types, generated from avro/*.avsc by `python -m claw_r1.schemas.generate`. Do not edit."""
 
 # ruff: noqa: E501
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`python -m schemas.generate`: avro/*.avsc -> events.py, and an id for each new schema of a record on a topic.
+"""`python -m claw_r1.schemas.generate`: avro/*.avsc -> events.py, and an id for each new schema of a record on a topic.
 
 An id's schema is kept as `avro/by_id/ID.avsc`, so that its records stay readable when the schema gets more fields.
 `--check` writes nothing and exits 1 when a file is out of date.
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from schemas.avro_files import FIRST_ID, IDS_FILE, Json, fingerprint, raw_schemas, schema_file, wire_schema
-from schemas.topics import TOPICS
+from claw_r1.schemas.avro_files import FIRST_ID, IDS_FILE, Json, fingerprint, raw_schemas, schema_file, wire_schema
+from claw_r1.schemas.topics import TOPICS
 
 EVENTS_FILE = Path(__file__).parent / "events.py"
 PRIMITIVES = {
@@ -24,7 +24,7 @@ PRIMITIVES = {
     "boolean": "bool",
     "null": "None",
 }
-HEADER = '''"""Event types, generated from avro/*.avsc by `python -m schemas.generate`. Do not edit."""
+HEADER = '''"""Event types, generated from avro/*.avsc by `python -m claw_r1.schemas.generate`. Do not edit."""
 
 # ruff: noqa: E501
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ with it: it is a copy, filled again from the log at every takeover.
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from streams.partition.groups import ColdRow
+from claw_r1.streams.partition.groups import ColdRow
 
 CACHE_KIB = 1024
 SETUP = f"""

@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
-from eventlog.errors import LogError
-from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing, Place
-from schemas.keys import group_key
-from schemas.topics import CALLS
-from streams.metrics import StreamsMetrics
-from streams.partition.state import PartitionState
-from streams.reactors import Decision, decide, outlived
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing, Place
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.reactors import Decision, decide, outlived
 
 log = structlog.get_logger()
 

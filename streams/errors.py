@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from eventlog.errors import Fenced
+from claw_r1.eventlog.errors import Fenced
 
 
 class ExitCode(IntEnum):

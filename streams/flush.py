@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from eventlog.records import Record
-from streams.metrics import StreamsMetrics
-from streams.ownership import Batch, FaustEvent, InThread, OwnedPartition
-from streams.settings import StreamsSettings
+from claw_r1.eventlog.records import Record
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.ownership import Batch, FaustEvent, InThread, OwnedPartition
+from claw_r1.streams.settings import StreamsSettings
 
 
 def flush_due(fetched: int, since_s: float, behind_s: float) -> bool:

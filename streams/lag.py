@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 import structlog
 
-from eventlog.errors import BrokerUnreachable
-from eventlog.kafka.admin import end_offsets
-from eventlog.kafka.reader import committed_offsets
-from eventlog.settings import LogSettings
-from streams.metrics import StreamsMetrics
-from streams.ownership import group_name
-from streams.partition.state import PartitionState
-from streams.recovery import FACTS
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.kafka.reader import committed_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.ownership import group_name
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.recovery import FACTS
 
 log = structlog.get_logger()
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import structlog
 
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.records import Outgoing, Place
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.topics import Catalogue
-from streams.errors import NotCopartitioned
-from streams.metrics import StreamsMetrics
-from streams.partition.state import PartitionState
-from streams.recovery import heal, heal_behind_group, recover
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.records import Outgoing, Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import Catalogue
+from claw_r1.streams.errors import NotCopartitioned
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.recovery import heal, heal_behind_group, recover
 
 log = structlog.get_logger()
 

@@ -7,10 +7,10 @@ two reactors, or one before and one after a crash, write the same event. Reactor
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from datapool.fold.project import GroupImage
-from datapool.fold.state import TrajectoryState
-from schemas.envelopes import decision_id
-from schemas.events import (
+from claw_r1.datapool.fold.project import GroupImage
+from claw_r1.datapool.fold.state import TrajectoryState
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import (
     Envelope,
     GroupClosed,
     GroupRecord,

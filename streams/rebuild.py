@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
-from datapool import FOLD_VERSION
-from eventlog.errors import HistoryCut, LogError
-from eventlog.kafka.admin import begin_offsets, create_topics, end_offsets
-from eventlog.kafka.reader import LogReader, commit_offsets, stream_ranges
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.records import Outgoing, Place, Record
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.events import StreamPosition
-from schemas.topics import DEAD_LETTERS, POSITIONS
-from streams.errors import PastTarget
-from streams.ownership import group_name, open_producer
-from streams.partition.state import PartitionState
-from streams.recovery import FACTS, recover
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.errors import HistoryCut, LogError
+from claw_r1.eventlog.kafka.admin import begin_offsets, create_topics, end_offsets
+from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets, stream_ranges
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.records import Outgoing, Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import StreamPosition
+from claw_r1.schemas.topics import DEAD_LETTERS, POSITIONS
+from claw_r1.streams.errors import PastTarget
+from claw_r1.streams.ownership import group_name, open_producer
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.recovery import FACTS, recover
 
 FLUSH_FACTS = 5000
 """Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""

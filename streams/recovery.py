@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from datapool import FOLD_VERSION
-from eventlog.kafka.reader import LogReader, committed_offsets, read_range
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.codec import decode
-from schemas.events import GroupRecord, StreamPosition
-from schemas.keys import group_key, is_tokens_key, parts
-from schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
-from streams.cold_store import SqliteColdStore
-from streams.errors import FoldVersionMismatch
-from streams.partition.groups import RESTING_MAX, ColdRow
-from streams.partition.state import PartitionState
-from streams.reactors import waits
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.kafka.reader import LogReader, committed_offsets, read_range
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import GroupRecord, StreamPosition
+from claw_r1.schemas.keys import group_key, is_tokens_key, parts
+from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
+from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.errors import FoldVersionMismatch
+from claw_r1.streams.partition.groups import RESTING_MAX, ColdRow
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.reactors import waits
 
 log = structlog.get_logger()
 

@@ -7,12 +7,12 @@ import signal
 import structlog
 import uvloop
 
-from eventlog.kafka.admin import check_catalogue, end_offsets
-from eventlog.settings import LogSettings
-from streams.errors import ExitCode
-from streams.recovery import FACTS, POOL
-from streams.settings import StreamsSettings
-from streams.worker import StreamsWorker
+from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.recovery import FACTS, POOL
+from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.worker import StreamsWorker
 
 log = structlog.get_logger()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from claw.local.broker import check_answers
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import any_answers, free_ports
-from eventlog.settings import LogSettings
-from schemas.topics import Catalogue
+from claw_r1.claw.local.broker import check_answers
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.ports import any_answers, free_ports
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Catalogue
 
 DEFAULT_IMAGE = "apache/kafka:4.3.1"
 CONTAINER_READY_TIMEOUT_S = 60.0
@@ -43,7 +43,9 @@ def local_broker(tmp_path: Path) -> Iterator[LocalBroker]:
 @pytest.fixture
 def log_settings(broker: str) -> LogSettings:
     """A log of the test's own on the shared broker: a fresh prefix, few partitions, every topic created."""
-    from eventlog.kafka.admin import create_topics  # imports the Kafka client, which tests without a broker do not need
+    from claw_r1.eventlog.kafka.admin import (
+        create_topics,  # imports the Kafka client, which tests without a broker do not need
+    )
 
     settings = LogSettings(bootstrap_servers=broker, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
     create_topics(settings)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from schemas.events import Edge
+from claw_r1.schemas.events import Edge
 
 ITEM_BYTES = 4
 

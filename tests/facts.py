@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from datapool.digests import base_digest
-from schemas.arrays import pack_floats, pack_ids
-from schemas.events import (
+from claw_r1.datapool.digests import base_digest
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     Edge,

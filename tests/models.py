@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from claw.home import PROJECT
+from claw_r1.claw.home import PROJECT
 
 MODELS = PROJECT / ".claw" / "cache" / "models"
 """Where `make demo` of this checkout keeps its models, too."""

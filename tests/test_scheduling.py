@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.home import PROJECT
+from claw_r1.claw.home import PROJECT
 from infra.install.steps import SIDE_BY_SIDE
 
 pytestmark = pytest.mark.process

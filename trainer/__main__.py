@@ -1,4 +1,4 @@
-"""`python -m trainer --config F`: train a run to its end, or resume it.
+"""`python -m claw_r1.trainer --config F`: train a run to its end, or resume it.
 
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 1 a rank was lost; 2 it could not go on (one line
 says why), or a replay was stopped; 3 the run was over before, and these settings continue nothing.
@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from schemas.runtime.modules import needs_extra
-from trainer import settings
-from trainer.errors import RUN_WAS_OVER, TrainerError
-from trainer.ranks import place
-from trainer.ranks.launch import Launched, launched, this_command
+from claw_r1.runtime.modules import needs_extra
+from claw_r1.trainer import settings
+from claw_r1.trainer.errors import RUN_WAS_OVER, TrainerError
+from claw_r1.trainer.ranks import place
+from claw_r1.trainer.ranks.launch import Launched, launched, this_command
 
 Ranks = AbstractContextManager[Launched]
 
@@ -35,11 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[str]) -> int:
-    from datapool.errors import PoolError
-    from eventlog.errors import Fenced, LogError
-    from trainer import signals
-    from trainer.learn import deepspeed_config
-    from trainer.sections import directories, offer
+    from claw_r1.datapool.errors import PoolError
+    from claw_r1.eventlog.errors import Fenced, LogError
+    from claw_r1.trainer import signals
+    from claw_r1.trainer.learn import deepspeed_config
+    from claw_r1.trainer.sections import directories, offer
 
     directories.check(chosen)
     if flags.offline is None and flags.replay_batch is None:  # nobody fetches the weights of these
@@ -49,7 +49,7 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     own = place.of(os.environ, chosen.ranks)
     chosen = chosen if own is None else chosen.model_copy(update={"ranks": own.size})
     if own is not None and own.rank:
-        from trainer.ranks.follower import follow
+        from claw_r1.trainer.ranks.follower import follow
 
         return 0 if flags.dry_run else follow(chosen, own)
     try:
@@ -71,16 +71,16 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
 
 def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
     """What the flags ask for, done. Torch is imported once a broker answered: whoever mistyped an address waits for nothing."""
-    from eventlog.kafka.admin import check_catalogue
+    from claw_r1.eventlog.kafka.admin import check_catalogue
 
     if flags.dry_run:
-        from trainer.plan.dry_run import dry_run
+        from claw_r1.trainer.plan.dry_run import dry_run
 
         return dry_run(chosen)
     if flags.offline in (None, "pool"):
         check_catalogue(chosen.log_settings())
     with start as ranks:
-        from trainer import app
+        from claw_r1.trainer import app
 
         if flags.replay_batch is not None:
             return app.replay_batch(chosen, flags.replay_batch, stop, ranks)
@@ -95,7 +95,7 @@ def _refuse(error: object) -> int:
 
 
 def _configure_logs() -> None:
-    from schemas.runtime.logs import log_to_stderr
+    from claw_r1.runtime.logs import log_to_stderr
 
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     log_to_stderr()
@@ -105,7 +105,7 @@ def _configure_logs() -> None:
 def _leave(status: int) -> None:
     """The end of the process. All is closed; a thread that still stands in torch's store would abort the interpreter's own end."""
     if "torch.distributed" in sys.modules:
-        from schemas.runtime.logs import drain_logs
+        from claw_r1.runtime.logs import drain_logs
 
         drain_logs()
         sys.stdout.flush()

@@ -10,32 +10,32 @@ from typing import Any
 import structlog
 from transformers.utils.logging import disable_progress_bar
 
-from datapool.view.rows import KeepGroup
-from datapool.view.view import PoolView
-from eventlog.errors import LogError
-from eventlog.kafka.reader import FactLookup
-from eventlog.view import CompactedView
-from schemas.envelopes import now_us
-from schemas.evaluation import EvaluatedTask
-from schemas.events import GroupRecord
-from schemas.http import Channel
-from schemas.topics import WORKERS
-from trainer import live_workers
-from trainer.dependencies import LivePool, TrainerDependencies
-from trainer.learn.learner import Learner
-from trainer.offline.dataset import OfflineDataset
-from trainer.offline.journal import file_journal
-from trainer.offline.samples import AnybodysSamples, is_sample, unaged
-from trainer.plan.chat_template import ChatTemplate
-from trainer.plan.facts import FactSource
-from trainer.plan.journal import kafka_history, kafka_journal
-from trainer.plan.replay_batch import check_planned, replay
-from trainer.ranks.launch import ALONE, Launched
-from trainer.ranks.leader import LedLearner, leading
-from trainer.run import Ending, TrainingRun
-from trainer.settings import TrainerSettings
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import Sent, TransferServer
+from claw_r1.datapool.view.rows import KeepGroup
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.view import CompactedView
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.evaluation import EvaluatedTask
+from claw_r1.schemas.events import GroupRecord
+from claw_r1.schemas.http import Channel
+from claw_r1.schemas.topics import WORKERS
+from claw_r1.trainer import live_workers
+from claw_r1.trainer.dependencies import LivePool, TrainerDependencies
+from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.offline.dataset import OfflineDataset
+from claw_r1.trainer.offline.journal import file_journal
+from claw_r1.trainer.offline.samples import AnybodysSamples, is_sample, unaged
+from claw_r1.trainer.plan.chat_template import ChatTemplate
+from claw_r1.trainer.plan.facts import FactSource
+from claw_r1.trainer.plan.journal import kafka_history, kafka_journal
+from claw_r1.trainer.plan.replay_batch import check_planned, replay
+from claw_r1.trainer.ranks.launch import ALONE, Launched
+from claw_r1.trainer.ranks.leader import LedLearner, leading
+from claw_r1.trainer.run import Ending, TrainingRun
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import Sent, TransferServer
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ def _answer(ending: Ending, run: TrainingRun) -> Answer:
 
 
 def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
-    """One planned batch again, see `trainer.plan.replay_batch`. Raises TrainerError, LogError."""
+    """One planned batch again, see `claw_r1.trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
         check_planned(sequence, history, settings.run_id)

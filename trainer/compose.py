@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from trainer.algorithms.divergence import DIVERGENCES
-from trainer.algorithms.losses import bound
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.learner import Learner, Pace
-from trainer.learn.models.critic import Critic
-from trainer.learn.models.reference import Reference
-from trainer.learn.objective import Objective
-from trainer.settings import TrainerSettings
+from claw_r1.trainer.algorithms.divergence import DIVERGENCES
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.learner import Learner, Pace
+from claw_r1.trainer.learn.models.critic import Critic
+from claw_r1.trainer.learn.models.reference import Reference
+from claw_r1.trainer.learn.objective import Objective
+from claw_r1.trainer.settings import TrainerSettings
 
 
 def learner_of(settings: TrainerSettings) -> Learner:

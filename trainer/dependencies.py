@@ -10,16 +10,16 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Protocol
 
-from datapool.batch.candidates import Pool
-from schemas.events import GroupRecord, TrajectoryRecord
-from trainer.errors import Stopped
-from trainer.plan.chat_template import Renderer
-from trainer.plan.facts import FactSource
-from trainer.plan.journal import Journal
-from trainer.publication import Weights, WeightServer
+from claw_r1.datapool.batch.candidates import Pool
+from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
+from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.plan.chat_template import Renderer
+from claw_r1.trainer.plan.facts import FactSource
+from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
-    from trainer.learn.examples import Example, LearnerBatch
+    from claw_r1.trainer.learn.examples import Example, LearnerBatch
 
 
 class Milestone(StrEnum):
@@ -36,7 +36,7 @@ class Milestone(StrEnum):
 
 
 class PolicyLearner(Weights, Protocol):
-    """`trainer.learn.learner.Learner`, or a fake."""
+    """`claw_r1.trainer.learn.learner.Learner`, or a fake."""
 
     @property
     def vocabulary(self) -> int:
@@ -63,7 +63,7 @@ class PolicyLearner(Weights, Protocol):
 
 
 class LivePool(Pool, Protocol):
-    """`datapool.view.view.PoolView`, or a fake."""
+    """`claw_r1.datapool.view.view.PoolView`, or a fake."""
 
     def forget(self, group_id: str) -> None:
         """This run needs the group no more."""

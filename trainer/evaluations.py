@@ -1,6 +1,6 @@
 """What evaluations of versions came to: groups of the channel `val`, which agents play beside the run, read from the pool.
 
-Input: the pool's groups whose tags are those of `schemas.evaluation`. Output: one `VersionEvaluated` per version, and the
+Input: the pool's groups whose tags are those of `claw_r1.schemas.evaluation`. Output: one `VersionEvaluated` per version, and the
 best version as an export that no later one displaces. A replay concludes nothing twice: what the run's history holds is
 settled, and groups of what is settled are forgotten, so memory holds the evaluations under way.
 
@@ -19,16 +19,16 @@ from statistics import fmean
 
 import structlog
 
-from schemas.envelopes import decision_id, envelope
-from schemas.evaluation import EvaluatedTask, Kind
-from schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
-from schemas.http import Channel
-from trainer.dependencies import TrainerDependencies
-from trainer.progress import TrainingProgress
-from trainer.publication import Publisher
-from trainer.settings import TrainerSettings
-from trainer.storage.background import BackgroundWriter
-from trainer.storage.directories import PartialDirectory, remove
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.evaluation import EvaluatedTask, Kind
+from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.schemas.http import Channel
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.publication import Publisher
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.background import BackgroundWriter
+from claw_r1.trainer.storage.directories import PartialDirectory, remove
 
 log = structlog.get_logger()
 

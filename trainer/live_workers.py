@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 from threading import Event as Flag
 
-from eventlog.records import Record
-from schemas.errors import UndecodableRecord
-from schemas.events import WorkerReported
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import WorkerReported
 
 REPORTS_MISSED_MAX = 3
 """A worker that missed this many reports is not waited for."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.events import RunEnded
-from trainer.errors import NothingLearned
-from trainer.settings import TrainerSettings
+from claw_r1.schemas.events import RunEnded
+from claw_r1.trainer.errors import NothingLearned
+from claw_r1.trainer.settings import TrainerSettings
 
 NO_BATCH = -1
 USED_UP = "pool_used_up"

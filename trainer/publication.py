@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished
-from trainer.storage.directories import remove
-from weights.manifest import WeightsManifest
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.trainer.storage.directories import remove
+from claw_r1.weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainer.learn.examples import Floats
-    from weights.snapshot import Snapshots, WeightsSnapshot
+    from claw_r1.trainer.learn.examples import Floats
+    from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 
 
 class WeightServer(Protocol):
-    """Where workers get a version: `weights.transfer_server.TransferServer`, or a fake."""
+    """Where workers get a version: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
 
     @property
     def url(self) -> str:
@@ -36,7 +36,7 @@ class WeightServer(Protocol):
 
 
 class Weights(Protocol):
-    """`trainer.learn.engine.TrainingEngine` as far as publication needs it."""
+    """`claw_r1.trainer.learn.engine.TrainingEngine` as far as publication needs it."""
 
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""

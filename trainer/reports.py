@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from schemas.events import BatchTrained
-from schemas.runtime.files import write_atomically
+from claw_r1.runtime.files import write_atomically
+from claw_r1.schemas.events import BatchTrained
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

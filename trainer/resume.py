@@ -8,20 +8,20 @@ from typing import Any
 
 import structlog
 
-from datapool.batch.plan import groups_of
-from schemas.envelopes import envelope
-from schemas.events import BatchAssembled, BatchSkipped, RunStarted
-from trainer.dependencies import TrainerDependencies
-from trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, FactUnreadable
-from trainer.plan.facts import read
-from trainer.plan.history import History
-from trainer.progress import TrainingProgress
-from trainer.publication import Publisher
-from trainer.settings import TrainerSettings
-from trainer.storage.checkpoints import Checkpoint, Checkpoints
-from trainer.storage.directories import clear_partial
-from trainer.update import Updater
-from weights.manifest import WeightsManifest
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped, RunStarted
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, FactUnreadable
+from claw_r1.trainer.plan.facts import read
+from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.publication import Publisher
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
+from claw_r1.trainer.storage.directories import clear_partial
+from claw_r1.trainer.update import Updater
+from claw_r1.weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
 

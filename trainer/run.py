@@ -19,23 +19,23 @@ from typing import Literal
 
 import structlog
 
-from schemas.envelopes import envelope, new_id
-from schemas.events import RunEnded
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import Stopped
-from trainer.evaluations import Evaluations
-from trainer.plan.history import History
-from trainer.plan.planner import Planner
-from trainer.progress import NO_BATCH, USED_UP, TrainingProgress, reason_to_end, why_over
-from trainer.publication import Publisher, probe_ids
-from trainer.reports import Reports
-from trainer.resume import Resumption
-from trainer.sections.changes import check_changes
-from trainer.settings import TrainerSettings
-from trainer.storage.background import BackgroundWriter, log_not_written
-from trainer.storage.checkpoints import Checkpoints
-from trainer.update import Updater
-from weights.snapshot import Snapshots
+from claw_r1.schemas.envelopes import envelope, new_id
+from claw_r1.schemas.events import RunEnded
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.evaluations import Evaluations
+from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.plan.planner import Planner
+from claw_r1.trainer.progress import NO_BATCH, USED_UP, TrainingProgress, reason_to_end, why_over
+from claw_r1.trainer.publication import Publisher, probe_ids
+from claw_r1.trainer.reports import Reports
+from claw_r1.trainer.resume import Resumption
+from claw_r1.trainer.sections.changes import check_changes
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
+from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.update import Updater
+from claw_r1.weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 

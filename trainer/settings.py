@@ -9,15 +9,15 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from datapool.batch.spec import BatchSpec
-from eventlog.settings import LogSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from trainer.errors import SettingsInvalid
-from trainer.sections.critic import CriticSettings
-from trainer.sections.objective import ObjectiveSettings
-from trainer.sections.optimizer import OptimizerSettings
-from trainer.sections.reference import ReferenceSettings
-from weights.device import Wish
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.sections.critic import CriticSettings
+from claw_r1.trainer.sections.objective import ObjectiveSettings
+from claw_r1.trainer.sections.optimizer import OptimizerSettings
+from claw_r1.trainer.sections.reference import ReferenceSettings
+from claw_r1.weights.device import Wish
 
 
 class TrainerSettings(BaseSettings):

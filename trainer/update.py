@@ -6,20 +6,20 @@ from pathlib import Path
 
 import structlog
 
-from eventlog.errors import LogError
-from schemas.envelopes import envelope
-from schemas.events import BatchTrained
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.learn.metrics import finite
-from trainer.plan.examples import learner_batch
-from trainer.plan.facts import TrainingBatch
-from trainer.plan.plan_metrics import plan_metrics
-from trainer.progress import TrainingProgress
-from trainer.publication import Candidate, Publisher
-from trainer.reports import Reports
-from trainer.settings import TrainerSettings
-from trainer.storage.background import BackgroundWriter, log_not_written
-from trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
+from claw_r1.eventlog.errors import LogError
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import BatchTrained
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.learn.metrics import finite
+from claw_r1.trainer.plan.examples import learner_batch
+from claw_r1.trainer.plan.facts import TrainingBatch
+from claw_r1.trainer.plan.plan_metrics import plan_metrics
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.publication import Candidate, Publisher
+from claw_r1.trainer.reports import Reports
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
+from claw_r1.trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
 
 log = structlog.get_logger()
 

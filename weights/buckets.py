@@ -5,7 +5,7 @@ Every tensor starts at a multiple of 16 bytes. A tensor larger than a bucket is 
 
 from dataclasses import dataclass
 
-from weights.manifest import aligned
+from claw_r1.weights.manifest import aligned
 
 ALIGNMENT_BYTES = 16
 BUCKET_BYTES_MAX = 64 << 20

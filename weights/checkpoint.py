@@ -1,4 +1,4 @@
-"""Writes the weights of a HF checkpoint directory: the way to a worker when the trainer is gone (`weights.sources`).
+"""Writes the weights of a HF checkpoint directory: the way to a worker when the trainer is gone (`claw_r1.weights.sources`).
 
 Format of a file: https://github.com/safetensors/safetensors#format. It is written here, because a snapshot's memory goes to
 disk as it is, while the library wants each tensor whole.
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weights.manifest import ITEM_BYTES, TensorShape
+from claw_r1.weights.manifest import ITEM_BYTES, TensorShape
 
 if TYPE_CHECKING:
-    from weights.snapshot import WeightsSnapshot
+    from claw_r1.weights.snapshot import WeightsSnapshot
 
 SHARD_BYTES_MAX = 5 * 10**9
 DTYPES = {

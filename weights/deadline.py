@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from weights.errors import DeadlineExceeded
+from claw_r1.weights.errors import DeadlineExceeded
 
 
 class Deadline:

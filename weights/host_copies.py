@@ -18,9 +18,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from weights.deadline import Deadline
-from weights.errors import DigestMismatch, NoRoom
-from weights.manifest import TensorShape, WeightsManifest
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import DigestMismatch, NoRoom
+from claw_r1.weights.manifest import TensorShape, WeightsManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from weights.errors import ManifestMismatch
+from claw_r1.weights.errors import ManifestMismatch
 
 if TYPE_CHECKING:
     import torch

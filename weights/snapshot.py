@@ -16,8 +16,8 @@ from functools import cached_property
 
 import torch
 
-from weights.buckets import BUCKET_BYTES_MAX, Bucket, Packing, Piece
-from weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_of, spec_of
+from claw_r1.weights.buckets import BUCKET_BYTES_MAX, Bucket, Packing, Piece
+from claw_r1.weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_of, spec_of
 
 
 @dataclass(frozen=True, eq=False)

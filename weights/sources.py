@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlencode, urlsplit
 
-from weights.deadline import Deadline
-from weights.errors import ManifestMismatch, SecretMissing, TransferFailed
-from weights.host_copies import TensorBytes
-from weights.manifest import TensorShape, WeightsManifest
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import ManifestMismatch, SecretMissing, TransferFailed
+from claw_r1.weights.host_copies import TensorBytes
+from claw_r1.weights.manifest import TensorShape, WeightsManifest
 
 SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -7,9 +7,9 @@ next one. A snapshot never changes while a sender holds it (weights/snapshot.py)
 import threading
 from dataclasses import dataclass
 
-from schemas.http import version_label
-from weights.errors import ManifestMismatch, NotStaged
-from weights.snapshot import WeightsSnapshot
+from claw_r1.schemas.http import version_label
+from claw_r1.weights.errors import ManifestMismatch, NotStaged
+from claw_r1.weights.snapshot import WeightsSnapshot
 
 VERSIONS_KEPT = 2
 

@@ -18,10 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from urllib.parse import parse_qs, urlsplit
 
-from weights.errors import NotStaged
-from weights.snapshot import WeightsSnapshot
-from weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
-from weights.staging import Staging, Stagings
+from claw_r1.weights.errors import NotStaged
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
+from claw_r1.weights.staging import Staging, Stagings
 
 PIECE_BYTES = 2 << 20
 RATE_MIN = 1e6

@@ -41,7 +41,7 @@ class Failed(Exception):
 
 def run_apart(job: Job) -> Outcome:
     """In a process of its own. Raises Failed with its last words."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "bench.gpu_check.work", json.dumps(asdict(job))]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -128,7 +128,7 @@ def large(ground: Ground) -> Figures:
 
 
 def _estimate(directory: str, job: Job) -> int:
-    from trainer.plan.memory import bytes_per_rank, shape_of
+    from claw_r1.trainer.plan.memory import bytes_per_rank, shape_of
 
     shape = shape_of(Path(directory))
     assert shape is not None, "made in code, in words that it knows"
@@ -173,8 +173,8 @@ def weights(ground: Ground) -> Figures:
     """A host's copy of a version onto the device, as an engine maps it, in GB/s; its share of one plain copy of as many bytes."""
     import torch
 
-    from weights.host_copies import tensors
-    from weights.manifest import WeightsManifest
+    from claw_r1.weights.host_copies import tensors
+    from claw_r1.weights.manifest import WeightsManifest
 
     shapes = [(f"w{number}", torch.randn(ground.copy_bytes // 64)) for number in range(16)]
     manifest, path = WeightsManifest.of(shapes), ground.folder / "copy"
@@ -217,8 +217,8 @@ def worker(ground: Ground) -> Figures:
     except PackageNotFoundError:
         raise Skipped(f"{build} is not installed; python3 claw/bootstrap.py setup --gpu installs it") from None
     from bench.gpu_check.worker import synced
-    from examples.tiny_model import Recipe
-    from examples.verbs.tiny_model import ensure
+    from claw_r1.claw.demo.models.tiny_model import Recipe
+    from claw_r1.claw.demo.verbs.tiny_model import ensure
 
     settings = {"device": ground.device, "copies_dir": ground.folder / "copies", "max_model_len": 256}
     return asyncio.run(synced(ensure(ground.folder, 0, Recipe(steps=1)), ground.versions, settings))

@@ -55,8 +55,8 @@ def run(job: Job) -> Outcome:
     """Here and now."""
     import torch
 
-    from trainer.learn.engine import EngineSettings, TrainingEngine
-    from trainer.learn.objective import Objective
+    from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+    from claw_r1.trainer.learn.objective import Objective
 
     torch.set_num_threads(1)
     engine = TrainingEngine(
@@ -104,7 +104,7 @@ def _steps(engine: "TrainingEngine", objective: "Objective", job: Job) -> Outcom
 
 
 def _loss() -> "Loss":  # noqa: F821  # imported where used
-    from trainer.algorithms.losses import bound
+    from claw_r1.trainer.algorithms.losses import bound
 
     return bound("ppo_clip", clip_low=0.2, clip_high=0.28)
 
@@ -113,7 +113,7 @@ def batch(job: Job, number: int, vocabulary: int) -> Sequence["Example"]:  # noq
     """One sequence per member: the group's prompt, then a response with an advantage of its own."""
     import numpy as np
 
-    from trainer.learn.examples import Example
+    from claw_r1.trainer.learn.examples import Example
 
     dice = np.random.default_rng((job.seed, number))
     examples = []
@@ -144,7 +144,7 @@ def batch(job: Job, number: int, vocabulary: int) -> Sequence["Example"]:  # noq
 def main() -> None:
     """In a process of its own."""
     outcome = run(Job(**json.loads(sys.argv[1])))
-    from trainer.learn.engine import leave
+    from claw_r1.trainer.learn.engine import leave
 
     leave()
     print("\n" + json.dumps(asdict(outcome)))

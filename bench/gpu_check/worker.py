@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from rollout.app import serve
-from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished, WorkerReported
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
+from claw_r1.rollout.app import serve
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.supervisor import Stop
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import TransferServer
 
 PROBE = [5 + 7 * number % 90 for number in range(48)]
 NAME = "gpu-check"

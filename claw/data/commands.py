@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from claw.data.settings import ExportSettings, LetterQuery, RebuildSettings, ReplaySettings
-from claw.options import AsJson, Prefix, spread
-from claw.panels import DATA, OPERATORS
+from claw_r1.claw.data.settings import ExportSettings, LetterQuery, RebuildSettings, ReplaySettings
+from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.panels import DATA, OPERATORS
 
 data = typer.Typer()
 
@@ -16,7 +16,7 @@ data = typer.Typer()
 @spread
 def replay(settings: ReplaySettings, as_json: AsJson = False) -> None:
     """Print a range of some topics in order of time, or write it into a file or another topic."""
-    from claw.data.replay import run_replay
+    from claw_r1.claw.data.replay import run_replay
 
     raise typer.Exit(run_replay(settings, as_json=as_json))
 
@@ -25,7 +25,7 @@ def replay(settings: ReplaySettings, as_json: AsJson = False) -> None:
 @spread
 def export(settings: ExportSettings, as_json: AsJson = False) -> None:
     """Write a dataset as Parquet, folded from the facts; exit 1 when a manifest gave other bytes."""
-    from claw.data.export import run_export
+    from claw_r1.claw.data.export import run_export
 
     raise typer.Exit(run_export(settings, as_json=as_json))
 
@@ -38,7 +38,7 @@ def dataset(
     as_json: AsJson = False,
 ) -> None:
     """List exported datasets, or compare two; exit 1 when they differ."""
-    from claw.data.datasets import run_dataset
+    from claw_r1.claw.data.datasets import run_dataset
 
     raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
 
@@ -47,7 +47,7 @@ def dataset(
 @spread
 def rebuild(settings: RebuildSettings, as_json: AsJson = False) -> None:
     """Fold all facts into the next generation of the pool; a rebuild that was killed continues when it is started again."""
-    from claw.data.rebuild import run_rebuild
+    from claw_r1.claw.data.rebuild import run_rebuild
 
     raise typer.Exit(run_rebuild(settings, as_json=as_json))
 
@@ -67,7 +67,7 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Trace weights to the requests behind them, a call to the versions trained on it, a verdict to its judge's calls; exit 1 when there is nothing."""
-    from claw.data.lineage import run_lineage
+    from claw_r1.claw.data.lineage import run_lineage
 
     raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))
 
@@ -80,7 +80,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check the pool against the facts, and that no call was lost and no step trained twice; exit 1 names each offender."""
-    from claw.data.verify import run_verify
+    from claw_r1.claw.data.verify import run_verify
 
     raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))
 
@@ -94,6 +94,6 @@ def dlq(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, show one whole, or append them to their fact topic again, each once."""
-    from claw.data.dlq import run_dlq
+    from claw_r1.claw.data.dlq import run_dlq
 
     raise typer.Exit(run_dlq(action, query, prefix=prefix, as_json=as_json))

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.show.notice import notice
-from consumers.export import manifest as manifests
-from consumers.export.manifest import DatasetManifest
-from schemas.runtime.files import write_atomically
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.show.notice import notice
+from claw_r1.consumers.export import manifest as manifests
+from claw_r1.consumers.export.manifest import DatasetManifest
+from claw_r1.runtime.files import write_atomically
 
 COMPARED = tuple(DatasetManifest.model_fields)
 """Everything that the id is made of."""

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import orjson
 
-from claw.data.settings import LetterQuery
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from consumers.pool.dead_letters import (
+from claw_r1.claw.data.settings import LetterQuery
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.consumers.pool.dead_letters import (
     Json,
     Letter,
     letters,
@@ -19,8 +19,8 @@ from consumers.pool.dead_letters import (
     summary,
     whole,
 )
-from eventlog.kafka.producer import EventProducer
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.settings import LogSettings
 
 HEX_PER_LINE = 32
 

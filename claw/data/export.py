@@ -6,17 +6,17 @@ from pathlib import Path
 import orjson
 from pydantic import ValidationError
 
-from claw.data.datasets import remember
-from claw.data.settings import ExportSettings
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import Progress
-from consumers.export.export import export, reproduce
-from consumers.export.manifest import DatasetManifest, load
-from consumers.export.offsets import Bound, resolve
-from consumers.export.pairs import PairSettings
-from datapool.batch.spec import load as load_spec
-from eventlog.records import Place
+from claw_r1.claw.data.datasets import remember
+from claw_r1.claw.data.settings import ExportSettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import Progress
+from claw_r1.consumers.export.export import export, reproduce
+from claw_r1.consumers.export.manifest import DatasetManifest, load
+from claw_r1.consumers.export.offsets import Bound, resolve
+from claw_r1.consumers.export.pairs import PairSettings
+from claw_r1.datapool.batch.spec import load as load_spec
+from claw_r1.eventlog.records import Place
 
 PROGRESS = "claw export: {done} facts read of at most {total}"
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from claw.show.log import log_for_reading
-from consumers.lineage.answer import of_data, of_version
-from consumers.lineage.trace import trace_data, trace_version
-from consumers.lineage.verdicts import TracedVerdict, trace_verdict
-from consumers.pool.plain import as_plain
-from eventlog.kafka.reader import FactLookup
-from eventlog.settings import LogSettings
-from schemas.keys import parts
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.lineage.answer import of_data, of_version
+from claw_r1.consumers.lineage.trace import trace_data, trace_version
+from claw_r1.consumers.lineage.verdicts import TracedVerdict, trace_verdict
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.keys import parts
 
 QUESTION_CHARACTERS = 60
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

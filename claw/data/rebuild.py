@@ -7,15 +7,15 @@ from pathlib import Path
 
 import orjson
 
-from claw.data.settings import RebuildSettings
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import Progress
-from eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from streams.rebuild import Rebuilt, rebuild
-from streams.recovery import FACTS
+from claw_r1.claw.data.settings import RebuildSettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import Progress
+from claw_r1.eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.rebuild import Rebuilt, rebuild
+from claw_r1.streams.recovery import FACTS
 
 
 def run_rebuild(request: RebuildSettings, *, as_json: bool) -> int:

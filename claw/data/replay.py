@@ -12,19 +12,19 @@ from typing import Any
 
 import orjson
 
-from claw.data.replay_filter import Filter, filter_of
-from claw.data.replay_range import bound, merged, paced
-from claw.data.replay_target import into_file, into_topic, is_file, target_topic
-from claw.data.settings import ReplaySettings
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import one_line
-from consumers.pool.plain import as_plain
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.errors import UndecodableRecord
-from schemas.topics import CALLS, REWARDS, TOPICS, Topic
+from claw_r1.claw.data.replay_filter import Filter, filter_of
+from claw_r1.claw.data.replay_range import bound, merged, paced
+from claw_r1.claw.data.replay_target import into_file, into_topic, is_file, target_topic
+from claw_r1.claw.data.settings import ReplaySettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import one_line
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.topics import CALLS, REWARDS, TOPICS, Topic
 
 FACTS = (CALLS.name, REWARDS.name)
 """What everything else is made of: replayed where nobody names a topic."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_type_hints
 
-from claw.errors import CannotRun
-from eventlog.dead_letters import MARK
-from eventlog.records import Record
-from schemas import codec
-from schemas.errors import UndecodableRecord
-from schemas.events import EVENT_TYPES, Envelope
-from schemas.topics import TOPICS, Topic
+from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.dead_letters import MARK
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas import codec
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import EVENT_TYPES, Envelope
+from claw_r1.schemas.topics import TOPICS, Topic
 
 Filter = Callable[[Record], bool]
 SHORT_NAMES = {

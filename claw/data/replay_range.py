@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from claw.errors import CannotRun
-from eventlog.kafka.admin import begin_offsets, end_offsets, offsets_at
-from eventlog.kafka.offsets import ReadTimeout
-from eventlog.kafka.reader import LogReader
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets, offsets_at
+from claw_r1.eventlog.kafka.offsets import ReadTimeout
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 POLL_S = 0.2
 RECORDS_PER_POLL = 500

@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
-from claw.errors import CannotRun
-from eventlog.errors import TopicMissing
-from eventlog.kafka.admin import end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas.topics import TOPICS, Topic
+from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.errors import TopicMissing
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import TOPICS, Topic
 
 OUTSTANDING_MAX = 5_000
 

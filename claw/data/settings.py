@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from claw.options import Prefix
+from claw_r1.claw.options import Prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import Progress
-from consumers.verify.report import Report
-from consumers.verify.verify import verify
-from eventlog.kafka.admin import as_on_broker
-from eventlog.settings import LogSettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import Progress
+from claw_r1.consumers.verify.report import Report
+from claw_r1.consumers.verify.verify import verify
+from claw_r1.eventlog.kafka.admin import as_on_broker
+from claw_r1.eventlog.settings import LogSettings
 
 PROGRESS = "claw verify: {done} of {total} partitions"
 SHOWN_MAX = 20

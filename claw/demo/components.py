@@ -5,21 +5,21 @@ from pathlib import Path
 
 import yaml
 
-from claw.demo.scorers import DemoScorers
-from claw.demo.settings import DemoSettings, Protocol, RewardFrom
-from claw.home import claw_home
-from claw.local.stack import Stack
-from claw.workers.places import WorkerPlace, worker_places
-from schemas.http import Channel
-from schemas.runtime.component import Component
+from claw_r1.claw.demo.scorers import DemoScorers
+from claw_r1.claw.demo.settings import DemoSettings, Protocol, RewardFrom
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.stack import Stack
+from claw_r1.claw.workers.places import WorkerPlace, worker_places
+from claw_r1.runtime.component import Component
+from claw_r1.schemas.http import Channel
 
 MODEL_ID = "verbs-tiny"
 FLOWS = {
-    Protocol.CHAT: "examples.verbs.flow:VerbsFlow",
-    Protocol.MESSAGES: "examples.verbs.flow:MessagesVerbsFlow",
-    Protocol.RESPONSES: "examples.verbs.flow:ResponsesVerbsFlow",
+    Protocol.CHAT: "claw_r1.claw.demo.verbs.flow:VerbsFlow",
+    Protocol.MESSAGES: "claw_r1.claw.demo.verbs.flow:MessagesVerbsFlow",
+    Protocol.RESPONSES: "claw_r1.claw.demo.verbs.flow:ResponsesVerbsFlow",
 }
-SILENT_FLOW = "examples.verbs.flow:SilentVerbsFlow"
+SILENT_FLOW = "claw_r1.claw.demo.verbs.flow:SilentVerbsFlow"
 GROUP_SIZE = 8
 GROUPS_PER_BATCH = 8
 CONCURRENCY = 64
@@ -62,7 +62,7 @@ class DemoComponents:
     def model(self) -> Component:
         """Makes the tiny model, where it is not kept already."""
         arguments = ("--out", str(self.models), "--seed", str(self.settings.seed))
-        return self._job("model", "examples.verbs.tiny_model", *arguments)
+        return self._job("model", "claw_r1.claw.demo.verbs.tiny_model", *arguments)
 
     @property
     def places(self) -> list[WorkerPlace]:
@@ -80,7 +80,7 @@ class DemoComponents:
         return self.stack.trainer(path, *self.settings.trainer_arguments)
 
     def trainer_settings(self, model: Path) -> dict[str, object]:
-        """What `trainer.settings` reads."""
+        """What `claw_r1.trainer.settings` reads."""
         return {
             "model_dir": str(model),
             "model_id": MODEL_ID,
@@ -105,7 +105,7 @@ class DemoComponents:
     def evaluation(self, when: str) -> Component:
         """Greedy episodes through the gateway on the val channel, `before` or `after` training; their agents say what they earned."""
         out = ("--episodes", str(GREEDY_EPISODES), "--out", str(self.evaluation_file(when)))
-        return self._job(f"greedy-{when}", "agentflow", "eval", *out, *self._agent_arguments(self.flow))
+        return self._job(f"greedy-{when}", "claw_r1.agentflow", "eval", *out, *self._agent_arguments(self.flow))
 
     def agents(self) -> Component:
         """Groups of episodes on the train channel, or people with conversations, until they are stopped."""
@@ -114,7 +114,7 @@ class DemoComponents:
         files = ("--stats", str(self.agents_file()), "--replied", str(self.stack.run_dir / "replied.txt"))
         groups = ("--group-size", str(GROUP_SIZE), "--channel", Channel.TRAIN)
         flow = self.flow if self.settings.reward is RewardFrom.AGENT else SILENT_FLOW
-        return self.stack.room("agents", "agentflow", "run", *self._agent_arguments(flow), *files, *groups)
+        return self.stack.room("agents", "claw_r1.agentflow", "run", *self._agent_arguments(flow), *files, *groups)
 
     @property
     def flow(self) -> str:
@@ -124,7 +124,7 @@ class DemoComponents:
     def _people(self) -> Component:
         """They are told what an agent in production is told."""
         flags = ("--people", str(CONCURRENCY), "--seed", str(self.settings.seed), "--stats", str(self.agents_file()))
-        people = self.stack.room("agents", "examples.verbs.people", *flags)
+        people = self.stack.room("agents", "claw_r1.claw.demo.verbs.people", *flags)
         openai = {"BASE_URL": f"http://127.0.0.1:{self.port}/v1", "API_KEY": self.key, "MODEL": MODEL_ID}
         return replace(people, env={**people.env, **{f"OPENAI_{name}": value for name, value in openai.items()}})
 

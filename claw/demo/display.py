@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from claw.demo.observer import DemoProgress
+from claw_r1.claw.demo.observer import DemoProgress
 
 
 class Display:

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from claw.workers.reports import takes_calls
-from eventlog.kafka.reader import read_topics
-from eventlog.records import Place, Record, readable
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.errors import UndecodableRecord
-from schemas.events import (
+from claw_r1.claw.workers.reports import takes_calls
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import Place, Record, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import (
     BatchTrained,
     CallCaptured,
     Event,
@@ -26,8 +26,8 @@ from schemas.events import (
     WeightsPublished,
     WorkerReported,
 )
-from schemas.http import Channel
-from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, TRAJECTORIES, WEIGHTS, WORKERS, Catalogue
+from claw_r1.schemas.http import Channel
+from claw_r1.schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, TRAJECTORIES, WEIGHTS, WORKERS, Catalogue
 
 WATCHED = (CALLS, GROUPS, BATCHES, WEIGHTS, WORKERS, DEAD_LETTERS)
 CALL_TYPE = ("ce_type", b"claw.CallCaptured")

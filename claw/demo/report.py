@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from claw.demo.settings import STALENESS_MAX
-from claw.workers.idle import IdleShares
-from schemas.events import BatchTrained, TrajectoryRecord
-from schemas.http import Channel
+from claw_r1.claw.demo.settings import STALENESS_MAX
+from claw_r1.claw.workers.idle import IdleShares
+from claw_r1.schemas.events import BatchTrained, TrajectoryRecord
+from claw_r1.schemas.http import Channel
 
 REWARD_FIRST_MAX = 0.25
 REWARD_LAST_MIN = 0.90

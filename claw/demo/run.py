@@ -15,30 +15,37 @@ from pathlib import Path
 import orjson
 import structlog
 
-from claw.demo.components import GREEDY_EPISODES, GROUP_SIZE, GROUPS_PER_BATCH, MODEL_ID, SESSION_IDLE_S, DemoComponents
-from claw.demo.display import Display
-from claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
-from claw.demo.report import Result, of_batches, plot, reward_first, targets
-from claw.demo.settings import DemoSettings, RewardFrom
-from claw.demo.summary import print_summary
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.keys.records import create
-from claw.local.broker import resolve_broker
-from claw.local.ports import free_ports
-from claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember
-from claw.local.status_file import write_status
-from claw.workers.idle import idle_shares
-from claw.workers.places import refuse_device
-from eventlog.follower import Follower
-from eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
-from eventlog.kafka.reader import LogReader
-from eventlog.settings import LogSettings
-from schemas.envelopes import envelope, new_id, now_us
-from schemas.events import KeyRecorded
-from schemas.runtime.component import State
-from schemas.runtime.processes import Processes
-from schemas.topics import TOPICS
+from claw_r1.claw.demo.components import (
+    GREEDY_EPISODES,
+    GROUP_SIZE,
+    GROUPS_PER_BATCH,
+    MODEL_ID,
+    SESSION_IDLE_S,
+    DemoComponents,
+)
+from claw_r1.claw.demo.display import Display
+from claw_r1.claw.demo.observer import WATCHED, DemoProgress, Observer, calls_captured, trajectories
+from claw_r1.claw.demo.report import Result, of_batches, plot, reward_first, targets
+from claw_r1.claw.demo.settings import DemoSettings, RewardFrom
+from claw_r1.claw.demo.summary import print_summary
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.keys.records import create
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember
+from claw_r1.claw.local.status_file import write_status
+from claw_r1.claw.workers.idle import idle_shares
+from claw_r1.claw.workers.places import refuse_device
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.component import State
+from claw_r1.runtime.processes import Processes
+from claw_r1.schemas.envelopes import envelope, new_id, now_us
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.topics import TOPICS
 
 log = structlog.get_logger()
 
@@ -173,7 +180,7 @@ class Demo:
         self._display.say("making the tiny model (random weights, a short supervised warm-up; kept for the next run)")
         self._processes.start(self._components.model())
         self._processes.wait_finished("model", MODEL_TIMEOUT_S)
-        from examples.verbs.tiny_model import ensure  # the example's, which only a demo needs
+        from claw_r1.claw.demo.verbs.tiny_model import ensure  # the example's, which only a demo needs
 
         return ensure(self._components.models, self.settings.seed)
 

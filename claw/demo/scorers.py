@@ -6,21 +6,21 @@ from pathlib import Path
 
 import yaml
 
-from claw.demo.settings import RewardFrom
-from claw.home import claw_home
-from claw.local.stack import Stack, answers
-from claw.workers.places import WorkerPlace
-from eventlog.errors import LogError
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from schemas.http import Channel
-from schemas.runtime.component import Component
-from schemas.topics import CALLS, TRAJECTORIES
+from claw_r1.claw.demo.settings import RewardFrom
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.stack import Stack, answers
+from claw_r1.claw.workers.places import WorkerPlace
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.component import Component
+from claw_r1.schemas.http import Channel
+from claw_r1.schemas.topics import CALLS, TRAJECTORIES
 
 READY_TIMEOUT_S = 300.0
 SLOTS = {RewardFrom.RULE: "rule/exact", RewardFrom.MODEL: "model/solved", RewardFrom.JUDGE: "judge/verbs"}
 """The only slot of each."""
-MAKERS = {RewardFrom.MODEL: "examples.verbs.reward_model", RewardFrom.JUDGE: "examples.verbs.judge"}
+MAKERS = {RewardFrom.MODEL: "claw_r1.claw.demo.verbs.reward_model", RewardFrom.JUDGE: "claw_r1.claw.demo.verbs.judge"}
 JUDGE_WEIGHT = 0.4
 """Of each call that is right: an episode has two or three, so that a solved one returns about 1."""
 JUDGE_TIMEOUT_S = 120.0
@@ -55,18 +55,18 @@ class DemoScorers:
         """Serves the model that was made: a reward model to whoever asks, a judge as a worker of the gateway's."""
         # The example's, which only a demo needs.
         if self.reward is RewardFrom.JUDGE:
-            from examples.verbs.judge import MODEL, make_judge
+            from claw_r1.claw.demo.verbs.judge import MODEL, make_judge
 
             small = ("--kv-cache-bytes", "64M", "--drain-timeout-s", "1")
             return self.stack.rollout(WorkerPlace("rollout-judge"), make_judge(self._models), MODEL, *small)
         if self.reward is not RewardFrom.MODEL:
             return None
-        from examples.verbs.reward_model import ensure
+        from claw_r1.claw.demo.verbs.reward_model import ensure
 
         log = self.stack.run_dir / "logs" / "vllm-reward.log"
         flags = ("--model", str(ensure(self._models)), "--port", str(self.port), "--log-file", str(log))
         ready = answers(f"http://127.0.0.1:{self.port}/health")
-        server = self.stack.room("reward-model", "rollout.rewards", *flags, ready=ready)
+        server = self.stack.room("reward-model", "claw_r1.rollout.rewards", *flags, ready=ready)
         device = {"CLAW_REWARD_SERVER_DEVICE": self.stack.device} if self.stack.device != "auto" else {}
         return replace(server, env={**server.env, **device}, ready_timeout_s=READY_TIMEOUT_S)
 
@@ -75,19 +75,19 @@ class DemoScorers:
         path = self.stack.run_dir / "rewards.yaml"
         path.write_text(yaml.safe_dump({"scorers": {SLOTS[self.reward]: self.entry()}}))
         ready = _begun(log, SLOTS[self.reward])
-        return self.stack.room("rewards", "consumers.rewards", "--config", str(path), ready=ready)
+        return self.stack.room("rewards", "claw_r1.consumers.rewards", "--config", str(path), ready=ready)
 
     def entry(self) -> dict[str, object]:
         """The slot's settings in rewards.yaml."""
         live = {"since": "now", "channels": [str(Channel.TRAIN)]}
         if self.reward is RewardFrom.JUDGE:
-            from examples.verbs.judge import SLOT, scorers
+            from claw_r1.claw.demo.verbs.judge import SLOT, scorers
 
             judge: dict[str, object] = scorers(self.gateway, timeout_s=JUDGE_TIMEOUT_S, **live)["scorers"][SLOT]
             return judge
         shared = {"version": 1, "scope": "trajectory", **live}
         if self.reward is RewardFrom.RULE:
-            return {**shared, "use": "examples.verbs.scorers:returned", "timeout_s": 5}
+            return {**shared, "use": "claw_r1.claw.demo.verbs.scorers:returned", "timeout_s": 5}
         url = f"http://127.0.0.1:{self.port}"
         return {**shared, "use": "pooling", "url": url, "model": "reward", "scale": [-2, 2]}
 

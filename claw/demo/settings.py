@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from claw.errors import CannotRun
-from claw.options import Device, Prefix, ServesDashboard
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.options import Device, Prefix, ServesDashboard
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 ONLINE_STALENESS_MAX = 4
@@ -80,8 +80,8 @@ class DemoSettings:
 
     def _check_trainer(self) -> None:
         """What the trainer would refuse in half a minute is refused at once."""
-        from trainer.errors import SettingsInvalid  # a second of imports that other commands need not wait for
-        from trainer.settings import load
+        from claw_r1.trainer.errors import SettingsInvalid  # a second of imports that other commands need not wait for
+        from claw_r1.trainer.settings import load
 
         try:
             load([*NAMES_OF_A_RUN, *self.trainer_arguments])

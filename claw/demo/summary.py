@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from claw.demo.report import DemoTarget, Result
-from schemas.topics import Catalogue
+from claw_r1.claw.demo.report import DemoTarget, Result
+from claw_r1.schemas.topics import Catalogue
 
 Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999

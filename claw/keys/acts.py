@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from claw.keys import records
-from claw.keys.records import HASH_SHOWN, newest_keys, state_of
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import table
-from schemas.envelopes import now_us
-from schemas.events import KeyRecorded
+from claw_r1.claw.keys import records
+from claw_r1.claw.keys.records import HASH_SHOWN, newest_keys, state_of
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import table
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import KeyRecorded
 
 Json = dict[str, Any]  # what `--json` has of a key
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from claw.options import AsJson, Prefix
+from claw_r1.claw.options import AsJson, Prefix
 
 keys = typer.Typer(
     name="keys",
@@ -47,11 +47,11 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key, print it once; its hash goes into the log, and every gateway takes it."""
-    from claw.keys.acts import run_create
-    from claw.keys.records import PRODUCER
-    from claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
-    from schemas.envelopes import envelope, now_us
-    from schemas.events import KeyRecorded
+    from claw_r1.claw.keys.acts import run_create
+    from claw_r1.claw.keys.records import PRODUCER
+    from claw_r1.claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
+    from claw_r1.schemas.envelopes import envelope, now_us
+    from claw_r1.schemas.events import KeyRecorded
 
     key = KeyRecorded(
         envelope=envelope(PRODUCER),
@@ -71,7 +71,7 @@ def create(
 @keys.command("list")
 def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """List all keys: name, role, the beginning of the hash, end, scope, state. No key itself: nobody has it but its owner."""
-    from claw.keys.acts import run_list
+    from claw_r1.claw.keys.acts import run_list
 
     raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
 
@@ -84,8 +84,8 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Make a new key of the same fields and print it once; the old one ends after the overlap."""
-    from claw.keys.acts import run_rotate
-    from claw.keys.terms import duration_us
+    from claw_r1.claw.keys.acts import run_rotate
+    from claw_r1.claw.keys.terms import duration_us
 
     raise typer.Exit(run_rotate(name, duration_us(overlap), prefix=prefix, as_json=as_json))
 
@@ -97,6 +97,6 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Take keys back: no gateway lets them in two seconds from then."""
-    from claw.keys.acts import run_revoke
+    from claw_r1.claw.keys.acts import run_revoke
 
     raise typer.Exit(run_revoke(name, prefix=prefix, as_json=as_json))

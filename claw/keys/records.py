@@ -10,15 +10,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from claw.errors import CannotRun
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import read_topics
-from eventlog.records import Outgoing, readable
-from eventlog.settings import LogSettings
-from schemas.api_keys import Role, new_key
-from schemas.envelopes import envelope, now_us
-from schemas.events import Envelope, KeyRecorded
-from schemas.topics import KEYS
+from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import Outgoing, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.api_keys import Role, new_key
+from claw_r1.schemas.envelopes import envelope, now_us
+from claw_r1.schemas.events import Envelope, KeyRecorded
+from claw_r1.schemas.topics import KEYS
 
 PRODUCER = "claw keys"
 HASH_SHOWN = 12

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import get_args
 
-from claw.errors import CannotRun
-from gateway.errors import InvalidRequest
-from gateway.identity import checked_id
-from gateway.settings import SamplingName
+from claw_r1.claw.errors import CannotRun
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.identity import checked_id
+from claw_r1.gateway.settings import SamplingName
 
 DURATION = re.compile(r"(\d{1,9})([smhd])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -1,4 +1,4 @@
-"""`claw label`: what a person says of a reply, and what people said. The command only hands its options to `claw.label.label`."""
+"""`claw label`: what a person says of a reply, and what people said. The command only hands its options to `claw_r1.claw.label.label`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from claw.options import AsJson, Prefix, spread
-from claw.panels import DATA
+from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.panels import DATA
 
 label = typer.Typer()
 
@@ -52,7 +52,7 @@ def judge(
     as_json: AsJson = False,
 ) -> None:
     """Judge a trajectory or a call: thumb, scores, a better reply, which of two. Exit 1 when nothing is to be undone or listed."""
-    from claw.label.label import run_label, run_list, run_undo
+    from claw_r1.claw.label.label import run_label, run_list, run_undo
 
     if history:
         raise typer.Exit(run_list(name, options, prefix=prefix, as_json=as_json))

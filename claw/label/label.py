@@ -12,15 +12,15 @@ from pathlib import Path
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.label.commands import LabelOptions
-from claw.pool.acts import append
-from claw.pool.reading import open_pool
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import printable
-from consumers.pool.plain import as_plain
-from datapool.feedback import (
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.label.commands import LabelOptions
+from claw_r1.claw.pool.acts import append
+from claw_r1.claw.pool.reading import open_pool
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import printable
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.datapool.feedback import (
     Comparison,
     FeedbackFact,
     FeedbackSubject,
@@ -31,13 +31,13 @@ from datapool.feedback import (
     preference_event,
     undo_events,
 )
-from datapool.standing import Feedback, PersonalWord
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.envelopes import new_id, now_us
-from schemas.events import PreferenceOutcome, TrajectoryRecord
-from schemas.topics import REWARDS, TRAJECTORIES
+from claw_r1.datapool.standing import Feedback, PersonalWord
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import new_id, now_us
+from claw_r1.schemas.events import PreferenceOutcome, TrajectoryRecord
+from claw_r1.schemas.topics import REWARDS, TRAJECTORIES
 
 PRODUCER = "claw label"
 MATCHES_SHOWN = 5

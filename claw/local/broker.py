@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.local import ports as tcp
-from claw.local.kafka_node import LocalBroker
-from eventlog.settings import LogSettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local import ports as tcp
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.eventlog.settings import LogSettings
 
 ANSWER_TIMEOUT_S = 8.0
 

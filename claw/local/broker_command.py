@@ -2,9 +2,9 @@
 
 import sys
 
-from claw.local.broker import resolve_broker
-from claw.local.kafka_tools import TOOLS, kafka_tool
-from schemas.runtime.stop_signals import StopSignals
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.local.kafka_tools import TOOLS, kafka_tool
+from claw_r1.runtime.stop_signals import StopSignals
 
 USAGE = f"""usage: claw broker                     run the kept broker until Ctrl-C
        claw broker tool NAME ARGS…    one of Kafka's own tools: {", ".join(sorted(TOOLS))}"""

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from claw.demo.settings import DemoSettings
-from claw.local.settings import UpSettings
-from claw.options import PASS_ON, AsJson, spread
-from claw.panels import STACK
+from claw_r1.claw.demo.settings import DemoSettings
+from claw_r1.claw.local.settings import UpSettings
+from claw_r1.claw.options import PASS_ON, AsJson, spread
+from claw_r1.claw.panels import STACK
 
 stack = typer.Typer()
 
@@ -16,7 +16,7 @@ stack = typer.Typer()
 @spread
 def demo(settings: DemoSettings, as_json: AsJson = False) -> None:
     """Run everything on this machine: a tiny agent learns a tool-use task through the log."""
-    from claw.demo.run import run_demo
+    from claw_r1.claw.demo.run import run_demo
 
     raise typer.Exit(run_demo(settings, as_json=as_json))
 
@@ -28,7 +28,7 @@ def up(
     foreground: Annotated[bool, typer.Option(help="Stay in the foreground; Ctrl-C stops everything.")] = False,
 ) -> None:
     """Start broker, gateway and streams (and a worker, and a trainer) and keep them running."""
-    from claw.local.up import run_up
+    from claw_r1.claw.local.up import run_up
 
     raise typer.Exit(run_up(settings, foreground=foreground))
 
@@ -36,7 +36,7 @@ def up(
 @stack.command(rich_help_panel=STACK)
 def down() -> None:
     """Stop what `claw up` started."""
-    from claw.local.up import run_down
+    from claw_r1.claw.local.up import run_down
 
     raise typer.Exit(run_down())
 
@@ -44,7 +44,7 @@ def down() -> None:
 @stack.command(rich_help_panel=STACK)
 def status(as_json: AsJson = False) -> None:
     """List the components of the running stack: name, pid, state. Exit 1 when nothing runs."""
-    from claw.local.status import show_status
+    from claw_r1.claw.local.status import show_status
 
     raise typer.Exit(show_status(as_json=as_json))
 
@@ -52,6 +52,6 @@ def status(as_json: AsJson = False) -> None:
 @stack.command(rich_help_panel=STACK, context_settings=PASS_ON)
 def broker(context: typer.Context) -> None:
     """Open the kept broker: `claw broker` runs it until Ctrl-C; `claw broker tool NAME ARGS…` runs a tool of Kafka's."""
-    from claw.local.broker_command import run_broker
+    from claw_r1.claw.local.broker_command import run_broker
 
     raise typer.Exit(run_broker(context.args))

@@ -1,7 +1,7 @@
 """Fetches Apache Kafka: exactly the jars of `jars.lock` beside this file, each verified by its sha256 before it gets its name.
 
 A file under its final name is therefore whole and right, and a fetch killed half-way is taken up where it stopped.
-Standard library only: the setup runs it as `python -m claw.local.jars`.
+Standard library only: the setup runs it as `python -m claw_r1.claw.local.jars`.
 """
 
 import concurrent.futures
@@ -17,8 +17,8 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
-from claw.errors import CannotRun
-from claw.home import claw_home
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
 
 LOCK = Path(__file__).with_name("jars.lock")  # in the package, so that a wheel has it
 FETCH_THREADS = 8

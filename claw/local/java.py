@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from claw.errors import CannotRun
+from claw_r1.claw.errors import CannotRun
 
 JAVA_MIN = 17
 VERSION_TIMEOUT_S = 20

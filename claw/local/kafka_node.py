@@ -19,14 +19,14 @@ from pathlib import Path
 
 import structlog
 
-from claw.errors import CannotRun
-from claw.local import ports as tcp
-from claw.local.jars import kafka_jars
-from claw.local.java import find_java
-from claw.local.kafka_config import LOG4J, java_command, server_properties
-from schemas.runtime.child import POLL_S, start
-from schemas.runtime.files import write_atomically
-from schemas.runtime.identity import ProcessId
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local import ports as tcp
+from claw_r1.claw.local.jars import kafka_jars
+from claw_r1.claw.local.java import find_java
+from claw_r1.claw.local.kafka_config import LOG4J, java_command, server_properties
+from claw_r1.runtime.child import POLL_S, start
+from claw_r1.runtime.files import write_atomically
+from claw_r1.runtime.identity import ProcessId
 
 log = structlog.get_logger()
 

@@ -3,12 +3,12 @@
 import subprocess
 from collections.abc import Sequence
 
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.local.jars import kafka_jars
-from claw.local.java import find_java
-from claw.local.kafka_config import LOG4J, java_command
-from schemas.runtime.files import write_atomically
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.jars import kafka_jars
+from claw_r1.claw.local.java import find_java
+from claw_r1.claw.local.kafka_config import LOG4J, java_command
+from claw_r1.runtime.files import write_atomically
 
 TOOL_HEAP_MIB = 256
 TOOLS = {

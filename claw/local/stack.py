@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from claw.home import claw_home
-from claw.local.ports import free_ports, is_free
-from claw.workers.places import WorkerPlace
-from eventlog.settings import LogSettings
-from schemas.runtime.child import module_argv
-from schemas.runtime.component import Component
-from schemas.runtime.files import write_atomically
-from schemas.runtime.restarts import RestartBudget
-from trainer.errors import RUN_WAS_OVER
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.claw.workers.places import WorkerPlace
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.component import Component
+from claw_r1.runtime.files import write_atomically
+from claw_r1.runtime.restarts import RestartBudget
+from claw_r1.trainer.errors import RUN_WAS_OVER
 
 CURRENT = "current"
 LOG_FILE = "log.json"
@@ -79,22 +79,24 @@ class Stack:
 
     def gateway(self, port: int) -> Component:
         arguments = ("--port", str(port), "--worker-wait-s", str(WORKER_WAIT_S))
-        return self.room("gateway", "gateway", *arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+        return self.room("gateway", "claw_r1.gateway", *arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
 
     def streams(self) -> Component:
-        return self.room("streams", "streams")
+        return self.room("streams", "claw_r1.streams")
 
     def dashboard(self, port: int) -> Component:
         """The page of the pool and the runs."""
         arguments = ("--port", str(port))
-        return self.room("dashboard", "consumers.dashboard", *arguments, ready=answers(f"http://127.0.0.1:{port}/live"))
+        return self.room(
+            "dashboard", "claw_r1.consumers.dashboard", *arguments, ready=answers(f"http://127.0.0.1:{port}/live")
+        )
 
     def rollout(self, place: WorkerPlace, model: Path, model_id: str, *arguments: str) -> Component:
         """One worker. It is not started again after it was drained; by its id a successor replaces one that was killed."""
         names = ("--model-id", model_id, "--served-name", model_id, "--worker-id", self.worker_id(place))
         vllm_log = self.run_dir / "logs" / f"{place.engine_name}.log"
         flags = ("--model", str(model), *names, "--log-file", str(vllm_log), *arguments)
-        worker = self.room(place.name, "rollout", *flags, may_finish=True)
+        worker = self.room(place.name, "claw_r1.rollout", *flags, may_finish=True)
         environment = {**worker.env, **place.environment}
         return replace(worker, env=environment, budget=WORKER_BUDGET, cannot_start_code=CANNOT_START)
 
@@ -103,7 +105,7 @@ class Stack:
         return f"{os.uname().nodename}-{self.run_dir.name}-{place.name}"
 
     def trainer(self, config: Path, *arguments: str) -> Component:
-        trainer = self.room("trainer", "trainer", "--config", str(config), *arguments, may_finish=True)
+        trainer = self.room("trainer", "claw_r1.trainer", "--config", str(config), *arguments, may_finish=True)
         return replace(trainer, finished_before_code=RUN_WAS_OVER)
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import orjson
 import psutil
 
-from claw.local.ports import accepts, any_answers, split_servers
-from claw.local.stack import TRAINER_WARNINGS, remembered, remembered_log
-from claw.local.status_file import read_status
-from claw.workers.idle import IdleShares, idle_shares
-from claw.workers.places import engine_name
-from consumers.runs.read import is_plan
-from eventlog.errors import LogError
-from eventlog.kafka.admin import offsets_at
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from schemas.events import BatchTrained, WorkerReported
-from schemas.runtime.component import ComponentState, State
-from schemas.runtime.identity import ProcessId
-from schemas.topics import BATCHES, WORKERS
+from claw_r1.claw.local.ports import accepts, any_answers, split_servers
+from claw_r1.claw.local.stack import TRAINER_WARNINGS, remembered, remembered_log
+from claw_r1.claw.local.status_file import read_status
+from claw_r1.claw.workers.idle import IdleShares, idle_shares
+from claw_r1.claw.workers.places import engine_name
+from claw_r1.consumers.runs.read import is_plan
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.admin import offsets_at
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.runtime.component import ComponentState, State
+from claw_r1.runtime.identity import ProcessId
+from claw_r1.schemas.events import BatchTrained, WorkerReported
+from claw_r1.schemas.topics import BATCHES, WORKERS
 
 WINDOW_S = 600.0
 ANSWER_TIMEOUT_S = 1.0

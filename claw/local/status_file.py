@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.runtime.component import ComponentState, State
-from schemas.runtime.files import write_atomically
-from schemas.runtime.identity import ProcessId
+from claw_r1.runtime.component import ComponentState, State
+from claw_r1.runtime.files import write_atomically
+from claw_r1.runtime.identity import ProcessId
 
 STATUS_FILE = "status.json"
 OVER = frozenset({State.FINISHED, State.DEAD, State.STOPPED})
@@ -25,7 +25,7 @@ def write_status(run_dir: Path, states: list[ComponentState]) -> None:
 def read_status(run_dir: Path) -> list[ComponentState]:
     """The states that a manager wrote; empty when no manager ever ran there.
 
-    When the manager is gone its components are, too (`schemas/runtime/die_with_parent.py`), whatever the file says.
+    When the manager is gone its components are, too (`runtime/die_with_parent.py`), whatever the file says.
     """
     status = _status(run_dir)
     states = [ComponentState(**{**entry, "state": State(entry["state"])}) for entry in status["components"]]

@@ -6,24 +6,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.local.broker import resolve_broker
-from claw.local.ports import free_ports, is_free
-from claw.local.settings import UpSettings
-from claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember, remembered
-from claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
-from claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
-from eventlog.kafka.admin import create_topics, describe_topics
-from eventlog.settings import LogSettings
-from schemas.runtime.child import module_argv
-from schemas.runtime.component import Component, State
-from schemas.runtime.identity import ProcessId
-from schemas.runtime.processes import Processes
-from schemas.runtime.stop_signals import StopSignals
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.claw.local.settings import UpSettings
+from claw_r1.claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember, remembered
+from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
+from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
+from claw_r1.eventlog.kafka.admin import create_topics, describe_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.component import Component, State
+from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.settings import TrainerSettings
 
 POLL_S = 0.2
 UP_TIMEOUT_S = 300.0
@@ -69,10 +69,10 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     """What the trainer of `--config` will read. Raises CannotRun when it cannot start, or not together with `--model`."""
     if settings.config is None:
         return None
-    from trainer.errors import TrainerError
-    from trainer.learn import model
-    from trainer.sections import offer
-    from trainer.settings import load
+    from claw_r1.trainer.errors import TrainerError
+    from claw_r1.trainer.learn import model
+    from claw_r1.trainer.sections import offer
+    from claw_r1.trainer.settings import load
 
     try:
         trainer = load(["--config", str(settings.config)])
@@ -171,7 +171,7 @@ def _detach(settings: UpSettings) -> int:
     options += ["--model", str(settings.model)] if settings.model else []
     options += ["--config", str(settings.config)] if settings.config else []
     with (run_dir / "manager.log").open("wb") as output:
-        command = module_argv("claw.cli", "up", *options)
+        command = module_argv("claw_r1.claw.cli", "up", *options)
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )

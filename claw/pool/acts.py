@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import closing
 
-from consumers.pool import acts
-from datapool.feedback import FeedbackFact
-from eventlog.kafka.producer import EventProducer
-from eventlog.settings import LogSettings
-from schemas.events import TrajectoryEvicted
-from schemas.topics import Topic
+from claw_r1.consumers.pool import acts
+from claw_r1.datapool.feedback import FeedbackFact
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import TrajectoryEvicted
+from claw_r1.schemas.topics import Topic
 
 
 def append(settings: LogSettings, topic: Topic, facts: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:

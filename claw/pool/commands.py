@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from claw.options import AsJson, Prefix, spread
-from claw.pool.options import FilterOptions, PageOptions, PerspectiveOptions
+from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.pool.options import FilterOptions, PageOptions, PerspectiveOptions
 
 pool = typer.Typer(
     name="pool",
@@ -23,8 +23,8 @@ Ready = Annotated[
 @spread
 def stats(filters: FilterOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Count groups, trajectories, steps and tokens, and each reason why something is not ready: for what the filter lets through."""
-    from claw.pool.filter import filter_of
-    from claw.pool.listing import show_stats
+    from claw_r1.claw.pool.filter import filter_of
+    from claw_r1.claw.pool.listing import show_stats
 
     raise typer.Exit(show_stats(filter_of(filters), prefix=prefix, as_json=as_json))
 
@@ -73,7 +73,7 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Tell why something is not ready or was left out, or when it was trained. Exit 1 when the pool has no such id."""
-    from claw.pool.why import explain
+    from claw_r1.claw.pool.why import explain
 
     raise typer.Exit(explain(name, perspective, prefix=prefix, as_json=as_json))
 
@@ -107,9 +107,9 @@ def curate(
     as_json: AsJson = False,
 ) -> None:
     """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
-    from claw.pool.curation import check_alone, run_curation, run_undo
-    from claw.pool.filter import filter_of, scores_of
-    from consumers.pool.curation import CurationRequest
+    from claw_r1.claw.pool.curation import check_alone, run_curation, run_undo
+    from claw_r1.claw.pool.filter import filter_of, scores_of
+    from claw_r1.consumers.pool.curation import CurationRequest
 
     judgement = CurationRequest(
         trainable=set_trainable,
@@ -140,7 +140,7 @@ def evict(
     as_json: AsJson = False,
 ) -> None:
     """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
-    from claw.pool.evict import run_evict
+    from claw_r1.claw.pool.evict import run_evict
 
     raise typer.Exit(run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
 
@@ -156,16 +156,16 @@ def batch(
 ) -> None:
     """Preview the next batch of a spec: counts, tokens saved by shared prefixes, and why each other group is left out."""
     if explain:
-        from claw.pool.spec_help import show_knobs
+        from claw_r1.claw.pool.spec_help import show_knobs
 
         raise typer.Exit(show_knobs(as_json=as_json))
-    from claw.pool.preview import preview
+    from claw_r1.claw.pool.preview import preview
 
     raise typer.Exit(preview(perspective, prefix=prefix, verbose=verbose, as_json=as_json))
 
 
 def _list(kind: str, filters: FilterOptions, ready: bool | None, page: PageOptions, prefix: str, as_json: bool) -> None:
-    from claw.pool.filter import filter_of
-    from claw.pool.listing import show_page
+    from claw_r1.claw.pool.filter import filter_of
+    from claw_r1.claw.pool.listing import show_page
 
     raise typer.Exit(show_page(kind, filter_of(filters, ready=ready), page, prefix=prefix, as_json=as_json))

@@ -5,19 +5,19 @@ from contextlib import closing
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.pool.acts import append
-from claw.pool.reading import open_pool
-from claw.show.log import log_for_reading
-from consumers.pool.curation import CurationRequest, check_curator, curations, curations_undone, resolve
-from consumers.pool.plain import as_plain
-from datapool.view.query import PoolFilter
-from eventlog.kafka.reader import FactLookup, read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.envelopes import new_id
-from schemas.events import StepCurated
-from schemas.topics import REWARDS
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.pool.acts import append
+from claw_r1.claw.pool.reading import open_pool
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.pool.curation import CurationRequest, check_curator, curations, curations_undone, resolve
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import new_id
+from claw_r1.schemas.events import StepCurated
+from claw_r1.schemas.topics import REWARDS
 
 PRODUCER = "claw pool curate"
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.pool.acts import append
-from claw.pool.reading import open_pool
-from consumers.pool.eviction import evictions, rows_of
-from consumers.pool.plain import as_plain
-from schemas.envelopes import new_id
-from schemas.events import TrajectoryEvicted
-from schemas.topics import CALLS, TRAJECTORIES
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.pool.acts import append
+from claw_r1.claw.pool.reading import open_pool
+from claw_r1.consumers.pool.eviction import evictions, rows_of
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.schemas.envelopes import new_id
+from claw_r1.schemas.events import TrajectoryEvicted
+from claw_r1.schemas.topics import CALLS, TRAJECTORIES
 
 PRODUCER = "claw pool evict"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from claw.errors import CannotRun
-from claw.pool.options import FilterOptions
-from datapool.batch.spec import Bounds
-from datapool.view.query import PoolFilter, score_bounds
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.pool.options import FilterOptions
+from claw_r1.datapool.batch.spec import Bounds
+from claw_r1.datapool.view.query import PoolFilter, score_bounds
 
 
 def filter_of(options: FilterOptions, *, ready: bool | None = None) -> PoolFilter:

@@ -5,18 +5,18 @@ from contextlib import closing
 
 import orjson
 
-from claw.pool.options import PageOptions
-from claw.pool.reading import open_pool
-from claw.show.notice import notice
-from consumers.pool.listing import Row, find, place_of, stats_of, step_key_of
-from consumers.pool.plain import as_plain
-from datapool.batch.rewards import emptied, slot_text
-from datapool.view import query
-from datapool.view.query import PoolFilter
-from datapool.view.view import TOPICS
-from eventlog.kafka.reader import FactLookup
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-from schemas.topics import GROUPS, TRAJECTORIES
+from claw_r1.claw.pool.options import PageOptions
+from claw_r1.claw.pool.reading import open_pool
+from claw_r1.claw.show.notice import notice
+from claw_r1.consumers.pool.listing import Row, find, place_of, stats_of, step_key_of
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.datapool.batch.rewards import emptied, slot_text
+from claw_r1.datapool.view import query
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.view import TOPICS
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
 
 def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:

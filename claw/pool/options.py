@@ -9,7 +9,7 @@ import typer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOptions:
-    """Which rows are meant, as a person types it; `claw.pool.filter` makes a `PoolFilter` of it."""
+    """Which rows are meant, as a person types it; `claw_r1.claw.pool.filter` makes a `PoolFilter` of it."""
 
     channel: Annotated[str | None, typer.Option(help="Only this channel, for example train or val.")] = None
     group: Annotated[str | None, typer.Option(help="Only this group.")] = None

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.pool.options import PerspectiveOptions
-from claw.pool.reading import named_spec, open_pool
-from consumers.pool.perspective import perspective_of
-from datapool.view.preview import previewed
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.pool.options import PerspectiveOptions
+from claw_r1.claw.pool.reading import named_spec, open_pool
+from claw_r1.consumers.pool.perspective import perspective_of
+from claw_r1.datapool.view.preview import previewed
 
 KINDS = {
     "waits": "may still come",

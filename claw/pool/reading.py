@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from claw.errors import CannotRun
-from claw.pool.options import PerspectiveOptions
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from datapool.batch.spec import BatchSpec, load, of_preset
-from datapool.view.runs import RunIndex
-from datapool.view.view import TOPICS, PoolView
-from eventlog.kafka.groups import facts_behind
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.topics import BATCHES, Topic
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.pool.options import PerspectiveOptions
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.datapool.batch.spec import BatchSpec, load, of_preset
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.kafka.groups import facts_behind
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import BATCHES, Topic
 
 CAUGHT_UP_TIMEOUT_S = 600.0
 

@@ -5,8 +5,8 @@ import textwrap
 
 import orjson
 
-from consumers.pool.knobs import knobs
-from datapool.batch.spec import PRESETS
+from claw_r1.consumers.pool.knobs import knobs
+from claw_r1.datapool.batch.spec import PRESETS
 
 NAME_WIDTH = 20
 

@@ -1,11 +1,11 @@
-"""`claw pool why`: the answers of `datapool.view.why`, for a person or as JSON."""
+"""`claw pool why`: the answers of `claw_r1.datapool.view.why`, for a person or as JSON."""
 
 import orjson
 
-from claw.pool.options import PerspectiveOptions
-from claw.pool.reading import named_spec, open_pool
-from claw.show.notice import notice
-from consumers.pool.perspective import explained, perspective_of
+from claw_r1.claw.pool.options import PerspectiveOptions
+from claw_r1.claw.pool.reading import named_spec, open_pool
+from claw_r1.claw.show.notice import notice
+from claw_r1.consumers.pool.perspective import explained, perspective_of
 
 
 def explain(name: str, options: PerspectiveOptions, *, prefix: str, as_json: bool) -> int:

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import table
-from consumers.rewards.measures.agreement import AgreementFigures, AgreementReport, agreement
-from consumers.rewards.measures.ratings import ratings
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from schemas.topics import REWARDS
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import table
+from claw_r1.consumers.rewards.measures.agreement import AgreementFigures, AgreementReport, agreement
+from claw_r1.consumers.rewards.measures.ratings import ratings
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.schemas.topics import REWARDS
 
 FIGURES = ("agree", "kappa", "weighted_kappa", "alpha", "spearman", "bias")
 VALUES_SHOWN = 10

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from claw.data.replay_range import bound
-from claw.pool.reading import open_pool
-from claw.show.log import log_for_reading
-from claw.show.notice import Progress, notice
-from consumers.pool.listing import find
-from consumers.rewards.config import ScoredSlot, load, slot_named
-from consumers.rewards.rescoring.backfill import (
+from claw_r1.claw.data.replay_range import bound
+from claw_r1.claw.pool.reading import open_pool
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import Progress, notice
+from claw_r1.consumers.pool.listing import find
+from claw_r1.consumers.rewards.config import ScoredSlot, load, slot_named
+from claw_r1.consumers.rewards.rescoring.backfill import (
     BackfillOutcome,
     BackfillRange,
     Holds,
@@ -25,14 +25,14 @@ from consumers.rewards.rescoring.backfill import (
     slot_again,
     topics_of,
 )
-from consumers.rewards.rescoring.forecast import Forecast, forecast
-from consumers.rewards.settings import RewardsSettings
-from datapool.view.query import PoolFilter
-from eventlog.consume import stop_on_signals
-from eventlog.kafka.admin import as_on_broker
-from eventlog.kafka.reader import FactLookup
-from eventlog.records import Place
-from eventlog.settings import LogSettings
+from claw_r1.consumers.rewards.rescoring.forecast import Forecast, forecast
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.eventlog.consume import stop_on_signals
+from claw_r1.eventlog.kafka.admin import as_on_broker
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
 
 NICE = 10
 KINDS = {"call": "steps", "next": "steps", "group": "groups"}

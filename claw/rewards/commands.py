@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from claw.options import PASS_ON, AsJson, Prefix, spread
-from claw.pool.options import FilterOptions
-from claw.rooms import becoming
+from claw_r1.claw.options import PASS_ON, AsJson, Prefix, spread
+from claw_r1.claw.pool.options import FilterOptions
+from claw_r1.claw.rooms import becoming
 
 rewards = typer.Typer(
     name="rewards",
@@ -17,10 +17,10 @@ rewards = typer.Typer(
 )
 Config = Annotated[Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File with the scorers: docs/rewards.md.")]
 rewards.command("run", help="Run the scorers of a file (`claw rewards run --help`).", context_settings=PASS_ON)(
-    becoming("consumers.rewards")
+    becoming("claw_r1.consumers.rewards")
 )
 rewards.command("serve", help="Serve a reward model (`claw rewards serve --model DIR`).", context_settings=PASS_ON)(
-    becoming("rollout.rewards")
+    becoming("claw_r1.rollout.rewards")
 )
 
 
@@ -33,7 +33,7 @@ def try_scorers(
     as_json: AsJson = False,
 ) -> None:
     """Show what each scorer would say of a trajectory; nothing is written. Exit 1 when one of them gives up."""
-    from claw.rewards.trial import run_trial
+    from claw_r1.claw.rewards.trial import run_trial
 
     raise typer.Exit(run_trial(on, config, scorer or (), prefix=prefix, as_json=as_json))
 
@@ -41,7 +41,7 @@ def try_scorers(
 @rewards.command()
 def stats(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Show for each scorer its verdicts, failures, how far it is behind, and what it cost."""
-    from claw.rewards.stats import run_stats
+    from claw_r1.claw.rewards.stats import run_stats
 
     raise typer.Exit(run_stats(prefix=prefix, as_json=as_json))
 
@@ -59,7 +59,7 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """Show how far a scorer agrees with people, or people with each other. Exit 1 when no subject has two ratings."""
-    from claw.rewards.agree import run_agree
+    from claw_r1.claw.rewards.agree import run_agree
 
     raise typer.Exit(run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix, as_json=as_json))
 
@@ -86,8 +86,8 @@ def score_again(
     as_json: AsJson = False,
 ) -> None:
     """Score the history with the slot's present version. It goes on where it was; exit 1 when it stopped before the end."""
-    from claw.pool.filter import filter_of
-    from claw.rewards.backfill import BackfillRequest, run_backfill
+    from claw_r1.claw.pool.filter import filter_of
+    from claw_r1.claw.rewards.backfill import BackfillRequest, run_backfill
 
     request = BackfillRequest(
         slot=slot,
@@ -113,6 +113,6 @@ def compare_versions(
     as_json: AsJson = False,
 ) -> None:
     """Show what another version changed: values, flips, order within groups. Exit 1 when no subject was judged by both."""
-    from claw.rewards.compare import run_compare
+    from claw_r1.claw.rewards.compare import run_compare
 
     raise typer.Exit(run_compare(a, b, threshold, prefix=prefix, as_json=as_json))

@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from consumers.rewards.measures.comparison import Distribution, ScoredBy, VersionComparison, compare, scores_of
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from schemas.topics import REWARDS
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.rewards.measures.comparison import Distribution, ScoredBy, VersionComparison, compare, scores_of
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.schemas.topics import REWARDS
 
 GROUPS_SHOWN = 20
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import orjson
 
-from claw.show.log import log_for_reading
-from consumers.rewards.measures.totals import totals
-from eventlog.kafka.admin import as_on_broker
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.rewards.measures.totals import totals
+from claw_r1.eventlog.kafka.admin import as_on_broker
 
 Json = dict[str, Any]  # what JSON can hold
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.rendering import printable
-from consumers.rewards.config import load, slot_named
-from consumers.rewards.trial import Trial, rows_of, try_out
-from eventlog.kafka.admin import as_on_broker
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.rendering import printable
+from claw_r1.consumers.rewards.config import load, slot_named
+from claw_r1.consumers.rewards.trial import Trial, rows_of, try_out
+from claw_r1.eventlog.kafka.admin import as_on_broker
 
 Json = dict[str, Any]  # what JSON can hold
 

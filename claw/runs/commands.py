@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from claw.options import AsJson, Prefix
+from claw_r1.claw.options import AsJson, Prefix
 
 runs = typer.Typer(
     name="runs",
@@ -19,7 +19,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, as `claw
 @runs.command("list")
 def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """List all runs, the one that wrote last first: model, state, batches, version, last reward, age of the last batch."""
-    from claw.runs.show import run_list
+    from claw_r1.claw.runs.show import run_list
 
     raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
 
@@ -27,7 +27,7 @@ def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
 @runs.command()
 def show(run: Run, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Show one run: settings, versions, the best evaluated one and its export, evaluations, skipped groups, the curve."""
-    from claw.runs.show import run_show
+    from claw_r1.claw.runs.show import run_show
 
     raise typer.Exit(run_show(run, prefix=prefix, as_json=as_json))
 
@@ -40,7 +40,7 @@ def plot(
     as_json: AsJson = False,
 ) -> None:
     """Draw reward, evaluation, staleness, KL and waiting over the batches of one run or several, as PNG."""
-    from claw.runs.plot import run_plot
+    from claw_r1.claw.runs.plot import run_plot
 
     raise typer.Exit(run_plot(names, out, prefix=prefix, as_json=as_json))
 
@@ -48,6 +48,6 @@ def plot(
 @runs.command()
 def compare(left: Run, right: Run, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Compare two runs: the settings in which they differ, and their metrics over equally many batches."""
-    from claw.runs.show import run_compare
+    from claw_r1.claw.runs.show import run_compare
 
     raise typer.Exit(run_compare(left, right, prefix=prefix, as_json=as_json))

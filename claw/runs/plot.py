@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import orjson
 
-from claw.home import claw_home
-from claw.show.log import log_for_reading
-from consumers.runs.fold import ObservedRun
-from consumers.runs.read import read_named
-from consumers.runs.summary import WINDOW
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.consumers.runs.read import read_named
+from claw_r1.consumers.runs.summary import WINDOW
 
 Axes = Any  # matplotlib's, which has no types
 DPI = 110

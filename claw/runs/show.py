@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import table
-from consumers.runs import summary
-from consumers.runs.read import read_all, read_named
-from schemas.envelopes import now_us
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import table
+from claw_r1.consumers.runs import summary
+from claw_r1.consumers.runs.read import read_all, read_named
+from claw_r1.schemas.envelopes import now_us
 
-Json = dict[str, Any]  # as `consumers.runs.summary` makes it
+Json = dict[str, Any]  # as `claw_r1.consumers.runs.summary` makes it
 TASKS = {True: ", held-out tasks", False: ", tasks not held out of training", None: ""}
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from claw.options import PASS_ON, AsJson, Prefix
-from claw.panels import DATA, OPERATORS
+from claw_r1.claw.options import PASS_ON, AsJson, Prefix
+from claw_r1.claw.panels import DATA, OPERATORS
 
 show = typer.Typer()
 
@@ -21,7 +21,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show one trajectory: its state, its calls with versions and rewards, and the conversation."""
-    from claw.show import inspect
+    from claw_r1.claw.show import inspect
 
     raise typer.Exit(inspect.inspect(trajectory, group, prefix=prefix, as_json=as_json))
 
@@ -40,7 +40,7 @@ def topics(
     as_json: AsJson = False,
 ) -> None:
     """Create, describe or compare the topics of the catalogue."""
-    from claw.show.topics import run_topics
+    from claw_r1.claw.show.topics import run_topics
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
     raise typer.Exit(run_topics(action, prefix=prefix, shape=shape, as_json=as_json))
@@ -49,7 +49,7 @@ def topics(
 @show.command(rich_help_panel=OPERATORS)
 def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Check this machine and the broker; exit 1 when something would not hold."""
-    from claw.show.doctor import run_doctor
+    from claw_r1.claw.show.doctor import run_doctor
 
     raise typer.Exit(run_doctor(prefix=prefix, as_json=as_json))
 
@@ -64,8 +64,8 @@ def registry(
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
 ) -> None:
     """Serve the schemas as a read-only schema registry for Kafka tools (docs/analytics.md); a gateway does it under /registry."""
-    from claw.show.registry import run_registry
-    from schemas.topics import Catalogue
+    from claw_r1.claw.show.registry import run_registry
+    from claw_r1.schemas.topics import Catalogue
 
     raise typer.Exit(run_registry(host, port, Catalogue(prefix=prefix, generation=generation)))
 
@@ -73,6 +73,6 @@ def registry(
 @show.command(rich_help_panel=DATA, context_settings=PASS_ON)
 def dashboard(context: typer.Context) -> None:
     """Show the pool and the runs on a page, live, beside whatever runs (`claw dashboard --help`)."""
-    from claw.show.dashboard import run_dashboard
+    from claw_r1.claw.show.dashboard import run_dashboard
 
     raise typer.Exit(run_dashboard(context.args))

@@ -4,10 +4,10 @@ import os
 import signal
 from collections.abc import Sequence
 
-from claw.local.broker import resolve_broker
-from schemas.runtime import child
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.runtime import child
 
-MODULE = "consumers.dashboard"
+MODULE = "claw_r1.consumers.dashboard"
 STOP_S = 10.0
 HELP = ("--help", "-h")
 

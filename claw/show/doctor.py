@@ -11,15 +11,15 @@ from typing import Literal
 
 import orjson
 
-from claw import bf16
-from claw.errors import CannotRun
-from claw.home import claw_home
-from claw.local.java import find_java
-from claw.show.log import log_for_reading
-from eventlog.errors import LogError
-from eventlog.kafka.admin import check_broker, describe_topics, diff_topics
-from eventlog.settings import LogSettings
-from schemas.runtime.modules import EXTRAS
+from claw_r1.claw import bf16
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.java import find_java
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.admin import check_broker, describe_topics, diff_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.modules import EXTRAS
 
 DISK_FREE_MIN_GIB = 5
 

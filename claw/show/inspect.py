@@ -4,15 +4,15 @@ from contextlib import closing
 
 import orjson
 
-from claw.pool.reading import pool_of, say_how_far
-from claw.show.log import log_for_reading
-from consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
-from datapool.batch.rewards import slot_text
-from datapool.view.conversations import ConversationTurn
-from eventlog.kafka.reader import FactLookup
-from eventlog.settings import LogSettings
-from schemas.events import StepRecord, TrajectoryRecord
-from schemas.topics import STEPS, TRAJECTORIES
+from claw_r1.claw.pool.reading import pool_of, say_how_far
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
+from claw_r1.datapool.batch.rewards import slot_text
+from claw_r1.datapool.view.conversations import ConversationTurn
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.schemas.topics import STEPS, TRAJECTORIES
 
 
 def inspect(name: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:

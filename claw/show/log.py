@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from claw.local.broker import resolve_broker
-from claw.show.notice import notice
-from eventlog.settings import LogSettings
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.show.notice import notice
+from claw_r1.eventlog.settings import LogSettings
 
 STARTED = (
     "no broker was running, so this command started one and stops it at its end, which takes some seconds; "

@@ -4,12 +4,12 @@ import socket
 
 import uvicorn
 
-from claw.errors import CannotRun
-from gateway.control.registry import registry_app
-from gateway.http.server import GracefulServer
-from gateway.serve import PortInUse, bind
-from schemas.registry import Registry
-from schemas.topics import Catalogue
+from claw_r1.claw.errors import CannotRun
+from claw_r1.gateway.control.registry import registry_app
+from claw_r1.gateway.http.server import GracefulServer
+from claw_r1.gateway.serve import PortInUse, bind
+from claw_r1.schemas.registry import Registry
+from claw_r1.schemas.topics import Catalogue
 
 
 def run_registry(host: str, port: int, catalogue: Catalogue) -> int:

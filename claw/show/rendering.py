@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from schemas import arrays
-from schemas.events import CallCaptured, Event
-from schemas.http import version_label
+from claw_r1.schemas import arrays
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.http import version_label
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m claw.show.tables`: writes the README's tables of rooms and topics from the code.
+"""`python -m claw_r1.claw.show.tables`: writes the README's tables of rooms and topics from the code.
 
 A table stands between `<!-- name -->` and `<!-- /name -->`.
 """
@@ -6,12 +6,13 @@ A table stands between `<!-- name -->` and `<!-- /name -->`.
 import ast
 from pathlib import Path
 
-from claw.home import PROJECT
-from schemas.topics import TOPICS
+from claw_r1.claw.home import PROJECT
+from claw_r1.schemas.topics import TOPICS
 
 README = PROJECT / "README.md"
 ROOMS = (
     "schemas",
+    "runtime",
     "eventlog",
     "datapool",
     "gateway",

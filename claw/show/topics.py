@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from eventlog.kafka.admin import create_topics, describe_topics, diff_topics
-from eventlog.settings import LogSettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.eventlog.kafka.admin import create_topics, describe_topics, diff_topics
+from claw_r1.eventlog.settings import LogSettings
 
 
 def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], as_json: bool) -> int:

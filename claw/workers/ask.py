@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from claw.errors import CannotRun
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.workers.reports import newest_reports
-from eventlog.kafka.reader import LogReader
-from eventlog.records import readable
-from gateway.upstream.engines import TAKES_TRAFFIC
-from schemas.events import WorkerReported
-from schemas.topics import WORKERS
-from weights.sources import SECRET_VARIABLE, authorization
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.workers.reports import newest_reports
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import readable
+from claw_r1.gateway.upstream.engines import TAKES_TRAFFIC
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import WORKERS
+from claw_r1.weights.sources import SECRET_VARIABLE, authorization
 
 ANSWER_TIMEOUT_S = 10.0
 POLL_S = 0.2

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from claw.options import AsJson, Prefix
+from claw_r1.claw.options import AsJson, Prefix
 
 workers = typer.Typer(
     name="workers",
@@ -23,7 +23,7 @@ Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the wor
 @workers.command("list")
 def list_(everyone: Everyone = False, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """List the workers: version, versions behind, state and why, calls in flight, KV cache, the last sync by phases."""
-    from claw.workers.show import run_list
+    from claw_r1.claw.workers.show import run_list
 
     raise typer.Exit(run_list(prefix=prefix, everyone=everyone, as_json=as_json))
 
@@ -31,7 +31,7 @@ def list_(everyone: Everyone = False, prefix: Prefix = "claw", as_json: AsJson =
 @workers.command()
 def drain(worker: Name, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Let a worker finish its running replies and end; new calls go to others."""
-    from claw.workers.ask import run_drain
+    from claw_r1.claw.workers.ask import run_drain
 
     raise typer.Exit(run_drain(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))
 
@@ -39,6 +39,6 @@ def drain(worker: Name, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_
 @workers.command()
 def probe(worker: Name, timeout_s: Timeout = 60.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Let a worker compare its logprobs with the trainer's; exit 1 when that takes it out, or does not come."""
-    from claw.workers.ask import run_probe
+    from claw_r1.claw.workers.ask import run_probe
 
     raise typer.Exit(run_probe(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))

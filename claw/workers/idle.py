@@ -6,7 +6,7 @@ Engines wait for calls, and stand still while weights change; the trainer waits 
 from collections.abc import Sequence
 from typing import TypedDict
 
-from schemas.events import BatchTrained, WorkerReported
+from claw_r1.schemas.events import BatchTrained, WorkerReported
 
 ENGINE = ("serving", "idle", "paused")
 NOTABLE = 0.2

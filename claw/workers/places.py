@@ -8,8 +8,8 @@ from typing import cast, get_args
 
 from pydantic import ValidationError
 
-from claw.errors import CannotRun
-from weights.device import Wish, cuda_devices, resolved, vllm_is_for_cpu
+from claw_r1.claw.errors import CannotRun
+from claw_r1.weights.device import Wish, cuda_devices, resolved, vllm_is_for_cpu
 
 WORKER = "rollout"
 
@@ -100,9 +100,9 @@ def refuse_device(
 
 def refuse_model(model: Path, ranks: int) -> None:
     """Raises CannotRun for what a worker of so many ranks would refuse, in its words. It says of its GPUs itself."""
-    from rollout.errors import CannotStart
-    from rollout.process.preflight import check
-    from rollout.settings import RolloutSettings
+    from claw_r1.rollout.errors import CannotStart
+    from claw_r1.rollout.process.preflight import check
+    from claw_r1.rollout.settings import RolloutSettings
 
     try:
         check(RolloutSettings(model=model, model_id=model.name, tensor_parallel=ranks, device="cpu", port=0))

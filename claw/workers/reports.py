@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from consumers.runs.workers import KnownWorker, age_s
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.reader import read_topics, stream_ranges
-from eventlog.records import Place, readable
-from eventlog.settings import LogSettings
-from gateway.upstream.engines import TAKES_TRAFFIC
-from schemas.codec import event_name, fields_before_lists
-from schemas.envelopes import now_us
-from schemas.errors import UndecodableRecord
-from schemas.events import WeightsPublished, WorkerReported
-from schemas.topics import WEIGHTS, WORKERS
+from claw_r1.consumers.runs.workers import KnownWorker, age_s
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.reader import read_topics, stream_ranges
+from claw_r1.eventlog.records import Place, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.upstream.engines import TAKES_TRAFFIC
+from claw_r1.schemas.codec import event_name, fields_before_lists
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import WeightsPublished, WorkerReported
+from claw_r1.schemas.topics import WEIGHTS, WORKERS
 
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""

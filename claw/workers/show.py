@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
-from claw.show.log import log_for_reading
-from claw.show.notice import notice
-from claw.show.rendering import table
-from claw.workers.reports import known_workers
-from consumers.runs.workers import Json, worker_row
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import notice
+from claw_r1.claw.show.rendering import table
+from claw_r1.claw.workers.reports import known_workers
+from claw_r1.consumers.runs.workers import Json, worker_row
 
 PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "paused")
 """Of a sync, in their order; what else is reported comes behind them."""

@@ -1,10 +1,10 @@
-"""`python -m consumers.dashboard`: the pool and the runs on a page, until SIGTERM or SIGINT."""
+"""`python -m claw_r1.consumers.dashboard`: the pool and the runs on a page, until SIGTERM or SIGINT."""
 
 from collections.abc import Callable, Sequence
 
-from consumers.dashboard.settings import DashboardSettings
-from consumers.program import run_consumer
-from eventlog.settings import LogSettings
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.program import run_consumer
+from claw_r1.eventlog.settings import LogSettings
 
 ABOUT = "The pool and the runs on a page, live."
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve() -> Callable[[DashboardSettings, LogSettings], None]:
-    from consumers.dashboard.app import serve
+    from claw_r1.consumers.dashboard.app import serve
 
     return serve
 

@@ -1,7 +1,7 @@
 """What people did to the pool, by act, as it comes from the log. Safe from any thread.
 
-Invariant: a function of the set of events. What stands of an act is asked elsewhere: `datapool.fold.curation` decides it for
-curations, `datapool.standing` for words.
+Invariant: a function of the set of events. What stands of an act is asked elsewhere: `claw_r1.datapool.fold.curation` decides it for
+curations, `claw_r1.datapool.standing` for words.
 """
 
 import threading
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from datapool.feedback import HUMAN, FeedbackFact
-from datapool.fold.curation import annotated
-from schemas.events import (
+from claw_r1.datapool.feedback import HUMAN, FeedbackFact
+from claw_r1.datapool.fold.curation import annotated
+from claw_r1.schemas.events import (
     Curation,
     Event,
     OutputEdited,
@@ -116,7 +116,7 @@ class PersonalActs:
             return [fact for place in places for fact in self._curated.get(place, ())]
 
     def curates(self, act: PersonalAct) -> bool:
-        """Whether a curation of the act counts, as `datapool.fold.curation.counting` says, of all that people judged."""
+        """Whether a curation of the act counts, as `claw_r1.datapool.fold.curation.counting` says, of all that people judged."""
         with self._lock:
             return any(isinstance(fact, StepCurated) and self._counts(fact) for fact in act.facts)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.routes import (
+from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.consumers.dashboard.routes import (
     acts,
     explorer,
     groups,
@@ -26,24 +26,24 @@ from consumers.dashboard.routes import (
     tokens,
     trajectory,
 )
-from consumers.dashboard.settings import DashboardSettings
-from consumers.dashboard.source import DashboardSource, pool_change
-from consumers.dashboard.tokens.vocabularies import Vocabularies
-from consumers.feedback.routes import routes as feedback_routes
-from consumers.web.app import create_app
-from consumers.web.guard import PageGuard
-from consumers.web.known_people import keys_followed
-from consumers.web.serve import bind_page, run_page, url_of
-from consumers.web.sessions import PageSessions
-from consumers.web.stream import LiveStream, stream_routes
-from datapool.feedback import checked_name
-from datapool.view.view import PoolView
-from eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
-from eventlog.kafka.log import KafkaLog
-from eventlog.known_keys import KnownKeys
-from eventlog.settings import LogSettings
-from schemas.runtime.logs import log_to_stderr
-from schemas.topics import KEYS
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
+from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies
+from claw_r1.consumers.feedback.routes import routes as feedback_routes
+from claw_r1.consumers.web.app import create_app
+from claw_r1.consumers.web.guard import PageGuard
+from claw_r1.consumers.web.known_people import keys_followed
+from claw_r1.consumers.web.serve import bind_page, run_page, url_of
+from claw_r1.consumers.web.sessions import PageSessions
+from claw_r1.consumers.web.stream import LiveStream, stream_routes
+from claw_r1.datapool.feedback import checked_name
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.known_keys import KnownKeys
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 ROUTES = (

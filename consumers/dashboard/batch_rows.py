@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from datapool.batch.candidates import with_members
-from datapool.batch.sequences import TrainingRow
-from datapool.errors import PromptBroken
-from datapool.view.rows import PoolRows
-from datapool.view.training_rows import assemble_rows
-from datapool.view.why import Perspective
+from claw_r1.datapool.batch.candidates import with_members
+from claw_r1.datapool.batch.sequences import TrainingRow
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.datapool.view.why import Perspective
 
 ROWS_MAX = 120
 SPANS_MAX = 200

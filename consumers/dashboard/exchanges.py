@@ -1,6 +1,6 @@
 """What each call said: the messages that its request adds to the conversation it goes on with, and its reply. Pure.
 
-Invariant: what a call repeats and what it adds are, together, the messages that `datapool.view.conversations` reads in its
+Invariant: what a call repeats and what it adds are, together, the messages that `claw_r1.datapool.view.conversations` reads in its
 request. Reasoning decides nothing: many clients do not send it back.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from datapool.batch.deltas import bodies
-from datapool.view.chat_format import Json, Object, as_text, objects
-from datapool.view.conversations import (
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.chat_format import Json, Object, as_text, objects
+from claw_r1.datapool.view.conversations import (
     CallBodies,
     offered_tools,
     repeats_history,
@@ -20,7 +20,7 @@ from datapool.view.conversations import (
     request_messages,
     turn_of,
 )
-from schemas.events import CallCaptured
+from claw_r1.schemas.events import CallCaptured
 
 CUT_CHARACTERS = 8_000
 """Of one text of a message, where not the whole is asked for."""

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import structlog
 
-from consumers.feedback.view import PageLog
-from eventlog.errors import LogError
-from schemas.envelopes import now_us
-from schemas.topics import WORKERS
+from claw_r1.consumers.feedback.view import PageLog
+from claw_r1.eventlog.errors import LogError
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import WORKERS
 
 PROBE_S = 3.0
 log = structlog.get_logger()

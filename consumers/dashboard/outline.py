@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from consumers.pool.inspection import steps_of
-from datapool.fold.forest import continues
-from datapool.fold.readiness import counted_calls
-from datapool.view.rows import PoolRows
-from schemas.events import RewardSlot, StepRecord, TrajectoryRecord
+from claw_r1.consumers.pool.inspection import steps_of
+from claw_r1.datapool.fold.forest import continues
+from claw_r1.datapool.fold.readiness import counted_calls
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.events import RewardSlot, StepRecord, TrajectoryRecord
 
 KEPT = 4
 """CallTrees of trajectories that were looked at last."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from consumers.dashboard.source import DashboardSource
-from consumers.web.problems import PageProblem
-from eventlog.errors import HistoryCut
-from eventlog.records import Position, readable
-from schemas.events import BatchAssembled
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.web.problems import PageProblem
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.records import Position, readable
+from claw_r1.schemas.events import BatchAssembled
 
 
 def plans_at(source: DashboardSource, positions: Iterable[Position]) -> list[BatchAssembled]:

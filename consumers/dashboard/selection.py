@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from consumers.pool.curation import steps_named
-from consumers.pool.eviction import rows_of
-from datapool.view.listing.columns import Kind
-from datapool.view.listing.table import Mask
-from datapool.view.listing.tables import PoolTables
-from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows
-from schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.consumers.pool.curation import steps_named
+from claw_r1.consumers.pool.eviction import rows_of
+from claw_r1.datapool.view.listing.columns import Kind
+from claw_r1.datapool.view.listing.table import Mask
+from claw_r1.datapool.view.listing.tables import PoolTables
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 
 Place = Sequence[str]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic_settings import SettingsConfigDict
 
-from consumers.web.settings import PageSettings
+from claw_r1.consumers.web.settings import PageSettings
 
 
 class DashboardSettings(PageSettings):

@@ -10,28 +10,35 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from consumers.dashboard.acts import PersonalActs
-from consumers.dashboard.kept import KeptAnswers
-from consumers.dashboard.log_watch import LogWatch
-from consumers.dashboard.outline import CallTrees
-from consumers.feedback.view import FeedbackView, PageLog
-from consumers.lineage.history import Runs, take
-from consumers.pool.acts import append
-from consumers.runs.fold import ObservedRun
-from consumers.web.stream import LiveStream
-from datapool.errors import ViewFailed
-from datapool.feedback import FeedbackFact
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.view import PoolView
-from eventlog.errors import LogError
-from eventlog.follower import Follower
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Lookup
-from eventlog.records import Position, Record, readable
-from schemas.events import BatchAssembled, CallCaptured, Event, TrajectoryEvicted, TrajectoryRecord, WorkerReported
-from schemas.keys import group_key, parts
-from schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
+from claw_r1.consumers.dashboard.acts import PersonalActs
+from claw_r1.consumers.dashboard.kept import KeptAnswers
+from claw_r1.consumers.dashboard.log_watch import LogWatch
+from claw_r1.consumers.dashboard.outline import CallTrees
+from claw_r1.consumers.feedback.view import FeedbackView, PageLog
+from claw_r1.consumers.lineage.history import Runs, take
+from claw_r1.consumers.pool.acts import append
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.errors import ViewFailed
+from claw_r1.datapool.feedback import FeedbackFact
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Position, Record, readable
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    CallCaptured,
+    Event,
+    TrajectoryEvicted,
+    TrajectoryRecord,
+    WorkerReported,
+)
+from claw_r1.schemas.keys import group_key, parts
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
 
 Answer = TypeVar("Answer")
 CATCH_UP_TIMEOUT_S = 3600.0

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from consumers.dashboard.source import RunsState
-from consumers.runs.workers import KnownWorker, age_s, worker_row
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.runs.workers import KnownWorker, age_s, worker_row
 
 Json = dict[str, Any]  # what JSON can hold
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from datapool.batch.advantages import Advantage
-from datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory
-from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.masks import is_trained, is_young
-from datapool.batch.members import trained_members
-from datapool.batch.plan import NO_REWARD
-from datapool.batch.spec import BatchSpec
-from datapool.fold.project import project
-from datapool.fold.readiness import call_order
-from datapool.fold.state import GroupState
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.datapool.batch.advantages import Advantage
+from claw_r1.datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.eligibility import Refusal, eligible
+from claw_r1.datapool.batch.masks import is_trained, is_young
+from claw_r1.datapool.batch.members import trained_members
+from claw_r1.datapool.batch.plan import NO_REWARD
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.readiness import call_order
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 
 @dataclass(frozen=True, slots=True)

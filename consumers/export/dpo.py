@@ -7,14 +7,14 @@ calls of one group.
 from contextlib import closing
 from pathlib import Path
 
-from consumers.export.offsets import OffsetVector
-from consumers.export.pair_rows import PairedEpisode, pair_row
-from consumers.export.pairs import PairSettings, pairs_of
-from consumers.export.tables import PAIRS, TableWriter
-from consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
-from datapool.batch.spec import BatchSpec
-from eventlog.kafka.reader import FactLookup
-from eventlog.settings import LogSettings
+from claw_r1.consumers.export.offsets import OffsetVector
+from claw_r1.consumers.export.pair_rows import PairedEpisode, pair_row
+from claw_r1.consumers.export.pairs import PairSettings, pairs_of
+from claw_r1.consumers.export.tables import PAIRS, TableWriter
+from claw_r1.consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.settings import LogSettings
 
 FILE = "pairs.parquet"
 

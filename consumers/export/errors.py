@@ -1,6 +1,6 @@
 """What stops an export."""
 
-from consumers.errors import ConsumerError
+from claw_r1.consumers.errors import ConsumerError
 
 
 class CannotExport(ConsumerError):

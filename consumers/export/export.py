@@ -10,20 +10,20 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from pathlib import Path
 
-from consumers.export import manifest as manifests
-from consumers.export.choose import Chosen
-from consumers.export.dpo import write_pairs
-from consumers.export.errors import CannotExport
-from consumers.export.manifest import DatasetManifest, FileEntry
-from consumers.export.offsets import OffsetVector, check_there
-from consumers.export.pairs import PairSettings
-from consumers.export.rows import sequence_rows, step_rows
-from consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
-from datapool.batch.spec import BatchSpec
-from eventlog.kafka.reader import FactLookup
-from eventlog.settings import LogSettings
-from schemas.events import CallCaptured
+from claw_r1.consumers.export import manifest as manifests
+from claw_r1.consumers.export.choose import Chosen
+from claw_r1.consumers.export.dpo import write_pairs
+from claw_r1.consumers.export.errors import CannotExport
+from claw_r1.consumers.export.manifest import DatasetManifest, FileEntry
+from claw_r1.consumers.export.offsets import OffsetVector, check_there
+from claw_r1.consumers.export.pairs import PairSettings
+from claw_r1.consumers.export.rows import sequence_rows, step_rows
+from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
+from claw_r1.consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import CallCaptured
 
 CALLS_BYTES = 32 << 20
 """Estimated size of the calls that are held at once; a larger trajectory stands alone."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from datapool.errors import UnusableFact
-from datapool.fold.fold import flag, fold
-from datapool.fold.state import GroupState
-from datapool.fold.validation import PASSED_BY, check_place, usable
-from datapool.standing import Feedback
-from eventlog.kafka.reader import stream_ranges
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.errors import UndecodableRecord
-from schemas.events import FactPosition, OutputEdited, PreferenceGiven
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold.fold import flag, fold
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
+from claw_r1.datapool.standing import Feedback
+from claw_r1.eventlog.kafka.reader import stream_ranges
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import FactPosition, OutputEdited, PreferenceGiven
 
 log = structlog.get_logger()
 

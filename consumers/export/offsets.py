@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from consumers.export.errors import CannotExport
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, REWARDS
+from claw_r1.consumers.export.errors import CannotExport
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 Bound = str | int | Mapping[Place, int]

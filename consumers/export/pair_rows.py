@@ -11,16 +11,22 @@ from typing import Any
 
 import orjson
 
-from consumers.export.choose import Chosen
-from consumers.export.pairs import Pair
-from consumers.export.rows import Row
-from datapool.batch.deltas import bodies, prompts
-from datapool.batch.masks import is_imitable
-from datapool.feedback import FeedbackSubject
-from datapool.view.chat_format import as_text, objects
-from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
-from schemas.events import CallCaptured, StepRecord
-from schemas.http import CallKind, kind_tag, version_label
+from claw_r1.consumers.export.choose import Chosen
+from claw_r1.consumers.export.pairs import Pair
+from claw_r1.consumers.export.rows import Row
+from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.batch.masks import is_imitable
+from claw_r1.datapool.feedback import FeedbackSubject
+from claw_r1.datapool.view.chat_format import as_text, objects
+from claw_r1.datapool.view.conversations import (
+    CallBodies,
+    offered_tools,
+    repeats_history,
+    reply_message,
+    request_messages,
+)
+from claw_r1.schemas.events import CallCaptured, StepRecord
+from claw_r1.schemas.http import CallKind, kind_tag, version_label
 
 ASIDE = {kind_tag(CallKind.SIDE), kind_tag(CallKind.SUBAGENT)}
 Messages = list[Row]

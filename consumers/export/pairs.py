@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.export.choose import Chosen
-from datapool.batch.spec import matches
-from datapool.feedback import OVERALL, FeedbackSubject
-from datapool.standing import PersonalWord
-from schemas.events import PreferenceGiven, RewardSlot
+from claw_r1.consumers.export.choose import Chosen
+from claw_r1.datapool.batch.spec import matches
+from claw_r1.datapool.feedback import OVERALL, FeedbackSubject
+from claw_r1.datapool.standing import PersonalWord
+from claw_r1.schemas.events import PreferenceGiven, RewardSlot
 
 PairSource = Literal["preferences", "rewards", "edits"]
 

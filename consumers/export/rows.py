@@ -4,13 +4,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from consumers.export.choose import Chosen
-from datapool.batch.deltas import bodies, prompts
-from datapool.batch.sequences import call_tokens, rows
-from datapool.view.conversations import CallBodies, messages, tools
-from schemas.arrays import ITEM_BYTES
-from schemas.codec import as_dict
-from schemas.events import CallCaptured, RewardSlot, StepRecord
+from claw_r1.consumers.export.choose import Chosen
+from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.datapool.view.conversations import CallBodies, messages, tools
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.codec import as_dict
+from claw_r1.schemas.events import CallCaptured, RewardSlot, StepRecord
 
 Row = dict[str, Any]  # a cell is whatever its column takes
 Calls = Mapping[str, CallCaptured]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.arrays import ITEM_BYTES
 
 Row = Mapping[str, Any]
 """By column. Lists of numbers are packed: bytes of little-endian int32 or float32; None is null."""

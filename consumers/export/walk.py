@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from consumers.export.choose import Chosen, choose
-from consumers.export.history import FoldedHistory, fold_partition
-from consumers.export.offsets import OffsetVector
-from datapool.batch.spec import BatchSpec
-from datapool.fold.state import GroupState
-from eventlog.records import Position, Record
-from eventlog.settings import LogSettings
-from schemas.events import CallCaptured
+from claw_r1.consumers.export.choose import Chosen, choose
+from claw_r1.consumers.export.history import FoldedHistory, fold_partition
+from claw_r1.consumers.export.offsets import OffsetVector
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import CallCaptured
 
 Progress = Callable[[int, int], None]
 """Facts read, of how many at most."""

@@ -1,10 +1,10 @@
-"""`python -m consumers.feedback`: the page on which people judge, until SIGTERM or SIGINT."""
+"""`python -m claw_r1.consumers.feedback`: the page on which people judge, until SIGTERM or SIGINT."""
 
 from collections.abc import Callable, Sequence
 
-from consumers.feedback.settings import FeedbackPageSettings
-from consumers.program import run_consumer
-from eventlog.settings import LogSettings
+from claw_r1.consumers.feedback.settings import FeedbackPageSettings
+from claw_r1.consumers.program import run_consumer
+from claw_r1.eventlog.settings import LogSettings
 
 ABOUT = "A page on which people judge what agents did."
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve() -> Callable[[FeedbackPageSettings, LogSettings], None]:
-    from consumers.feedback.app import serve
+    from claw_r1.consumers.feedback.app import serve
 
     return serve
 

@@ -3,15 +3,15 @@
 from itertools import islice
 from typing import Any
 
-from consumers.feedback.bodies import QueueQuery
-from consumers.feedback.differences import ShownTurn, beside, plain
-from consumers.feedback.queue import QueueItem, heard, is_open, progress, sides
-from consumers.feedback.view import FeedbackView
-from consumers.web.problems import PageProblem
-from datapool.feedback import HUMAN
-from datapool.standing import PersonalWord
-from eventlog.errors import HistoryCut
-from schemas.events import TrajectoryRecord
+from claw_r1.consumers.feedback.bodies import QueueQuery
+from claw_r1.consumers.feedback.differences import ShownTurn, beside, plain
+from claw_r1.consumers.feedback.queue import QueueItem, heard, is_open, progress, sides
+from claw_r1.consumers.feedback.view import FeedbackView
+from claw_r1.consumers.web.problems import PageProblem
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.datapool.standing import PersonalWord
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.schemas.events import TrajectoryRecord
 
 
 def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON

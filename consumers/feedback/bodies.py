@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.feedback.queue import Order
-from datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
-from datapool.view.query import PoolFilter, score_bounds
+from claw_r1.consumers.feedback.queue import Order
+from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
+from claw_r1.datapool.view.query import PoolFilter, score_bounds
 
 Version = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
 """Of a policy; what compares it has 64 bits."""
@@ -92,7 +92,7 @@ class PreferenceBody(_Strict):
     comment: str | None = None
 
     def comparison(self) -> Comparison:
-        """As `datapool.feedback` takes it."""
+        """As `claw_r1.datapool.feedback` takes it."""
         return Comparison(
             chosen=FeedbackSubject(self.group_id, self.chosen),
             rejected=FeedbackSubject(self.group_id, self.rejected),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import TypedDict
 
-from datapool.view.conversations import BRANCH, ConversationTurn
+from claw_r1.datapool.view.conversations import BRANCH, ConversationTurn
 
 WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 WORDS_MAX = 1_500

@@ -17,10 +17,10 @@ from functools import partial
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from consumers.feedback.voices import Pair, Place, Voices
-from datapool.batch.candidates import OVER
-from datapool.feedback import HUMAN
-from schemas.events import TrajectoryRecord
+from claw_r1.consumers.feedback.voices import Pair, Place, Voices
+from claw_r1.datapool.batch.candidates import OVER
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.schemas.events import TrajectoryRecord
 
 Order = Literal["doubt", "newest", "draw"]
 

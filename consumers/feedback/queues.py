@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from consumers.feedback.bodies import QueueQuery
-from consumers.feedback.queue import Silent, pair_items, silent, single_items
-from datapool.view.query import EVERYTHING, PoolFilter, find_trajectories, trajectory_id
-from datapool.view.view import PoolView
-from schemas.events import TrajectoryRecord
+from claw_r1.consumers.feedback.bodies import QueueQuery
+from claw_r1.consumers.feedback.queue import Silent, pair_items, silent, single_items
+from claw_r1.datapool.view.query import EVERYTHING, PoolFilter, find_trajectories, trajectory_id
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.schemas.events import TrajectoryRecord
 
 SHARE = 20
 """At most one part in so many of a core goes into reading the pool for one queue."""

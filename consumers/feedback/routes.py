@@ -5,12 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from consumers.feedback.answers import queue_answer, row_of, subject_answer, word_answer
-from consumers.feedback.bodies import Id, JudgementBody, PreferenceBody, QueueQuery
-from consumers.feedback.view import FeedbackView
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Judging, Looking, PageSession
-from datapool.feedback import (
+from claw_r1.consumers.feedback.answers import queue_answer, row_of, subject_answer, word_answer
+from claw_r1.consumers.feedback.bodies import Id, JudgementBody, PreferenceBody, QueueQuery
+from claw_r1.consumers.feedback.view import FeedbackView
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Judging, Looking, PageSession
+from claw_r1.datapool.feedback import (
     HUMAN,
     FeedbackFact,
     FeedbackSubject,
@@ -19,7 +19,7 @@ from datapool.feedback import (
     preference_event,
     undo_events,
 )
-from schemas.envelopes import new_id, now_us
+from claw_r1.schemas.envelopes import new_id, now_us
 
 PRODUCER = "feedback"
 routes = APIRouter(prefix="/api/v1", tags=["feedback"])

@@ -3,7 +3,7 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from consumers.web.settings import PageSettings
+from claw_r1.consumers.web.settings import PageSettings
 
 
 class FeedbackPageSettings(PageSettings):

@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from consumers.feedback.queues import Queues
-from consumers.feedback.voices import Voices, voices
-from datapool.batch.deltas import bodies
-from datapool.errors import ViewFailed
-from datapool.feedback import FeedbackFact, FeedbackSubject
-from datapool.standing import Feedback
-from datapool.view.conversations import CallBodies, ConversationTurn, conversation, reply_message
-from datapool.view.view import PoolView
-from eventlog.errors import LogError
-from eventlog.follower import Follower
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Log, Lookup
-from eventlog.records import Outgoing, Place, Position, Record, readable
-from eventlog.settings import LogSettings
-from schemas.events import CallCaptured, Event, TrajectoryRecord
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS, Topic
+from claw_r1.consumers.feedback.queues import Queues
+from claw_r1.consumers.feedback.voices import Voices, voices
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.errors import ViewFailed
+from claw_r1.datapool.feedback import FeedbackFact, FeedbackSubject
+from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.view.conversations import CallBodies, ConversationTurn, conversation, reply_message
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Log, Lookup
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import CallCaptured, Event, TrajectoryRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 
 Answer = TypeVar("Answer")
 CATCH_UP_TIMEOUT_S = 3600.0

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
-from datapool.feedback import HUMAN
-from datapool.standing import PersonalWord
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.datapool.standing import PersonalWord
 
 Place = tuple[str, str]
 """group_id, trajectory_id."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from consumers.lineage import requests
-from consumers.lineage.history import TracedVersion
-from consumers.lineage.trace import DataTrace, TracedBatch, VersionTrace
-from datapool.batch.masks import ID_FLAWS
-from eventlog.protocols import Lookup
-from schemas.codec import as_dict
-from schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
+from claw_r1.consumers.lineage import requests
+from claw_r1.consumers.lineage.history import TracedVersion
+from claw_r1.consumers.lineage.trace import DataTrace, TracedBatch, VersionTrace
+from claw_r1.datapool.batch.masks import ID_FLAWS
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.schemas.codec import as_dict
+from claw_r1.schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 
 Json = dict[str, Any]  # what JSON can hold
 

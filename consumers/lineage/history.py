@@ -6,11 +6,11 @@ Memory: one small entry per batch and version, and the plans that `selects` take
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
-from schemas.topics import BATCHES, WEIGHTS
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
 
 Selects = Callable[[BatchAssembled], bool]
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from datapool.batch.deltas import bodies
-from datapool.view.conversations import CallBodies, messages
-from eventlog.errors import HistoryCut
-from eventlog.protocols import Lookup
-from eventlog.records import Position
-from schemas.events import CallCaptured, PlannedStep, VersionSpan
-from schemas.http import version_label
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.conversations import CallBodies, messages
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import CallCaptured, PlannedStep, VersionSpan
+from claw_r1.schemas.http import version_label
 
 
 def calls(lookup: Lookup, steps: Iterable[PlannedStep]) -> dict[str, CallCaptured]:

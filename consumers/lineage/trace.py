@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
-from eventlog.kafka.reader import read_topics
-from eventlog.settings import LogSettings
-from schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
-from schemas.keys import is_tokens_key, parts
-from schemas.topics import STEPS
+from claw_r1.consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
+from claw_r1.schemas.keys import is_tokens_key, parts
+from claw_r1.schemas.topics import STEPS
 
 
 @dataclass(frozen=True, slots=True)

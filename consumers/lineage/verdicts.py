@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from eventlog.kafka.reader import LogReader, read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned, ScoringFailed, VerdictKept
-from schemas.topics import REWARDS, VERDICTS
+from claw_r1.eventlog.kafka.reader import LogReader, read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned, ScoringFailed, VerdictKept
+from claw_r1.schemas.topics import REWARDS, VERDICTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from datapool.feedback import FeedbackFact
-from eventlog.protocols import Producer
-from eventlog.records import Outgoing
-from schemas.envelopes import envelope
-from schemas.events import Envelope, TrajectoryEvicted
-from schemas.keys import group_key
-from schemas.topics import Topic
+from claw_r1.datapool.feedback import FeedbackFact
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import Envelope, TrajectoryEvicted
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import Topic
 
 
 def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Envelope:

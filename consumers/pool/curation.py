@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from consumers.pool.acts import act_envelope
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.listing import find_steps
-from datapool.errors import UnusableFact
-from datapool.fold.curation import undoing
-from datapool.fold.validation import usable
-from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows, as_step
-from datapool.view.store import Ids, as_bytes
-from eventlog.protocols import Lookup
-from schemas.envelopes import now_us
-from schemas.events import Envelope, Event, StepCurated, StepRecord
+from claw_r1.consumers.pool.acts import act_envelope
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.listing import find_steps
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold.curation import undoing
+from claw_r1.datapool.fold.validation import usable
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PoolRows, as_step
+from claw_r1.datapool.view.store import Ids, as_bytes
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Envelope, Event, StepCurated, StepRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,23 +14,23 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.plain import as_plain
-from eventlog.dead_letters import MARK
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.reader import LogReader
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Producer
-from eventlog.records import Outgoing, Place, Position, Record
-from eventlog.settings import LogSettings
-from schemas.errors import UndecodableRecord
-from schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.eventlog.dead_letters import MARK
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 
 FACTS = (CALLS, REWARDS)
 Json = dict[str, Any]  # what JSON can hold
 LETTER = f"{MARK}letter"
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
-"""What a letter of the same record, should it fail again, takes over (`eventlog.dead_letters`)."""
+"""What a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
 
 
 @dataclass(frozen=True)

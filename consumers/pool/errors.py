@@ -1,6 +1,6 @@
 """Why a question to the pool, or an act on it, is refused."""
 
-from consumers.errors import ConsumerError
+from claw_r1.consumers.errors import ConsumerError
 
 
 class PoolRefusal(ConsumerError):

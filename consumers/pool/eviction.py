@@ -5,9 +5,9 @@ An eviction cannot be undone. So an id that is unknown, or that several groups h
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from consumers.pool.acts import act_envelope
-from consumers.pool.errors import PoolRefusal
-from schemas.events import TrajectoryEvicted, TrajectoryRecord
+from claw_r1.consumers.pool.acts import act_envelope
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.schemas.events import TrajectoryEvicted, TrajectoryRecord
 
 
 def evictions(

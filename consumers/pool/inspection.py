@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.plain import as_plain
-from datapool.batch.deltas import bodies
-from datapool.view.conversations import CallBodies, ConversationTurn, conversation
-from datapool.view.rows import PoolRows, as_step
-from eventlog.protocols import Lookup
-from eventlog.records import Position
-from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.conversations import CallBodies, ConversationTurn, conversation
+from claw_r1.datapool.view.rows import PoolRows, as_step
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec
 
 
 def knobs() -> list[dict[str, Any]]:  # JSON

@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.text import Conversations
-from datapool.view import query
-from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows
-from eventlog.protocols import Lookup
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-from schemas.keys import parts, step_key
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.text import Conversations
+from claw_r1.datapool.view import query
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.keys import parts, step_key
 
 Row = StepRecord | TrajectoryRecord | GroupRecord
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from consumers.pool.errors import PoolRefusal
-from datapool.batch.rewards import unheard_of
-from datapool.batch.spec import BatchSpec, first_problem
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.why import Explanation, Perspective, why
-from schemas.events import StepRecord
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.datapool.batch.rewards import unheard_of
+from claw_r1.datapool.batch.spec import BatchSpec, first_problem
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.why import Explanation, Perspective, why
+from claw_r1.schemas.events import StepRecord
 
 
 def perspective_of(

@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-from schemas import arrays
-from schemas.codec import as_dict
-from schemas.events import Event
+from claw_r1.schemas import arrays
+from claw_r1.schemas.codec import as_dict
+from claw_r1.schemas.events import Event
 
 IDS = frozenset({"response_ids"})
 FLOATS = frozenset({"response_logprobs"})

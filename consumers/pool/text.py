@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import orjson
 
-from datapool.batch.deltas import bodies
-from datapool.view.query import step_says
-from eventlog.protocols import Lookup
-from eventlog.records import Position
-from schemas.events import CallCaptured, StepRecord
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.query import step_says
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import CallCaptured, StepRecord
 
 
 class Conversations:

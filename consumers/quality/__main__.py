@@ -1,10 +1,10 @@
-"""`python -m consumers.quality`: score calls until SIGTERM or SIGINT."""
+"""`python -m claw_r1.consumers.quality`: score calls until SIGTERM or SIGINT."""
 
 from collections.abc import Callable, Sequence
 
-from consumers.program import run_consumer
-from consumers.quality.settings import QualitySettings
-from eventlog.settings import LogSettings
+from claw_r1.consumers.program import run_consumer
+from claw_r1.consumers.quality.settings import QualitySettings
+from claw_r1.eventlog.settings import LogSettings
 
 ABOUT = "Score captured calls, and write the scores as curations."
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve() -> Callable[[QualitySettings, LogSettings], None]:
-    from consumers.quality.app import serve
+    from claw_r1.consumers.quality.app import serve
 
     return serve
 

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from functools import partial
 
-from consumers.quality.scorers import named
-from consumers.quality.scoring import Scoring, signature
-from consumers.quality.settings import QualitySettings
-from datapool.view.request_bodies import backwards
-from eventlog.consume import ConsumeLimits, consume
-from eventlog.kafka.admin import begin_offsets
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.ranges import read_range
-from eventlog.records import Position, Record
-from eventlog.settings import LogSettings
-from schemas.runtime.logs import log_to_stderr
-from schemas.topics import CALLS
+from claw_r1.consumers.quality.scorers import named
+from claw_r1.consumers.quality.scoring import Scoring, signature
+from claw_r1.consumers.quality.settings import QualitySettings
+from claw_r1.datapool.view.request_bodies import backwards
+from claw_r1.eventlog.consume import ConsumeLimits, consume
+from claw_r1.eventlog.kafka.admin import begin_offsets
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.ranges import read_range
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.schemas.topics import CALLS
 
 
 def serve(settings: QualitySettings, log_settings: LogSettings) -> None:

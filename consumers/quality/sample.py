@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from datapool.view.conversations import CallBodies, function_parameters, reply_message
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import CallCaptured
+from claw_r1.datapool.view.conversations import CallBodies, function_parameters, reply_message
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import CallCaptured
 
 
 @dataclass(frozen=True)

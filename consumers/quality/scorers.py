@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from consumers.errors import ConsumerError
-from consumers.quality.sample import Sample
-from schemas.runtime.modules import importable
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.runtime.modules import importable
 
 SOFT_SHARE = 0.8
 NGRAM = 4

@@ -1,4 +1,4 @@
-"""The work on one record: a captured call becomes one annotation. The loop around it is `eventlog.consume`.
+"""The work on one record: a captured call becomes one annotation. The loop around it is `claw_r1.eventlog.consume`.
 
 A panel is several scorers that sign together: a call is as good as its worst property.
 """
@@ -8,17 +8,17 @@ from functools import partial
 
 import structlog
 
-from consumers.quality.sample import Sample
-from consumers.quality.scorers import Scorer
-from consumers.quality.settings import REVISIONS, QualitySettings
-from datapool.view.request_bodies import Earlier, RequestBodies
-from eventlog.consume import Output
-from eventlog.records import Place, Record
-from schemas.envelopes import decision_id
-from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, Envelope, StepCurated
-from schemas.keys import group_key
-from schemas.topics import REWARDS
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.consumers.quality.scorers import Scorer
+from claw_r1.consumers.quality.settings import REVISIONS, QualitySettings
+from claw_r1.datapool.view.request_bodies import Earlier, RequestBodies
+from claw_r1.eventlog.consume import Output
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import CallCaptured, Envelope, StepCurated
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import REWARDS
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from datapool.fold.curation import SCORER_REVISION_MAX
+from claw_r1.datapool.fold.curation import SCORER_REVISION_MAX
 
 REVISIONS = 2
 """Of a generation: of captures that broke off, and of completed ones, whose score counts before."""

@@ -1,10 +1,10 @@
-"""`python -m consumers.rewards`: score until SIGTERM or SIGINT."""
+"""`python -m claw_r1.consumers.rewards`: score until SIGTERM or SIGINT."""
 
 from collections.abc import Callable, Sequence
 
-from consumers.program import run_consumer
-from consumers.rewards.settings import RewardsSettings
-from eventlog.settings import LogSettings
+from claw_r1.consumers.program import run_consumer
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.eventlog.settings import LogSettings
 
 ABOUT = "Judge what agents did, and write the verdicts as rewards."
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve() -> Callable[[RewardsSettings, LogSettings], None]:
-    from consumers.rewards.app import serve
+    from claw_r1.consumers.rewards.app import serve
 
     return serve
 

@@ -9,24 +9,24 @@ from contextlib import closing
 
 import structlog
 
-from consumers.errors import ConsumerError
-from consumers.rewards.budget import DailyBudget, TokenBudget
-from consumers.rewards.config import ScoredSlot, load
-from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.opinions import RewardScorer
-from consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import FetchedCalls, LogHistory
-from consumers.rewards.subjects.of_calls import CallSubjects
-from consumers.rewards.subjects.of_rows import RowSubjects
-from consumers.rewards.verdicts import Verdicts
-from eventlog.consume import ConsumeLimits, consume, stop_on_signals
-from eventlog.errors import Fenced
-from eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import commit_offsets
-from eventlog.settings import LogSettings
-from schemas.runtime.logs import log_to_stderr
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.budget import DailyBudget, TokenBudget
+from claw_r1.consumers.rewards.config import ScoredSlot, load
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.verdicts import Verdicts
+from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
+from claw_r1.eventlog.errors import Fenced
+from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import commit_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.logs import log_to_stderr
 
 log = structlog.get_logger()
 

@@ -7,12 +7,12 @@ Nobody knows what the first one costs: it goes alone.
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.judged import Judged
-from consumers.rewards.opinions import guessed
-from consumers.rewards.subjects.subject import Subject
-from consumers.rewards.verdicts import DAY_US, Verdicts
-from schemas.envelopes import now_us
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.opinions import guessed
+from claw_r1.consumers.rewards.subjects.subject import Subject
+from claw_r1.consumers.rewards.verdicts import DAY_US, Verdicts
+from claw_r1.schemas.envelopes import now_us
 
 PUT_OFF_MAX, PUT_OFF_AT_ONCE = 500, 50
 """Subjects beyond the budget of a day that are in memory, and that are asked about in one poll once there is room."""

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NoReturn
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from consumers.errors import ConsumerError
-from consumers.rewards.kinds import Kind, ScorerSettings, kind_of
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings, kind_of
 
 SLOT = re.compile(r"(?!.*\.g\d+$)[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+")
 """`.g1` at the end is of a generation's group. Of what is safe in the name of a consumer group; a person's source (`human:…`) has a colon and is no scorer's."""

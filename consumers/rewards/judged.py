@@ -9,7 +9,7 @@ from msgspec import Struct
 
 Scope = Literal["call", "next", "steps", "trajectory", "group"]
 Message = dict[str, Any]
-"""As OpenAI's chat has it (`datapool.view.conversations`): role, content, tool_calls, …; it is the client's and the engine's."""
+"""As OpenAI's chat has it (`claw_r1.datapool.view.conversations`): role, content, tool_calls, …; it is the client's and the engine's."""
 
 
 class JudgedCall(Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from consumers.errors import ConsumerError
-from consumers.rewards.judged import Judged
-from consumers.rewards.values import one_line
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.values import one_line
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_MAX = 1 << 40

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.opinions import Opinion
-from consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
-from datapool.fold.validation import REWARD_MAX
-from schemas.envelopes import decision_id
-from schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.opinions import Opinion
+from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
+from claw_r1.datapool.fold.validation import REWARD_MAX
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import Envelope, RewardAssigned, ScoringFailed, VerdictKept, VerdictRef
 
 PRODUCER = "rewards"
 REVISIONS, VERSIONS_MAX = 1000, 61

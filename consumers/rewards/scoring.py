@@ -16,21 +16,21 @@ from typing import Protocol
 import structlog
 from msgspec.structs import replace
 
-from consumers.rewards.budget import PutOffSubjects, TokenBudget, guessed_tokens
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.judged import Judged
-from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
-from consumers.rewards.subjects.subject import Subject, Unjudgeable
-from consumers.rewards.verdicts import Verdicts
-from eventlog.consume import Output
-from eventlog.errors import RecordTooLarge
-from eventlog.records import Place, Record
-from schemas.envelopes import decision_id, envelope, now_us
-from schemas.events import VerdictKept
-from schemas.keys import group_key
-from schemas.topics import REWARDS, Topic
+from claw_r1.consumers.rewards.budget import PutOffSubjects, TokenBudget, guessed_tokens
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
+from claw_r1.consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
+from claw_r1.consumers.rewards.subjects.subject import Subject, Unjudgeable
+from claw_r1.consumers.rewards.verdicts import Verdicts
+from claw_r1.eventlog.consume import Output
+from claw_r1.eventlog.errors import RecordTooLarge
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.schemas.envelopes import decision_id, envelope, now_us
+from claw_r1.schemas.events import VerdictKept
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import REWARDS, Topic
 
 log = structlog.get_logger()
 

@@ -5,20 +5,20 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.judged import Judged
-from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.outcomes import flaw_of
-from consumers.rewards.subjects.history import FetchedCalls
-from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
-from consumers.rewards.subjects.trajectories import TrajectoryFacts, by_call, group_subject, subjects_of
-from eventlog.kafka.reader import FactLookup, read_topics
-from eventlog.partitioner import partition_of
-from eventlog.records import Position
-from eventlog.settings import LogSettings
-from schemas.events import Event, GroupRecord, TrajectoryRecord
-from schemas.keys import group_key, parts
-from schemas.topics import CALLS, GROUPS, TRAJECTORIES, Topic
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.outcomes import flaw_of
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls
+from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
+from claw_r1.consumers.rewards.subjects.trajectories import TrajectoryFacts, by_call, group_subject, subjects_of
+from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import Event, GroupRecord, TrajectoryRecord
+from claw_r1.schemas.keys import group_key, parts
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES, Topic
 
 
 @dataclass(frozen=True, slots=True)

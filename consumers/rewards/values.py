@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from consumers.rewards.judged import Judged
-from consumers.rewards.verdict import Verdict
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.verdict import Verdict
 
 DETAIL_CHARACTERS_MAX = 2000
 MANY = ("steps", "group")

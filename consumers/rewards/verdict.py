@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Verdict(Struct, frozen=True):
-    """`from consumers.rewards.verdict import Verdict`: values with words."""
+    """`from claw_r1.consumers.rewards.verdict import Verdict`: values with words."""
 
     value: "float | Sequence[float | None] | None" = None
     """One number; of scope steps and group one per call or member. None: nothing to say."""

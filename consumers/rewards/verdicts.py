@@ -18,15 +18,15 @@ from typing import Protocol
 
 import structlog
 
-from consumers.rewards.config import ScoredSlot
-from eventlog.errors import BrokerUnreachable, Fenced, LogError, RecordTooLarge
-from eventlog.protocols import Log, Lookup
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas import codec
-from schemas.errors import UndecodableRecord
-from schemas.events import VerdictKept
-from schemas.topics import VERDICTS, Topic
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.eventlog.errors import BrokerUnreachable, Fenced, LogError, RecordTooLarge
+from claw_r1.eventlog.protocols import Log, Lookup
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas import codec
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import VerdictKept
+from claw_r1.schemas.topics import VERDICTS, Topic
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ BEGIN;
 
 
 class VerdictTransactions(Protocol):
-    """`eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
+    """`claw_r1.eventlog.kafka.transactions.TransactionalProducer`, as an interface."""
 
     def open(self) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import orjson
 
-from schemas.events import (
+from claw_r1.schemas.events import (
     BatchSkipped,
     BatchTrained,
     Event,

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from consumers.errors import ConsumerError
-from consumers.runs.fold import ObservedRun
-from eventlog.kafka.reader import LogReader, read_topics
-from eventlog.records import Record, readable
-from eventlog.settings import LogSettings
-from schemas.codec import event_name
-from schemas.errors import UndecodableRecord
-from schemas.topics import BATCHES, WEIGHTS
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.eventlog.kafka.reader import LogReader, read_topics
+from claw_r1.eventlog.records import Record, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
 
 PLAN = "BatchAssembled"
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from consumers.runs.fold import ObservedRun
-from schemas.events import VersionEvaluated
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.schemas.events import VersionEvaluated
 
 Json = dict[str, Any]  # what JSON can hold
 WINDOW = 5

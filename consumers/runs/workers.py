@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.events import WorkerReported
+from claw_r1.schemas.events import WorkerReported
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""

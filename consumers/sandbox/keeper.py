@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from consumers.sandbox import inside, kernel
+from claw_r1.consumers.sandbox import inside, kernel
 
 WATCH_S = 0.02
 STOP_ROUNDS = 100

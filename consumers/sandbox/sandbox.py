@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from consumers.sandbox.keeper import receive, send
+from claw_r1.consumers.sandbox.keeper import receive, send
 
 Isolation = Literal["strong", "weak"]
 ANSWER_SPARE_S = 30.0
@@ -25,10 +25,9 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
-ROOT = Path(__file__).resolve().parents[2]
-KEEPER = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from consumers.sandbox.keeper import main; main(int(sys.argv[2]))"
-)
+ROOT = Path(__file__).absolute().parents[3]
+"""The folder that holds `claw_r1`."""
+KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from claw_r1.consumers.sandbox.keeper import main; main(int(sys.argv[2]))"
 
 
 class SandboxRefused(Exception):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram
 
-PACKAGE = "consumers.sandbox.joined"
+PACKAGE = "claw_r1.consumers.sandbox.joined"
 JOINED = Path(__file__).parent / "joined"
 WIRE, STAND_IN = ("wire.py", "forms.py"), ("stand_in.py", "solution.py", "remote.py", "anything.py")
 ADDRESS = re.compile(r"0x[0-9a-f]+")

@@ -1,6 +1,6 @@
 """What stops a verification before it has an answer."""
 
-from consumers.errors import ConsumerError
+from claw_r1.consumers.errors import ConsumerError
 
 
 class PoolMoves(ConsumerError):

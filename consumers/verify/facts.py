@@ -7,22 +7,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from consumers.verify.oracle.digests import tokens_digest
-from consumers.verify.oracle.pool import pool_of
-from consumers.verify.oracle.soundness import Fact, NoFact, sound
-from consumers.verify.pool import Rows, digest
-from consumers.verify.report import Report
-from consumers.verify.runs import PlannedCall
-from datapool.batch.deltas import resolve
-from datapool.errors import PromptBroken
-from eventlog.kafka.reader import stream_ranges
-from eventlog.partitioner import partition_of
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.arrays import ITEM_BYTES
-from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, Event, FactPosition
-from schemas.keys import group_key
+from claw_r1.consumers.verify.oracle.digests import tokens_digest
+from claw_r1.consumers.verify.oracle.pool import pool_of
+from claw_r1.consumers.verify.oracle.soundness import Fact, NoFact, sound
+from claw_r1.consumers.verify.pool import Rows, digest
+from claw_r1.consumers.verify.report import Report
+from claw_r1.consumers.verify.runs import PlannedCall
+from claw_r1.datapool.batch.deltas import resolve
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.eventlog.kafka.reader import stream_ranges
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import CallCaptured, Event, FactPosition
+from claw_r1.schemas.keys import group_key
 
 Placed = tuple[Event, FactPosition]
 CallId = tuple[str, str, str]

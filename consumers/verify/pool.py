@@ -9,15 +9,15 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from consumers.verify.errors import OtherFolds, PoolMoves
-from datapool import FOLD_VERSION
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.reader import stream_ranges
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from schemas.codec import decode
-from schemas.events import StreamPosition
-from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from claw_r1.consumers.verify.errors import OtherFolds, PoolMoves
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.reader import stream_ranges
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import StreamPosition
+from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 
 TOPICS = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 ATTEMPTS = 5

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from consumers.verify.report import Report
-from eventlog.kafka.reader import read_topics
-from eventlog.settings import LogSettings
-from schemas.errors import UndecodableRecord
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
-from schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
+from claw_r1.consumers.verify.report import Report
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
+from claw_r1.schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
 
 
 class PlannedCall(NamedTuple):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from consumers.verify.errors import RunUnknown
-from consumers.verify.facts import PartitionFacts
-from consumers.verify.pool import Rows, look
-from consumers.verify.report import Report
-from consumers.verify.runs import Runs, read_runs
-from eventlog.kafka.admin import end_offsets
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, REWARDS
+from claw_r1.consumers.verify.errors import RunUnknown
+from claw_r1.consumers.verify.facts import PartitionFacts
+from claw_r1.consumers.verify.pool import Rows, look
+from claw_r1.consumers.verify.report import Report
+from claw_r1.consumers.verify.runs import Runs, read_runs
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 Progress = Callable[[int, int], None]

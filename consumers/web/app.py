@@ -13,10 +13,10 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import FileResponse
 
-from consumers.web.guard import PageGuard
-from consumers.web.problems import PageProblem, SafeJson, answer_problems
-from consumers.web.sessions import MAY_ON_PAGES, PageSession, PageSessions, cookie_name
-from consumers.web.settings import PageSettings
+from claw_r1.consumers.web.guard import PageGuard
+from claw_r1.consumers.web.problems import PageProblem, SafeJson, answer_problems
+from claw_r1.consumers.web.sessions import MAY_ON_PAGES, PageSession, PageSessions, cookie_name
+from claw_r1.consumers.web.settings import PageSettings
 
 STATIC = Path(__file__).parent / "static"
 INLINE = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)

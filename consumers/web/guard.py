@@ -7,8 +7,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from consumers.web.problems import problem
-from schemas.api_keys import names_loopback
+from claw_r1.consumers.web.problems import problem
+from claw_r1.schemas.api_keys import names_loopback
 
 POLICY = (
     "default-src 'none'; script-src 'self'{hashes}; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from consumers.web.sessions import PageSessions
-from eventlog.follower import Follower
-from eventlog.protocols import Reader
+from claw_r1.consumers.web.sessions import PageSessions
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.protocols import Reader
 
 TIMEOUT_S = 30.0
 

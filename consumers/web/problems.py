@@ -10,9 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from consumers.errors import ConsumerError
-from datapool.errors import PoolError
-from eventlog.errors import LogError
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.datapool.errors import PoolError
+from claw_r1.eventlog.errors import LogError
 
 PROBLEM = "application/problem+json"
 

@@ -6,8 +6,8 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from consumers.errors import ConsumerError
-from consumers.web.settings import PageSettings
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.web.settings import PageSettings
 
 BACKLOG = 128
 GRACE_S = 2

@@ -16,11 +16,11 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Request
 
-from consumers.web.problems import PageProblem
-from consumers.web.settings import PageSettings
-from eventlog.known_keys import KnownKeys
-from schemas.api_keys import Role
-from schemas.envelopes import now_us
+from claw_r1.consumers.web.problems import PageProblem
+from claw_r1.consumers.web.settings import PageSettings
+from claw_r1.eventlog.known_keys import KnownKeys
+from claw_r1.schemas.api_keys import Role
+from claw_r1.schemas.envelopes import now_us
 
 SESSIONS_MAX = 1000
 TOKEN_HEADER = "x-page-token"  # noqa: S105  # the name of a header

@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from schemas.api_keys import is_loopback
+from claw_r1.schemas.api_keys import is_loopback
 
 
 def _login_name() -> str:

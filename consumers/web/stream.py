@@ -14,8 +14,8 @@ from itertools import islice
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from consumers.web.problems import SafeJson
-from consumers.web.sessions import Looking, PageSessions
+from claw_r1.consumers.web.problems import SafeJson
+from claw_r1.consumers.web.sessions import Looking, PageSessions
 
 INTERVAL_S = 0.25
 KEPT = 2400

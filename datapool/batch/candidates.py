@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from datapool.batch.advantages import Return
-from datapool.batch.masks import is_trained
-from datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
-from datapool.batch.spec import BatchSpec
-from datapool.batch.states import states_of
-from datapool.fold.merge import winners
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.datapool.batch.advantages import Return
+from claw_r1.datapool.batch.masks import is_trained
+from claw_r1.datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.states import states_of
+from claw_r1.datapool.fold.merge import winners
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 OVER: Set[str] = frozenset({"completed", "failed", "abandoned"})
 """`TrajectoryRecord.status` of one that nothing more is expected of."""
@@ -23,7 +23,7 @@ Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 
 
 class Pool(Protocol):
-    """What selection reads; `datapool.view.view.PoolView` is one."""
+    """What selection reads; `claw_r1.datapool.view.view.PoolView` is one."""
 
     def groups(self) -> Sequence[GroupRecord]:
         """Every group whose rows fit together, ready or not."""

@@ -6,12 +6,12 @@ Invariant: what comes out has the length and the digest that its writer gave; ot
 import hashlib
 from collections.abc import Collection, Mapping
 
-from datapool.errors import PromptBroken
-from schemas.arrays import ITEM_BYTES
-from schemas.events import CallCaptured, Edge
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import CallCaptured, Edge
 
 BODY_UNIT = 1
-"""Bytes per unit of a body's edge; of a prompt's: `schemas.arrays.ITEM_BYTES`."""
+"""Bytes per unit of a body's edge; of a prompt's: `claw_r1.schemas.arrays.ITEM_BYTES`."""
 
 
 def prompts(calls: Mapping[str, CallCaptured]) -> dict[str, bytes]:

@@ -9,13 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from datapool.batch.candidates import REWARD_REQUIRED, Pool, PooledGroup, all_equal, with_members
-from datapool.batch.masks import TAGS_MISSING, UNANNOTATED, AnnotatedStep
-from datapool.batch.members import baseline_only, masks, may_be_trained, newest_version, plan_bytes, response_tokens
-from datapool.batch.spec import BatchSpec
-from datapool.fold import bounds
-from schemas.events import GroupRecord
-from schemas.http import Channel
+from claw_r1.datapool.batch.candidates import REWARD_REQUIRED, Pool, PooledGroup, all_equal, with_members
+from claw_r1.datapool.batch.masks import TAGS_MISSING, UNANNOTATED, AnnotatedStep
+from claw_r1.datapool.batch.members import (
+    baseline_only,
+    masks,
+    may_be_trained,
+    newest_version,
+    plan_bytes,
+    response_tokens,
+)
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.schemas.events import GroupRecord
+from claw_r1.schemas.http import Channel
 
 
 @dataclass(frozen=True, slots=True)

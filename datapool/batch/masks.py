@@ -7,11 +7,11 @@ is one row of `STEP_FILTERS` (docs/changing.md).
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datapool.batch.spec import BatchSpec
-from schemas.events import Curation, StepRecord
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import Curation, StepRecord
 
 if TYPE_CHECKING:
-    from datapool.batch.candidates import PooledTrajectory
+    from claw_r1.datapool.batch.candidates import PooledTrajectory
 
 TAGS_MISSING = "tags_missing"
 UNANNOTATED = "quality_missing"

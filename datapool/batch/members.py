@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from datapool.batch.candidates import PooledGroup, PooledTrajectory
-from datapool.batch.masks import Mask, is_trained, mask_of
-from datapool.batch.spec import BatchSpec
-from datapool.fold.bounds import name_bytes
-from schemas.events import StepRecord
+from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.masks import Mask, is_trained, mask_of
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.bounds import name_bytes
+from claw_r1.schemas.events import StepRecord
 
 PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
 """Of a plan beside ids and topics: numbers, a digest, lengths."""

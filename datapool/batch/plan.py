@@ -6,12 +6,12 @@ Invariant: a plan is a function of the chosen groups and the spec. No clock is r
 import json
 from collections.abc import Iterable
 
-from datapool.batch.advantages import Advantage, Return
-from datapool.batch.candidates import PooledGroup, PooledTrajectory
-from datapool.batch.masks import AnnotatedStep, is_trained, is_young
-from datapool.batch.members import trained_members
-from datapool.batch.spec import BatchSpec
-from schemas.events import BatchAssembled, Envelope, PlannedStep, PlannedTrajectory, StepRecord
+from claw_r1.datapool.batch.advantages import Advantage, Return
+from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.masks import AnnotatedStep, is_trained, is_young
+from claw_r1.datapool.batch.members import trained_members
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import BatchAssembled, Envelope, PlannedStep, PlannedTrajectory, StepRecord
 
 NO_REWARD = Return(0.0)
 

@@ -10,10 +10,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from datapool.batch.spec import BatchSpec, SlotPattern, matches
-from datapool.feedback import COMMENT, HUMAN
-from datapool.fold.merge import slot_rank
-from schemas.events import RewardSlot
+from claw_r1.datapool.batch.spec import BatchSpec, SlotPattern, matches
+from claw_r1.datapool.feedback import COMMENT, HUMAN
+from claw_r1.datapool.fold.merge import slot_rank
+from claw_r1.schemas.events import RewardSlot
 
 SLOTS_SHOWN = 20
 Slots = Sequence[RewardSlot]

@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from datapool.batch.candidates import Pool, PooledGroup, with_members
-from datapool.batch.eligibility import CHANGING, Eligibility, Refusal, crowding, eligibility_of
-from datapool.batch.spec import PRIORITY_TAG, BatchSpec
-from datapool.fold import bounds
-from schemas.events import GroupRecord
+from claw_r1.datapool.batch.candidates import Pool, PooledGroup, with_members
+from claw_r1.datapool.batch.eligibility import CHANGING, Eligibility, Refusal, crowding, eligibility_of
+from claw_r1.datapool.batch.spec import PRIORITY_TAG, BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.schemas.events import GroupRecord
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 NEXT_BATCH = Refusal("wait", "next_batch")

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.arrays import ITEM_BYTES
-from schemas.events import CallCaptured, StepTokens
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import CallCaptured, StepTokens
 
 UNKNOWN_VERSION = -1
 

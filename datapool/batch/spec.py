@@ -17,9 +17,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import TypedDict
 
-from datapool.batch.advantages import ESTIMATORS, Estimator
-from datapool.errors import BatchSpecInvalid
-from schemas.http import CallKind, Channel, kind_tag
+from claw_r1.datapool.batch.advantages import ESTIMATORS, Estimator
+from claw_r1.datapool.errors import BatchSpecInvalid
+from claw_r1.schemas.http import CallKind, Channel, kind_tag
 
 if TYPE_CHECKING:
     Algorithm = str

@@ -7,8 +7,8 @@ conversation) and a depth on it. Aborted calls have neither, and move no other c
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from datapool.batch.advantages import CallState
-from schemas.events import StepRecord
+from claw_r1.datapool.batch.advantages import CallState
+from claw_r1.schemas.events import StepRecord
 
 MAIN_LINE = ""
 KEPT_SHARE_MIN = 0.5

@@ -8,7 +8,7 @@ has seen all its facts, because what once fell out has enough before it for ever
 
 from collections.abc import Collection, Sequence
 
-from schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
 RECORD_BYTES_MAX = LARGEST_RECORD_BYTES - (64 << 10)
 """Key and value of a row; the rest is for its headers, for flags, and for the batch around it."""

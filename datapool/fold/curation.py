@@ -10,9 +10,9 @@ far below. Of equal revisions the later word wins.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from datapool.fold import bounds
-from datapool.fold.merge import Rank, content
-from schemas.events import Curation, Envelope, Judgement, StepCurated
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.merge import Rank, content
+from claw_r1.schemas.events import Curation, Envelope, Judgement, StepCurated
 
 SCORER_REVISION_MAX = (1 << 40) - 1
 """Below every person's revision, which is a time: 2^40 microseconds are the first thirteen days of 1970."""

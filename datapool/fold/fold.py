@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datapool.fold import merge, trajectory
-from datapool.fold.state import (
+from claw_r1.datapool.fold import merge, trajectory
+from claw_r1.datapool.fold.state import (
     NO_PROGRESS,
     Closing,
     Declaration,
@@ -16,8 +16,8 @@ from datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
-from datapool.growing import grown
-from schemas.events import (
+from claw_r1.datapool.growing import grown
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     Event,

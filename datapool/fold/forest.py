@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from datapool.digests import base_digest
-from datapool.fold.trainable import ID_FLAWS
-from datapool.growing import added
-from schemas.events import StepRecord
+from claw_r1.datapool.digests import base_digest
+from claw_r1.datapool.fold.trainable import ID_FLAWS
+from claw_r1.datapool.growing import added
+from claw_r1.schemas.events import StepRecord
 
 CaptureOf = Callable[[str], StepRecord | None]
 """call_id -> its capture, if it has one."""

@@ -9,9 +9,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-from datapool.fold import bounds
-from schemas.events import RewardSlot
-from schemas.http import Channel
+from claw_r1.datapool.fold import bounds
+from claw_r1.schemas.events import RewardSlot
+from claw_r1.schemas.http import Channel
 
 Rank = tuple[object, ...]
 Key = TypeVar("Key", bound=tuple[int | None, str, str])

@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from datapool.digests import row_digest, tie, ties_digest
-from datapool.fold import bounds, forest, merge
-from datapool.fold.forest import Forest
-from datapool.fold.readiness import group_reasons, trajectory_reasons
-from datapool.fold.state import Ending, GroupState, Registration, StepState, TrajectoryState
-from datapool.fold.step import kind_of, tagged
-from datapool.fold.tallies import CallsTally, MembersTally, StepImage, StepsTally, Surroundings
-from datapool.fold.trainable import reasons
-from datapool.growing import differing
-from schemas.codec import NOTHING_PACKED, Packed, encode
-from schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
-from schemas.http import CallKind
-from schemas.keys import group_key, step_key, tokens_key, trajectory_key
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
+from claw_r1.datapool.digests import row_digest, tie, ties_digest
+from claw_r1.datapool.fold import bounds, forest, merge
+from claw_r1.datapool.fold.forest import Forest
+from claw_r1.datapool.fold.readiness import group_reasons, trajectory_reasons
+from claw_r1.datapool.fold.state import Ending, GroupState, Registration, StepState, TrajectoryState
+from claw_r1.datapool.fold.step import kind_of, tagged
+from claw_r1.datapool.fold.tallies import CallsTally, MembersTally, StepImage, StepsTally, Surroundings
+from claw_r1.datapool.fold.trainable import reasons
+from claw_r1.datapool.growing import differing
+from claw_r1.schemas.codec import NOTHING_PACKED, Packed, encode
+from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.http import CallKind
+from claw_r1.schemas.keys import group_key, step_key, tokens_key, trajectory_key
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 PoolRecord = StepRecord | StepTokens | TrajectoryRecord | GroupRecord
 

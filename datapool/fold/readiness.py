@@ -6,9 +6,9 @@ Nothing here waits: a late call, reward or deadline changes the answer when its 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from datapool.fold import bounds
-from datapool.fold.state import GroupState, Slots, TrajectoryState
-from datapool.fold.trainable import FOLD_BUG
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.state import GroupState, Slots, TrajectoryState
+from claw_r1.datapool.fold.trainable import FOLD_BUG
 
 Numbers = Mapping[str, int]
 """What is summed up over steps, or members (`tallies`); what is not in it is 0."""

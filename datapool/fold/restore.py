@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from datapool.fold.state import (
+from claw_r1.datapool.fold.state import (
     COMPLETION,
     Closing,
     Declaration,
@@ -17,9 +17,9 @@ from datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
-from datapool.fold.step import own_tags
-from datapool.fold.trainable import CAPTURE_FLAWS, FOLD_BUG
-from schemas.events import Event, GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
+from claw_r1.datapool.fold.step import own_tags
+from claw_r1.datapool.fold.trainable import CAPTURE_FLAWS, FOLD_BUG
+from claw_r1.schemas.events import Event, GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 
 def restore(records: Iterable[Event]) -> dict[str, GroupState]:

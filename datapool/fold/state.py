@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from datapool.fold.merge import Rank, content
-from schemas.events import (
+from claw_r1.datapool.fold.merge import Rank, content
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     Curation,

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from datapool.digests import call_digest, row_digest
-from datapool.fold.state import SlotKey, StepState
-from datapool.fold.trainable import capture_flaws
-from schemas.arrays import ITEM_BYTES
-from schemas.events import (
+from claw_r1.datapool.digests import call_digest, row_digest
+from claw_r1.datapool.fold.state import SlotKey, StepState
+from claw_r1.datapool.fold.trainable import capture_flaws
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import (
     CallCaptured,
     FactPosition,
     RewardAssigned,
@@ -21,7 +21,7 @@ from schemas.events import (
     StepRecord,
     StepTokens,
 )
-from schemas.http import CallKind, kind_tag
+from claw_r1.schemas.http import CallKind, kind_tag
 
 KINDS = (CallKind.MAIN, CallKind.SIDE, CallKind.SUBAGENT)
 TAGS = {kind_tag(kind): kind for kind in KINDS}

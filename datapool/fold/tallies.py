@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from datapool.columns import Cells, Columns
-from datapool.digests import tie
-from datapool.fold import bounds
-from datapool.fold.readiness import counted_calls, is_full, valued
-from datapool.fold.state import StepState
-from datapool.growing import added
-from schemas.codec import encode_item
-from schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
+from claw_r1.datapool.columns import Cells, Columns
+from claw_r1.datapool.digests import tie
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.readiness import counted_calls, is_full, valued
+from claw_r1.datapool.fold.state import StepState
+from claw_r1.datapool.growing import added
+from claw_r1.schemas.codec import encode_item
+from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
 
 Thing = TypeVar("Thing")
 Part = TypeVar("Part")

@@ -7,11 +7,11 @@ is shown as `missing_<word>`, since states are read back from these.
 
 from collections.abc import Collection, Iterator
 
-from datapool.digests import row_digest
-from datapool.fold import bounds
-from datapool.fold.state import StepState
-from schemas.arrays import ITEM_BYTES
-from schemas.events import CallCaptured, Edge, Sampling, StepRecord, VersionSpan
+from claw_r1.datapool.digests import row_digest
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.state import StepState
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import CallCaptured, Edge, Sampling, StepRecord, VersionSpan
 
 IDS_MALFORMED = "ids_malformed"
 LOGPROBS_MISMATCH = "logprobs_mismatch"

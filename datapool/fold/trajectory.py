@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datapool.fold import bounds, curation, merge, step
-from datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
-from datapool.growing import grown
-from schemas.events import (
+from claw_r1.datapool.fold import bounds, curation, merge, step
+from claw_r1.datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
+from claw_r1.datapool.growing import grown
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     FactPosition,

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any, cast, get_args
 
-from datapool.errors import UnusableFact
-from datapool.fold.bounds import ID_CHARACTERS_MAX, fit_in_group
-from datapool.fold.state import COMPLETION, Fact
-from eventlog.partitioner import partition_of
-from schemas.events import (
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold.bounds import ID_CHARACTERS_MAX, fit_in_group
+from claw_r1.datapool.fold.state import COMPLETION, Fact
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.schemas.events import (
     Event,
     GroupClosed,
     OutputEdited,
@@ -19,7 +19,7 @@ from schemas.events import (
     TrajectoryCompleted,
     TrajectoryStarted,
 )
-from schemas.keys import group_key
+from claw_r1.schemas.keys import group_key
 
 PASSED_BY = frozenset({PreferenceGiven, OutputEdited})
 """People's words on claw.rewards that are no facts of the pool: whoever folds passes them by, and they are no sign of life."""

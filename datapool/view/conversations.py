@@ -1,8 +1,8 @@
 """What captured calls say, as chat messages, whatever protocol they were made in. Pure: bodies are bytes.
 
 The one reader of bodies: inspect, export, quality and lineage show what stands here. How each protocol's bodies become
-OpenAI's chat is `datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
-`datapool.batch.deltas.bodies` puts the bodies of a trajectory together, `datapool.view.request_bodies` those of a running
+OpenAI's chat is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
+`claw_r1.datapool.batch.deltas.bodies` puts the bodies of a trajectory together, `claw_r1.datapool.view.request_bodies` those of a running
 reader of the log.
 """
 
@@ -12,8 +12,8 @@ from typing import NamedTuple, TypedDict
 
 import orjson
 
-from datapool.view.chat_format import FORMATS, Json, Object, as_text
-from schemas.events import CallCaptured
+from claw_r1.datapool.view.chat_format import FORMATS, Json, Object, as_text
+from claw_r1.schemas.events import CallCaptured
 
 BRANCH = "— a branch —"
 

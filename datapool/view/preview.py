@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from datapool.batch.candidates import Members, Pool, PooledGroup, all_equal
-from datapool.batch.masks import mask_at
-from datapool.batch.members import baseline_only, trained_members
-from datapool.batch.rewards import unheard_of
-from datapool.batch.selection import Selection, ordered, select, tag_priority
-from datapool.batch.sequences import TrainingRow
-from datapool.batch.spec import BatchSpec
-from datapool.errors import PromptBroken
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.training_rows import assemble_rows
-from datapool.view.why import Perspective
-from schemas.events import GroupRecord
+from claw_r1.datapool.batch.candidates import Members, Pool, PooledGroup, all_equal
+from claw_r1.datapool.batch.masks import mask_at
+from claw_r1.datapool.batch.members import baseline_only, trained_members
+from claw_r1.datapool.batch.rewards import unheard_of
+from claw_r1.datapool.batch.selection import Selection, ordered, select, tag_priority
+from claw_r1.datapool.batch.sequences import TrainingRow
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.datapool.view.why import Perspective
+from claw_r1.schemas.events import GroupRecord
 
 CHANGING = "rows_changing"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from eventlog.errors import LogError
-from eventlog.protocols import Reader
-from eventlog.records import Place, Record
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.records import Place, Record
 
 
 class ReadProgress(NamedTuple):

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from datapool.batch.spec import Bounds, first_problem
-from datapool.view.rows import PoolRows, as_step
-from datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.datapool.batch.spec import Bounds, first_problem
+from claw_r1.datapool.view.rows import PoolRows, as_step
+from claw_r1.datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 if TYPE_CHECKING:
-    from datapool.view.listing.columns import Kind
-    from datapool.view.listing.tables import PoolTables
+    from claw_r1.datapool.view.listing.columns import Kind
+    from claw_r1.datapool.view.listing.tables import PoolTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _carriers(rows: PoolRows) -> Carriers:
 
 
 def conditions(rows: PoolRows, pool_filter: PoolFilter) -> tuple[str, list[Value]]:
-    """SQL over the columns of `datapool.view.store`, and its values. The text is not in it: it reads the record."""
+    """SQL over the columns of `claw_r1.datapool.view.store`, and its values. The text is not in it: it reads the record."""
     carriers = _carriers(rows) if pool_filter.tags and rows.tables is None else Carriers({}, ())
     comparisons: list[tuple[str, Value | None]] = [
         ("g = ?", _bytes(pool_filter.group)),

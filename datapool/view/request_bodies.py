@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from datapool.batch.deltas import BODY_UNIT, chain, resolve_all
-from eventlog.records import Position, Record, readable
-from schemas.events import CallCaptured, Edge
-from schemas.keys import group_key
+from claw_r1.datapool.batch.deltas import BODY_UNIT, chain, resolve_all
+from claw_r1.eventlog.records import Position, Record, readable
+from claw_r1.schemas.events import CallCaptured, Edge
+from claw_r1.schemas.keys import group_key
 
 BLOCK = 2_000
 """Records read at once on the way back; a base is rarely far behind."""

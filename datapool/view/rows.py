@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from datapool.batch.candidates import OVER
-from datapool.batch.deltas import resolve
-from datapool.batch.rewards import slot_name
-from datapool.digests import record_digest, row_digest, rows_digest
-from datapool.errors import PromptBroken
-from datapool.view.store import Digests, Ids, StepStore, TokenRow
-from schemas.arrays import ITEM_BYTES
-from schemas.codec import decode
-from schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from schemas.keys import TOKENS, is_tokens_key, parts
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from claw_r1.datapool.batch.candidates import OVER
+from claw_r1.datapool.batch.deltas import resolve
+from claw_r1.datapool.batch.rewards import slot_name
+from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.view.store import Digests, Ids, StepStore, TokenRow
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.keys import TOKENS, is_tokens_key, parts
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
 if TYPE_CHECKING:
-    from datapool.view.listing.tables import PoolTables
+    from claw_r1.datapool.view.listing.tables import PoolTables
 
 KeepGroup = Callable[[GroupRecord], bool]
 
@@ -52,7 +52,7 @@ class PoolRows:
 
     def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True, listed: bool = False) -> None:
         """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them. listed: for
-        `datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
+        `claw_r1.datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
         self.store = StepStore()
         self.tables = _tables(self.store) if listed else None
         self._keep = keep
@@ -264,7 +264,7 @@ class PoolRows:
 
 
 def _tables(store: StepStore) -> "PoolTables":
-    from datapool.view.listing.tables import PoolTables  # numpy, for those who list
+    from claw_r1.datapool.view.listing.tables import PoolTables  # numpy, for those who list
 
     return PoolTables(store)
 

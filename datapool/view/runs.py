@@ -6,7 +6,7 @@ Input: claw.training.batches in the order of each partition. Replaying gives the
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, RunEnded, RunStarted
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, RunEnded, RunStarted
 
 
 @dataclass(frozen=True, slots=True)

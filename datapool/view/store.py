@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.events import Edge, StepRecord, StepTokens, VersionSpan
+from claw_r1.schemas.events import Edge, StepRecord, StepTokens, VersionSpan
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;

@@ -7,10 +7,10 @@ a prompt was written in full, by its beginning with all ids of an earlier call.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from datapool.batch.deltas import resolve_all
-from datapool.view.rows import PoolRows
-from schemas.arrays import ITEM_BYTES, count
-from schemas.events import StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.datapool.batch.deltas import resolve_all
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.arrays import ITEM_BYTES, count
+from claw_r1.schemas.events import StepRecord, StepTokens, TrajectoryRecord
 
 BASES_TRIED = 8
 """Calls before one whose prompt is written in full that are looked at for being its beginning."""

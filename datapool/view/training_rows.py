@@ -5,16 +5,16 @@ A trainer goes another way, by position into the facts (`trainer/plan/facts.py`)
 
 from collections.abc import Mapping
 
-from datapool.batch.candidates import PooledGroup, PooledTrajectory
-from datapool.batch.deltas import resolve_all
-from datapool.batch.masks import is_trained, is_young
-from datapool.batch.members import trained_members
-from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
-from datapool.batch.spec import BatchSpec
-from datapool.errors import PromptBroken
-from datapool.view.rows import PoolRows
-from datapool.view.store import TokenRow
-from schemas.arrays import ITEM_BYTES
+from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.deltas import resolve_all
+from claw_r1.datapool.batch.masks import is_trained, is_young
+from claw_r1.datapool.batch.members import trained_members
+from claw_r1.datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rows
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.store import TokenRow
+from claw_r1.schemas.arrays import ITEM_BYTES
 
 TokenRows = Mapping[tuple[str, str], TokenRow]
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from datapool.errors import ViewFailed
-from datapool.view.progress import ReadProgress, WatchedReader
-from datapool.view.rows import KeepGroup, PoolRows
-from eventlog.follower import Follower
-from eventlog.kafka.reader import LogReader
-from eventlog.protocols import Reader
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-from schemas.keys import group_key, is_tokens_key, trajectory_key
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
+from claw_r1.datapool.errors import ViewFailed
+from claw_r1.datapool.view.progress import ReadProgress, WatchedReader
+from claw_r1.datapool.view.rows import KeepGroup, PoolRows
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.keys import group_key, is_tokens_key, trajectory_key
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 Answer = TypeVar("Answer")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
@@ -46,7 +46,7 @@ class PoolView:
 
         What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
-        `datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
+        `claw_r1.datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
         thread after each row that was taken in, with `Topic.name` and the row's key.
         """
         wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from datapool.batch.candidates import PooledGroup, counts, member_of
-from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
-from datapool.batch.members import baseline_only
-from datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
-from datapool.batch.spec import BatchSpec
-from datapool.fold.merge import winners
-from datapool.fold.readiness import counted_calls
-from datapool.view.left_out import why_left_out
-from datapool.view.rows import PoolRows, as_step
-from datapool.view.runs import RunIndex
-from datapool.view.store import as_bytes
-from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
+from claw_r1.datapool.batch.candidates import PooledGroup, counts, member_of
+from claw_r1.datapool.batch.eligibility import Refusal, eligible
+from claw_r1.datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
+from claw_r1.datapool.batch.members import baseline_only
+from claw_r1.datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.merge import winners
+from claw_r1.datapool.fold.readiness import counted_calls
+from claw_r1.datapool.view.left_out import why_left_out
+from claw_r1.datapool.view.rows import PoolRows, as_step
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.store import as_bytes
+from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
 FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"

@@ -17,12 +17,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     TopicMetadata,
 )
 
-from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
-from eventlog.kafka.librdkafka import admin_config, consumer_config, error_of, patiently, request_failure, unreachable
-from eventlog.kafka.offsets import known_topics, offsets_of, places_of
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, Topic
+from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from claw_r1.eventlog.kafka.librdkafka import (
+    admin_config,
+    consumer_config,
+    error_of,
+    patiently,
+    request_failure,
+    unreachable,
+)
+from claw_r1.eventlog.kafka.offsets import known_topics, offsets_of, places_of
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, Topic
 
 METADATA_TIMEOUT_S = 90.0
 """How long a broker may take to take over the partitions of topics that it has just created."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.librdkafka import admin_config, error_of, request_failure
-from eventlog.kafka.reader import committed_offsets
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, GROUPS, REWARDS
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.librdkafka import admin_config, error_of, request_failure
+from claw_r1.eventlog.kafka.reader import committed_offsets
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, GROUPS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 GROUPS_MAX = 200

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from eventlog.errors import BrokerUnreachable, Fenced, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.eventlog.errors import BrokerUnreachable, Fenced, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
 log = structlog.get_logger()
 

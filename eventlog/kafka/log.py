@@ -1,17 +1,17 @@
-"""The Kafka log as one object: the composition of this room, with the same shape as `eventlog.memory.log.MemoryLog`."""
+"""The Kafka log as one object: the composition of this room, with the same shape as `claw_r1.eventlog.memory.log.MemoryLog`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eventlog.kafka import admin
-from eventlog.kafka.membership import KafkaMembership
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import FactLookup, LogReader, committed_offsets, read_range
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.protocols import Membership, OnRevoked, Start
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from eventlog.view import CompactedView
-from schemas.topics import Topic
+from claw_r1.eventlog.kafka import admin
+from claw_r1.eventlog.kafka.membership import KafkaMembership
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import FactLookup, LogReader, committed_offsets, read_range
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.protocols import Membership, OnRevoked, Start
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.view import CompactedView
+from claw_r1.schemas.topics import Topic
 
 
 class KafkaLog:

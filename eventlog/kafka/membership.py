@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eventlog.kafka.librdkafka import (
+from claw_r1.eventlog.kafka.librdkafka import (
     UNREACHABLE,
     error_of,
     fetched,
@@ -28,11 +28,11 @@ from eventlog.kafka.librdkafka import (
     record_of,
     request_failure,
 )
-from eventlog.kafka.offsets import OUT_OF_RANGE, out_of_range, places_of
-from eventlog.protocols import OnRevoked
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, out_of_range, places_of
+from claw_r1.eventlog.protocols import OnRevoked
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 log = structlog.get_logger()
 

@@ -7,10 +7,10 @@ from typing import Protocol
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]  # its stubs forget to re-export them
 
-from eventlog.errors import HistoryCut, LogError, TopicMissing
-from eventlog.kafka.librdkafka import UNKNOWN_TOPIC, patiently, unreachable
-from eventlog.records import Place
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.errors import HistoryCut, LogError, TopicMissing
+from claw_r1.eventlog.kafka.librdkafka import UNKNOWN_TOPIC, patiently, unreachable
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
 
 OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 

@@ -14,12 +14,12 @@ from functools import partial
 
 import structlog
 
-from eventlog.errors import NotAcknowledged
-from eventlog.kafka.session import Outcome, Session
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.events import Event
-from schemas.topics import Topic
+from claw_r1.eventlog.errors import NotAcknowledged
+from claw_r1.eventlog.kafka.session import Outcome, Session
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import Topic
 
 log = structlog.get_logger()
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
-from eventlog.errors import HistoryCut, LogError
-from eventlog.kafka.librdkafka import Config, consumer_config, fetched, lookup_config, record_of
-from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
-from eventlog.records import Place, Position, Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.eventlog.errors import HistoryCut, LogError
+from claw_r1.eventlog.kafka.librdkafka import Config, consumer_config, fetched, lookup_config, record_of
+from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
+from claw_r1.eventlog.records import Place, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 POLL_S = 0.2
 RECORDS_PER_POLL = 2000

@@ -20,8 +20,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eventlog.errors import BrokerUnreachable
-from eventlog.kafka.librdkafka import (
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.kafka.librdkafka import (
     UNREACHABLE,
     consumer_config,
     error_of,
@@ -31,12 +31,12 @@ from eventlog.kafka.librdkafka import (
     record_of,
     request_failure,
 )
-from eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
-from eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
-from eventlog.protocols import Start
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
+from claw_r1.eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
+from claw_r1.eventlog.protocols import Start
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 # The ways of reading, all in one place.
 __all__ = [

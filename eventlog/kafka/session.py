@@ -12,10 +12,10 @@ from functools import partial
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog.errors import LogError, NotAcknowledged
-from eventlog.kafka.librdkafka import delivery_failure, error_of, producer_config
-from eventlog.records import OFFSET_UNKNOWN, Outgoing, Position
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.errors import LogError, NotAcknowledged
+from claw_r1.eventlog.kafka.librdkafka import delivery_failure, error_of, producer_config
+from claw_r1.eventlog.records import OFFSET_UNKNOWN, Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 

@@ -16,11 +16,11 @@ from functools import partial
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
-from eventlog.kafka.librdkafka import FENCES, delivery_failure, error_of, transactional_config, unreachable
-from eventlog.kafka.session import Outcome, position_of
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
+from claw_r1.eventlog.kafka.librdkafka import FENCES, delivery_failure, error_of, transactional_config, unreachable
+from claw_r1.eventlog.kafka.session import Outcome, position_of
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 

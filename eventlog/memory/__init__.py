@@ -5,8 +5,8 @@ that code which counts records instead of comparing positions fails on either. O
 acknowledgements come at once, or, while `refusing` is set, never.
 """
 
-from eventlog.memory.log import MemoryLog
-from eventlog.memory.writers import MemoryProducer
+from claw_r1.eventlog.memory.log import MemoryLog
+from claw_r1.eventlog.memory.writers import MemoryProducer
 
-# What tests take; the way to it is as long as to `eventlog.kafka.log` otherwise.
+# What tests take; the way to it is as long as to `claw_r1.eventlog.kafka.log` otherwise.
 __all__ = ["MemoryLog", "MemoryProducer"]

@@ -1,14 +1,14 @@
-"""The log in memory as one object, with the same shape as `eventlog.kafka.log.KafkaLog`."""
+"""The log in memory as one object, with the same shape as `claw_r1.eventlog.kafka.log.KafkaLog`."""
 
 from collections.abc import Sequence
 
-from eventlog.memory.membership import MemoryMembership
-from eventlog.memory.readers import MemoryLookup, MemoryReader
-from eventlog.memory.topics import MemoryTopics
-from eventlog.memory.writers import MemoryProducer, MemoryTransactions
-from eventlog.protocols import OnRevoked, Start
-from eventlog.view import CompactedView
-from schemas.topics import Topic
+from claw_r1.eventlog.memory.membership import MemoryMembership
+from claw_r1.eventlog.memory.readers import MemoryLookup, MemoryReader
+from claw_r1.eventlog.memory.topics import MemoryTopics
+from claw_r1.eventlog.memory.writers import MemoryProducer, MemoryTransactions
+from claw_r1.eventlog.protocols import OnRevoked, Start
+from claw_r1.eventlog.view import CompactedView
+from claw_r1.schemas.topics import Topic
 
 
 class MemoryLog(MemoryTopics):

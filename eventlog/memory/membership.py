@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from eventlog.memory.readers import MemoryReader
-from eventlog.memory.topics import MemoryTopics
-from eventlog.protocols import OnRevoked
-from eventlog.records import Place, Record
-from schemas.topics import Topic
+from claw_r1.eventlog.memory.readers import MemoryReader
+from claw_r1.eventlog.memory.topics import MemoryTopics
+from claw_r1.eventlog.protocols import OnRevoked
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.schemas.topics import Topic
 
 
 class MemoryMembership:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from eventlog.errors import HistoryCut, LogError
-from eventlog.memory.topics import MemoryTopics
-from eventlog.protocols import Start
-from eventlog.records import Place, Position, Record
-from schemas.topics import Topic
+from claw_r1.eventlog.errors import HistoryCut, LogError
+from claw_r1.eventlog.memory.topics import MemoryTopics
+from claw_r1.eventlog.protocols import Start
+from claw_r1.eventlog.records import Place, Position, Record
+from claw_r1.schemas.topics import Topic
 
 
 class MemoryReader:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eventlog.errors import HistoryCut, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
-from eventlog.memory.group import MemoryGroup
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Place, Position, Record
-from eventlog.settings import LogSettings
-from schemas.topics import LARGEST_RECORD_BYTES, Topic
+from claw_r1.eventlog.errors import HistoryCut, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
+from claw_r1.eventlog.memory.group import MemoryGroup
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, Topic
 
 
 @dataclass

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from eventlog.errors import Fenced, LogError, NotAcknowledged
-from eventlog.memory.topics import MemoryTopics
-from eventlog.records import Outgoing, Position
-from schemas.events import Event
-from schemas.topics import Topic
+from claw_r1.eventlog.errors import Fenced, LogError, NotAcknowledged
+from claw_r1.eventlog.memory.topics import MemoryTopics
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import Topic
 
 
 class MemoryProducer:

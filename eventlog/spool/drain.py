@@ -12,11 +12,11 @@ from concurrent.futures import Future
 
 import structlog
 
-from eventlog.errors import LogError, RecordTooLarge
-from eventlog.records import Outgoing, Position
-from eventlog.spool.frames import Spooled, read_frames
-from eventlog.spool.segment import Segment
-from eventlog.spool.spool import Spool
+from claw_r1.eventlog.errors import LogError, RecordTooLarge
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.spool.frames import Spooled, read_frames
+from claw_r1.eventlog.spool.segment import Segment
+from claw_r1.eventlog.spool.spool import Spool
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 import structlog
 
-from eventlog.records import Outgoing
-from schemas.topics import TOPICS
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.topics import TOPICS
 
 HEAD = struct.Struct(">III")  # bytes of meta, bytes after meta, crc32 of both
 META_BYTES_MAX = 1 << 20

@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from eventlog.errors import SpoolFull
-from eventlog.spool.directory import SUFFIX, sync_directory
+from claw_r1.eventlog.errors import SpoolFull
+from claw_r1.eventlog.spool.directory import SUFFIX, sync_directory
 
 
 class Segment:

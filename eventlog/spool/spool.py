@@ -18,12 +18,12 @@ from urllib.parse import quote
 
 import structlog
 
-from eventlog.errors import RecordTooLarge, SpoolFull
-from eventlog.records import Outgoing
-from eventlog.spool.directory import SpoolDirectory, adopt_orphans, create, sync_directory
-from eventlog.spool.frames import Spooled, frame, read_frames
-from eventlog.spool.segment import OpenSegment, Segment, segment_path
-from schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.eventlog.errors import RecordTooLarge, SpoolFull
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.spool.directory import SpoolDirectory, adopt_orphans, create, sync_directory
+from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
+from claw_r1.eventlog.spool.segment import OpenSegment, Segment, segment_path
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
 log = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from examples.verbs.environment import Task
+from claw_r1.claw.demo.verbs.environment import Task
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 import json
 
-from agentflow.black_box import Outcome
-from examples.verbs.environment import Task, judge
+from claw_r1.agentflow.black_box import Outcome
+from claw_r1.claw.demo.verbs.environment import Task, judge
 
 
 def score(outcome: Outcome) -> float:

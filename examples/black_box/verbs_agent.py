@@ -9,9 +9,11 @@ import sys
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the rules of the game lie beside it
+sys.path.append(
+    str(Path(__file__).resolve().parents[2] / "infra" / "python")
+)  # the rules of the game, where nothing is installed
 
-from examples.verbs.environment import Task, judge
+from claw_r1.claw.demo.verbs.environment import Task, judge
 
 SAMPLING = {"temperature": float(os.environ.get("CLAW_TEMPERATURE", "1")), "max_tokens": 7}
 ENGINE = {"skip_special_tokens": False}

@@ -6,8 +6,8 @@ reinforcement learning greedy play earns nothing and sampled play about 0.3.
 
 import random
 
+from claw_r1.claw.demo.models.tiny_model import Recipe
 from examples.calculator.rules import Problem, calculate
-from examples.tiny_model import Recipe
 
 RECIPE = Recipe(steps=400, batch_dialogues=24)
 FAVOURITE = {"+": "*", "-": "+", "*": "-", "/": "-"}

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from agentflow.flow import AgentFlow
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import AgentFlow
 from examples.calculator.rules import Problem, attempt
 from examples.conversation import converse
 

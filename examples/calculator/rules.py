@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 
-from examples.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Answer, Turn
 
 CALLS_MAX = 6
 EXPRESSION_CHARS_MAX = 64

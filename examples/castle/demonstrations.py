@@ -6,8 +6,8 @@ or not, so before reinforcement learning few episodes win.
 
 import random
 
+from claw_r1.claw.demo.models.tiny_model import Recipe
 from examples.castle.rules import DIRECTIONS, Castle, Visit, after, judge, view
-from examples.tiny_model import Recipe
 
 RECIPE = Recipe(steps=120, batch_dialogues=8)
 SHARES = {

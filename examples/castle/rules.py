@@ -13,7 +13,7 @@ after 32 turns the game is over with half the share of the rooms that were passe
 import random
 from dataclasses import dataclass, replace
 
-from examples.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Answer, Turn
 
 ROOMS = 12
 LOCKS = 4

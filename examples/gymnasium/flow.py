@@ -11,11 +11,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from agentflow.flow import AgentFlow
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.claw.demo.turn import Turn
 from examples.conversation import converse
-from examples.turn import Turn
 
 
 class GymnasiumEnvironment(Protocol):

@@ -3,13 +3,13 @@
 import asyncio
 import os
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from agentflow.flow import AgentFlow
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.claw.demo.turn import Turn
 from examples.conversation import converse
 from examples.programs.rules import ATTEMPTS_MAX, Case, Exercise, first_fault, prompt, source_of
 from examples.programs.runner import UNCONFINED, ProgramLimits, run_program
-from examples.turn import Turn
 
 SYSTEM = "Answer with one Python program in a fence of three backticks. No input, no files, only the standard library's small modules."
 PROGRAMS_AT_ONCE = 4

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agentflow.errors import AgentFlowError
+from claw_r1.agentflow.errors import AgentFlowError
 
 NO_FILTER = 3
 UNCONFINED = "CLAW_PROGRAMS_UNCONFINED"

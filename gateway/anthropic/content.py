@@ -1,6 +1,6 @@
 """A message of Anthropic's API put together from the events of its stream."""
 
-from gateway.foreign_json import Json, count, loads_shallow
+from claw_r1.gateway.foreign_json import Json, count, loads_shallow
 
 TOOL_INPUT = "partial_json"
 

@@ -2,8 +2,8 @@
 
 import orjson
 
-from gateway.errors import GatewayError, HeaderList
-from gateway.foreign_json import object_of
+from claw_r1.gateway.errors import GatewayError, HeaderList
+from claw_r1.gateway.foreign_json import object_of
 
 PATH_ENDS = (b"/messages", b"/messages/count_tokens")
 TYPES = {

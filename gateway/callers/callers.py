@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gateway.callers.hints import Hints, SessionName
-from gateway.callers.lineage import Lineage
-from gateway.callers.scopes import derived_id, own_id, require_own, scope_of
-from gateway.callers.signs import CallerSigns
-from gateway.errors import InvalidRequest
-from gateway.identity import Identity, Route, fresh_lane
-from schemas.api_keys import ApiKey
-from schemas.envelopes import decision_id, new_id
-from schemas.http import GROUP_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
+from claw_r1.gateway.callers.hints import Hints, SessionName
+from claw_r1.gateway.callers.lineage import Lineage
+from claw_r1.gateway.callers.scopes import derived_id, own_id, require_own, scope_of
+from claw_r1.gateway.callers.signs import CallerSigns
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.identity import Identity, Route, fresh_lane
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.envelopes import decision_id, new_id
+from claw_r1.schemas.http import GROUP_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
 
 WEAK_SOURCE = "user"
 """Names a person, maybe: it makes no scope of a path that named a trajectory before it."""

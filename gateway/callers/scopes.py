@@ -8,8 +8,8 @@ a key (sessions, lanes, groups, trajectories) begins so, too. Keys that have nei
 from hashlib import sha256
 from urllib.parse import quote
 
-from gateway.errors import Forbidden
-from schemas.api_keys import ApiKey
+from claw_r1.gateway.errors import Forbidden
+from claw_r1.schemas.api_keys import ApiKey
 
 READABLE_CHARACTERS_MAX = 256
 HASHED_CHARACTERS = 64

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.callers.hints import SessionName, session_name
-from gateway.errors import InvalidRequest
-from gateway.identity import quoted_id
-from schemas.http import GROUP_HEADER, KIND_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
+from claw_r1.gateway.callers.hints import SessionName, session_name
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.identity import quoted_id
+from claw_r1.schemas.http import GROUP_HEADER, KIND_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
 
 CLIENT_CHARACTERS_MAX = 64
 TURN_METADATA = "x-codex-turn-metadata"

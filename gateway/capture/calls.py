@@ -7,29 +7,29 @@ import time
 from functools import partial
 from hashlib import sha256
 
-from gateway.adaptation import Adaptation
-from gateway.call_protocol import CallProtocol
-from gateway.callers.callers import Callers, RetryKey
-from gateway.callers.hints import Hints
-from gateway.callers.signs import signs
-from gateway.capture.durable_log import EventSink
-from gateway.capture.events import ModelCall
-from gateway.capture.idempotency import Finished
-from gateway.capture.recorder import CallRecorder
-from gateway.capture.redaction import redacted_body, redacted_message
-from gateway.capture.stream import StreamedCall
-from gateway.capture.turns import Earlier
-from gateway.control.crowding import Crowds
-from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
-from gateway.foreign_json import error_text
-from gateway.headers import client_headers, credentials, overhead, passed_on, reply_headers
-from gateway.http.exchange import Exchange
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
-from schemas.envelopes import now_us
-from schemas.events import Timings
-from schemas.http import Channel
+from claw_r1.gateway.adaptation import Adaptation
+from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.callers.callers import Callers, RetryKey
+from claw_r1.gateway.callers.hints import Hints
+from claw_r1.gateway.callers.signs import signs
+from claw_r1.gateway.capture.durable_log import EventSink
+from claw_r1.gateway.capture.events import ModelCall
+from claw_r1.gateway.capture.idempotency import Finished
+from claw_r1.gateway.capture.recorder import CallRecorder
+from claw_r1.gateway.capture.redaction import redacted_body, redacted_message
+from claw_r1.gateway.capture.stream import StreamedCall
+from claw_r1.gateway.capture.turns import Earlier
+from claw_r1.gateway.control.crowding import Crowds
+from claw_r1.gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
+from claw_r1.gateway.foreign_json import error_text
+from claw_r1.gateway.headers import client_headers, credentials, overhead, passed_on, reply_headers
+from claw_r1.gateway.http.exchange import Exchange
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer, OpenStream
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Timings
+from claw_r1.schemas.http import Channel
 
 JSON = (b"content-type", b"application/json")
 NO_HINTS = Hints()

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from datapool.digests import base_digest
-from gateway.call_protocol import EngineReply
-from gateway.capture.events import EncodedCall, ModelCall
-from gateway.identity import Identity
-from schemas.arrays import ITEM_BYTES
-from schemas.events import CallCaptured, Edge
+from claw_r1.datapool.digests import base_digest
+from claw_r1.gateway.call_protocol import EngineReply
+from claw_r1.gateway.capture.events import EncodedCall, ModelCall
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import CallCaptured, Edge
 
 CHAIN_MAX = 64
 WORTH_BYTES = 64

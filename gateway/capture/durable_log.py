@@ -15,15 +15,15 @@ from typing import Protocol
 
 import structlog
 
-from eventlog.errors import LogError, RecordTooLarge, SpoolFull
-from eventlog.protocols import Producer
-from eventlog.records import Outgoing
-from eventlog.spool.drain import Drainer
-from eventlog.spool.spool import Spool
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from schemas.events import CallCaptured, CallFailed, Event
-from schemas.topics import Topic
+from claw_r1.eventlog.errors import LogError, RecordTooLarge, SpoolFull
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.spool.drain import Drainer
+from claw_r1.eventlog.spool.spool import Spool
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.events import CallCaptured, CallFailed, Event
+from claw_r1.schemas.topics import Topic
 
 PROBE_EVERY_S = 1.0
 STOP_TIMEOUT_S = 1.0
@@ -35,7 +35,7 @@ class EventSink(Protocol):
     """Where this room stores events: a Store, or a producer alone."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:
-        """Returns once the event is stored, whatever it returns. Raises eventlog.errors.LogError."""
+        """Returns once the event is stored, whatever it returns. Raises claw_r1.eventlog.errors.LogError."""
 
 
 class Store:

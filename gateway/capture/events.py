@@ -9,18 +9,27 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply
-from gateway.callers.callers import Caller
-from gateway.capture.idempotency import Attempt
-from gateway.capture.redaction import redacted, redacted_body
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from gateway.upstream.dispatch import CallProgress
-from gateway.upstream.engines import Engine
-from schemas.arrays import ITEM_BYTES
-from schemas.envelopes import decision_id, envelope, now_us
-from schemas.events import CallCaptured, CallFailed, Edge, Envelope, Integrity, Timings, TrajectoryStarted, Usage
-from schemas.http import Channel
+from claw_r1.gateway.call_protocol import CallProtocol, CallRequest, Choice, EngineReply
+from claw_r1.gateway.callers.callers import Caller
+from claw_r1.gateway.capture.idempotency import Attempt
+from claw_r1.gateway.capture.redaction import redacted, redacted_body
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.upstream.dispatch import CallProgress
+from claw_r1.gateway.upstream.engines import Engine
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.envelopes import decision_id, envelope, now_us
+from claw_r1.schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Edge,
+    Envelope,
+    Integrity,
+    Timings,
+    TrajectoryStarted,
+    Usage,
+)
+from claw_r1.schemas.http import Channel
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8

@@ -26,12 +26,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.errors import HeaderList, InvalidRequest
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from schemas.envelopes import decision_id, new_id
-from schemas.events import CallCaptured
-from schemas.http import IDEMPOTENCY_KEY_HEADER
+from claw_r1.gateway.errors import HeaderList, InvalidRequest
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.envelopes import decision_id, new_id
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.http import IDEMPOTENCY_KEY_HEADER
 
 Slot = tuple[str, str, str]
 EQUAL_CALLS_MAX = 16

@@ -10,24 +10,24 @@ from collections import OrderedDict
 
 import structlog
 
-from eventlog.errors import LogError, RecordTooLarge
-from gateway.call_protocol import EngineReply
-from gateway.capture.delta_encoding import DeltaEncoder
-from gateway.capture.durable_log import EventSink
-from gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
-from gateway.capture.idempotency import Attempt, Finished, RecentCalls
-from gateway.capture.replied import Replied
-from gateway.capture.turns import Earlier, Turns
-from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import CallProgress
-from gateway.upstream.engines import Engine
-from schemas.events import CallCaptured, Timings
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.eventlog.errors import LogError, RecordTooLarge
+from claw_r1.gateway.call_protocol import EngineReply
+from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
+from claw_r1.gateway.capture.durable_log import EventSink
+from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
+from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
+from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.capture.turns import Earlier, Turns
+from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.dispatch import CallProgress
+from claw_r1.gateway.upstream.engines import Engine
+from claw_r1.schemas.events import CallCaptured, Timings
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 
 SESSIONS_MAX = 10_000
 log = structlog.get_logger()

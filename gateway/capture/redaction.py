@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.foreign_json import dumps, loads
+from claw_r1.gateway.foreign_json import dumps, loads
 
 BLANK = "[credential]"
 ESCAPED = re.compile(rb"\\(?:u00([0-9a-fA-F]{2})|\\)")

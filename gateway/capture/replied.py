@@ -6,9 +6,9 @@ so a completion never counts by them (docs/adr/0003-completions-count.md).
 
 from collections import OrderedDict, deque
 
-from gateway.headers import version_range
-from gateway.identity import Identity
-from schemas.events import VersionSpan
+from claw_r1.gateway.headers import version_range
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.events import VersionSpan
 
 CALLS_MAX = 10_000
 """Of one trajectory, the last."""

@@ -11,16 +11,16 @@ from contextlib import suppress
 
 import structlog
 
-from gateway.call_protocol import EngineReply
-from gateway.capture.events import ModelCall
-from gateway.capture.recorder import CallRecorder
-from gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, UpstreamBroken, UpstreamFailed
-from gateway.headers import overhead, reply_headers
-from gateway.http.exchange import Exchange
-from gateway.metrics import Metrics
-from gateway.upstream.dispatch import CallProgress, OpenStream
-from schemas.envelopes import now_us
-from schemas.events import Timings
+from claw_r1.gateway.call_protocol import EngineReply
+from claw_r1.gateway.capture.events import ModelCall
+from claw_r1.gateway.capture.recorder import CallRecorder
+from claw_r1.gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, UpstreamBroken, UpstreamFailed
+from claw_r1.gateway.headers import overhead, reply_headers
+from claw_r1.gateway.http.exchange import Exchange
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.upstream.dispatch import CallProgress, OpenStream
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Timings
 
 Failure = GatewayError | ClientGone
 log = structlog.get_logger()

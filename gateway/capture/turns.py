@@ -10,15 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from datapool.batch.deltas import BODY_UNIT, chain, resolve_all
-from eventlog.errors import HistoryCut, LogError
-from eventlog.records import Record, readable
-from gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply
-from gateway.capture.events import ModelCall
-from gateway.errors import BodyTooLarge, Overloaded
-from gateway.identity import Identity
-from schemas.events import CallCaptured, Edge
-from schemas.keys import group_key
+from claw_r1.datapool.batch.deltas import BODY_UNIT, chain, resolve_all
+from claw_r1.eventlog.errors import HistoryCut, LogError
+from claw_r1.eventlog.records import Record, readable
+from claw_r1.gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply
+from claw_r1.gateway.capture.events import ModelCall
+from claw_r1.gateway.errors import BodyTooLarge, Overloaded
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.events import CallCaptured, Edge
+from claw_r1.schemas.keys import group_key
 
 MEMORY_BYTES_MAX = 64 << 20
 SEARCH_RECORDS_MAX = 20_000

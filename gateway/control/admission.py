@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from eventlog.records import Record
-from gateway.control.orders import Orders
-from schemas.codec import event_name
-from schemas.errors import UndecodableRecord
-from schemas.events import BatchSkipped, BatchTrained, Event, GroupMember, GroupRecord, RunStarted
-from schemas.http import Channel
+from claw_r1.eventlog.records import Record
+from claw_r1.gateway.control.orders import Orders
+from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import BatchSkipped, BatchTrained, Event, GroupMember, GroupRecord, RunStarted
+from claw_r1.schemas.http import Channel
 
 COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "BatchTrained")
 log = structlog.get_logger()

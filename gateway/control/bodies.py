@@ -10,16 +10,16 @@ import orjson
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from datapool.fold.bounds import GROUP_SIZE_MAX
-from datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
-from gateway.callers.scopes import own_id, require_own
-from gateway.foreign_json import INT32_MAX
-from gateway.headers import ClientHeaders
-from gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
-from schemas.api_keys import ApiKey
-from schemas.envelopes import decision_id, envelope, new_id, now_us
-from schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from schemas.http import Channel
+from claw_r1.datapool.fold.bounds import GROUP_SIZE_MAX
+from claw_r1.datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
+from claw_r1.gateway.callers.scopes import own_id, require_own
+from claw_r1.gateway.foreign_json import INT32_MAX
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
+from claw_r1.schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from claw_r1.schemas.http import Channel
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -3,17 +3,17 @@
 from fastapi import Request
 from fastapi.responses import Response
 
-from gateway.adaptation import Adaptation
-from gateway.anthropic.errors import anthropic_error, error_message
-from gateway.call_protocol import CallRequest
-from gateway.errors import InvalidRequest, UpstreamRefused
-from gateway.foreign_json import object_of
-from gateway.headers import passed_on
-from gateway.http.asgi import IDENTITY, KEY
-from gateway.identity import COUNT_TOKENS
-from gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
-from schemas.envelopes import new_id
-from schemas.events import Sampling
+from claw_r1.gateway.adaptation import Adaptation
+from claw_r1.gateway.anthropic.errors import anthropic_error, error_message
+from claw_r1.gateway.call_protocol import CallRequest
+from claw_r1.gateway.errors import InvalidRequest, UpstreamRefused
+from claw_r1.gateway.foreign_json import object_of
+from claw_r1.gateway.headers import passed_on
+from claw_r1.gateway.http.asgi import IDENTITY, KEY
+from claw_r1.gateway.identity import COUNT_TOKENS
+from claw_r1.gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
+from claw_r1.schemas.envelopes import new_id
+from claw_r1.schemas.events import Sampling
 
 UNSAMPLED = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from datapool.fold.bounds import GROUP_SIZE_MAX
-from gateway.errors import InvalidRequest
-from gateway.identity import Identity
-from gateway.metrics import Metrics
-from schemas.events import GroupRecord
+from claw_r1.datapool.fold.bounds import GROUP_SIZE_MAX
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.schemas.events import GroupRecord
 
 CROWDED_MIN = GROUP_SIZE_MAX * 8 // 10
 """Members from which on there is a warning, and the pool's record of a group is kept."""

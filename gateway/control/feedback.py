@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, Field
 from pydantic.types import StringConstraints
 
-from datapool.feedback import (
+from claw_r1.datapool.feedback import (
     HUMAN,
     OVERALL,
     RESERVED,
@@ -30,18 +30,18 @@ from datapool.feedback import (
     keyed_act,
     preference_event,
 )
-from gateway.callers.scopes import require_own
-from gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
-from gateway.control.keyed import KeyedBodies
-from gateway.control.sources import RewardSources, is_ahead
-from gateway.errors import Forbidden, Unusable
-from gateway.headers import ClientHeaders, client_headers
-from gateway.http.asgi import IDENTITY, KEY
-from gateway.identity import Identity, checked_id
-from schemas.api_keys import ApiKey
-from schemas.envelopes import new_id, now_us
-from schemas.events import Event
-from schemas.topics import REWARDS, Topic
+from claw_r1.gateway.callers.scopes import require_own
+from claw_r1.gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from claw_r1.gateway.control.keyed import KeyedBodies
+from claw_r1.gateway.control.sources import RewardSources, is_ahead
+from claw_r1.gateway.errors import Forbidden, Unusable
+from claw_r1.gateway.headers import ClientHeaders, client_headers
+from claw_r1.gateway.http.asgi import IDENTITY, KEY
+from claw_r1.gateway.identity import Identity, checked_id
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.envelopes import new_id, now_us
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import REWARDS, Topic
 
 ITEMS_MAX = 1000
 Publish = Callable[[Topic, str, Event], Awaitable[None]]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fastapi.responses import JSONResponse
 
-from gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import WorkerTable
 
 NotReady = Callable[[], str | None]
 LAG_EVERY_S = 0.25

@@ -7,7 +7,7 @@ keys: elsewhere, after a restart too, a repeated request makes the same event ag
 import hashlib
 from collections import OrderedDict
 
-from gateway.errors import KeyOfOtherBody
+from claw_r1.gateway.errors import KeyOfOtherBody
 
 KEYS_MAX = 10_000
 

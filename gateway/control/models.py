@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.adaptation import SIDE, Adaptation
-from gateway.anthropic.errors import reads_anthropic
-from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
-from gateway.foreign_json import Json, count, loads
-from gateway.headers import passed_on
-from gateway.http.asgi import KEY
-from gateway.upstream.engines import Engine, WorkerTable
-from gateway.upstream.pool import HttpUpstream
+from claw_r1.gateway.adaptation import SIDE, Adaptation
+from claw_r1.gateway.anthropic.errors import reads_anthropic
+from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
+from claw_r1.gateway.foreign_json import Json, count, loads
+from claw_r1.gateway.headers import passed_on
+from claw_r1.gateway.http.asgi import KEY
+from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.pool import HttpUpstream
 
 Model = dict[str, Json]
 

@@ -16,14 +16,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from eventlog.errors import LogError
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Record
-from schemas.codec import event_name
-from schemas.errors import UndecodableRecord
-from schemas.events import GroupOpened, GroupRecord
-from schemas.http import order_of
-from schemas.topics import CALLS
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import GroupOpened, GroupRecord
+from claw_r1.schemas.http import order_of
+from claw_r1.schemas.topics import CALLS
 
 CLAIMS_MAX = 10_000
 """Openings whose event ids are remembered, to know a repeated request from a second runner's, also after a restart."""

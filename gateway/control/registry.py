@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from schemas.registry import CONTENT_TYPE, Registry
+from claw_r1.schemas.registry import CONTENT_TYPE, Registry
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE"]
 

@@ -18,13 +18,13 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from eventlog.errors import LogError, RecordTooLarge
-from gateway.anthropic.errors import anthropic_error, reads_anthropic
-from gateway.callers.scopes import own_id, require_own, scope_of
-from gateway.capture.durable_log import EventSink
-from gateway.capture.replied import Replied
-from gateway.control.admission import AdmissionView, Wait
-from gateway.control.bodies import (
+from claw_r1.eventlog.errors import LogError, RecordTooLarge
+from claw_r1.gateway.anthropic.errors import anthropic_error, reads_anthropic
+from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of
+from claw_r1.gateway.capture.durable_log import EventSink
+from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.control.admission import AdmissionView, Wait
+from claw_r1.gateway.control.bodies import (
     AssignReward,
     CompleteTrajectory,
     Name,
@@ -38,15 +38,15 @@ from gateway.control.bodies import (
     trajectory_completed,
     trajectory_started,
 )
-from gateway.control.counting import TokenCounting
-from gateway.control.crowding import Crowds
-from gateway.control.feedback import FeedbackRoutes, as_speaker
-from gateway.control.health import Health
-from gateway.control.keyed import KeyedBodies
-from gateway.control.models import Models
-from gateway.control.sources import AGENT, RewardSources, refuse_revision
-from gateway.control.steps import SubmitSteps, step_events
-from gateway.errors import (
+from claw_r1.gateway.control.counting import TokenCounting
+from claw_r1.gateway.control.crowding import Crowds
+from claw_r1.gateway.control.feedback import FeedbackRoutes, as_speaker
+from claw_r1.gateway.control.health import Health
+from claw_r1.gateway.control.keyed import KeyedBodies
+from claw_r1.gateway.control.models import Models
+from claw_r1.gateway.control.sources import AGENT, RewardSources, refuse_revision
+from claw_r1.gateway.control.steps import SubmitSteps, step_events
+from claw_r1.gateway.errors import (
     BodyTooLarge,
     GatewayError,
     GroupOfOtherRun,
@@ -58,16 +58,16 @@ from gateway.errors import (
     OrdinalTaken,
     error_body,
 )
-from gateway.headers import ClientHeaders, client_headers
-from gateway.http.asgi import IDENTITY, KEY
-from gateway.identity import SERVED, Identity
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from schemas.envelopes import decision_id, new_id, now_us
-from schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from schemas.http import Channel
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS, Topic
+from claw_r1.gateway.headers import ClientHeaders, client_headers
+from claw_r1.gateway.http.asgi import IDENTITY, KEY
+from claw_r1.gateway.identity import SERVED, Identity
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.envelopes import decision_id, new_id, now_us
+from claw_r1.schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from claw_r1.schemas.http import Channel
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 log = structlog.get_logger()

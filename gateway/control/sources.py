@@ -6,9 +6,9 @@ its trajectory began or ended: the next word of whoever is trusted outranks it. 
 
 from collections.abc import Sequence
 
-from gateway.errors import Forbidden
-from schemas.api_keys import ApiKey
-from schemas.envelopes import now_us
+from claw_r1.gateway.errors import Forbidden
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.envelopes import now_us
 
 AGENT = "agent"
 """The source of completions' rewards, and of those that name none."""

@@ -12,8 +12,8 @@ from typing import Annotated, Any, NamedTuple
 import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from datapool.digests import step_digest
-from gateway.control.bodies import (
+from claw_r1.datapool.digests import step_digest
+from claw_r1.gateway.control.bodies import (
     Body,
     CompleteTrajectory,
     Count,
@@ -22,14 +22,14 @@ from gateway.control.bodies import (
     RewardValue,
     trajectory_completed,
 )
-from gateway.errors import InvalidRequest
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from gateway.tokens.packing import packed_ids, packed_logprobs
-from gateway.tokens.version_spans import spans_of
-from schemas.arrays import ITEM_BYTES
-from schemas.envelopes import decision_id, envelope, new_id, now_us
-from schemas.events import (
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.tokens.packing import packed_ids, packed_logprobs
+from claw_r1.gateway.tokens.version_spans import spans_of
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
+from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
     Integrity,
@@ -40,7 +40,7 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from schemas.http import CallKind, Channel
+from claw_r1.schemas.http import CallKind, Channel
 
 PROTOCOL = "submit_steps"
 TOKENS = {"prompt_ids", "response_ids", "rollout_log_probs", "spans"}

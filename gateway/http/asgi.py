@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Scope
 
-from gateway.errors import HeaderList
-from gateway.http.exchange import Exchange
+from claw_r1.gateway.errors import HeaderList
+from claw_r1.gateway.http.exchange import Exchange
 
 IDENTITY = "claw.identity"
 """In the scope: the trajectory that the path names."""

@@ -1,6 +1,6 @@
 """Who may request what: API keys, of which only hashes are known.
 
-Input: the keys that `eventlog.known_keys` has of the log and of the settings.
+Input: the keys that `claw_r1.eventlog.known_keys` has of the log and of the settings.
 
 Invariant: a request without a valid key reaches nothing but the health routes, and the key it came with is taken out of
 its headers here, so nothing behind this line can store, log or forward it. No verdict is kept: each request is judged by what
@@ -12,10 +12,10 @@ import binascii
 import contextlib
 from collections.abc import Callable, Sequence
 
-from eventlog.known_keys import KnownKeys
-from gateway.errors import Forbidden, HeaderList, Unauthorized
-from schemas.api_keys import MAY, OURS, Act, ApiKey, names_loopback
-from schemas.envelopes import now_us
+from claw_r1.eventlog.known_keys import KnownKeys
+from claw_r1.gateway.errors import Forbidden, HeaderList, Unauthorized
+from claw_r1.schemas.api_keys import MAY, OURS, Act, ApiKey, names_loopback
+from claw_r1.schemas.envelopes import now_us
 
 KEY_BYTES_MAX = 512
 OPEN_PATHS = ("/livez", "/readyz", "/version")

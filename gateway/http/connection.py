@@ -12,11 +12,11 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.errors import GatewayError, HeaderList, Overloaded, RequestTimeout
-from gateway.http.door import Door
-from gateway.http.exchange import Exchange
-from gateway.http.request_parser import RequestHead, RequestParser
-from gateway.http.write_flow import WriteFlow
+from claw_r1.gateway.errors import GatewayError, HeaderList, Overloaded, RequestTimeout
+from claw_r1.gateway.http.door import Door
+from claw_r1.gateway.http.exchange import Exchange
+from claw_r1.gateway.http.request_parser import RequestHead, RequestParser
+from claw_r1.gateway.http.write_flow import WriteFlow
 
 SLICE_BYTES = 16 << 10
 """What the parser gets at once: its limits are looked at in between."""

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.call_protocol import CallProtocol
-from gateway.callers.scopes import require_own
-from gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
-from gateway.headers import CALL_ID, overhead
-from gateway.http.auth import KeyRing, require
-from gateway.http.exchange import Exchange
-from gateway.identity import (
+from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.callers.scopes import require_own
+from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
+from claw_r1.gateway.headers import CALL_ID, overhead
+from claw_r1.gateway.http.auth import KeyRing, require
+from claw_r1.gateway.http.exchange import Exchange
+from claw_r1.gateway.identity import (
     COUNT_TOKENS,
     FEEDBACK,
     REGISTRY_PATH,
@@ -30,10 +30,10 @@ from gateway.identity import (
     protocol_of,
     resolve,
 )
-from gateway.metrics import Metrics
-from gateway.protocols import Protocols
-from gateway.settings import GatewaySettings
-from schemas.api_keys import Act
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.protocols import Protocols
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.api_keys import Act
 
 LOGGED_PATH_CHARACTERS_MAX = 256
 OPERATOR_PATHS = ("/metrics",)

@@ -2,7 +2,7 @@
 
 import zlib
 
-from gateway.errors import HeaderList, InvalidRequest, UnknownEncoding
+from claw_r1.gateway.errors import HeaderList, InvalidRequest, UnknownEncoding
 
 GZIP = ("gzip", "x-gzip")
 WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS

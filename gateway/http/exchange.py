@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
-from gateway.anthropic.errors import anthropic_error, reads_anthropic
-from gateway.call_protocol import CallProtocol
-from gateway.errors import (
+from claw_r1.gateway.anthropic.errors import anthropic_error, reads_anthropic
+from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.errors import (
     BodyTooLarge,
     ClientGone,
     GatewayError,
@@ -21,15 +21,15 @@ from gateway.errors import (
     error_body,
     error_headers,
 )
-from gateway.http.encoding import decoder_of
-from gateway.http.reply import ReplyWriter
-from gateway.identity import Route
-from schemas.api_keys import ApiKey
+from claw_r1.gateway.http.encoding import decoder_of
+from claw_r1.gateway.http.reply import ReplyWriter
+from claw_r1.gateway.identity import Route
+from claw_r1.schemas.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from gateway.http.connection import ClientConnection
-    from gateway.http.door import Door
-    from gateway.http.request_parser import RequestHead
+    from claw_r1.gateway.http.connection import ClientConnection
+    from claw_r1.gateway.http.door import Door
+    from claw_r1.gateway.http.request_parser import RequestHead
 
 T = TypeVar("T")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

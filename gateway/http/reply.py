@@ -8,11 +8,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from gateway.errors import HeaderList
+from claw_r1.gateway.errors import HeaderList
 
 if TYPE_CHECKING:
-    from gateway.http.connection import ClientConnection
-    from gateway.http.request_parser import RequestHead
+    from claw_r1.gateway.http.connection import ClientConnection
+    from claw_r1.gateway.http.request_parser import RequestHead
 
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 CLOSE = (b"connection", b"close")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import httptools
 
-from gateway.errors import HeaderList, HeadersTooLarge, InvalidRequest
-from gateway.upstream.connection import CHUNK_BYTES
+from claw_r1.gateway.errors import HeaderList, HeadersTooLarge, InvalidRequest
+from claw_r1.gateway.upstream.connection import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from gateway.http.connection import ClientConnection
+    from claw_r1.gateway.http.connection import ClientConnection
 
 FRAMING = (b"content-length", b"transfer-encoding")
 NO_UPGRADE = "send requests without an Upgrade header (Java: HttpClient.Version.HTTP_1_1)"

@@ -12,8 +12,8 @@ from typing import cast
 
 import uvicorn
 
-from gateway.http.connection import ClientConnection
-from gateway.http.reply import CLOSE
+from claw_r1.gateway.http.connection import ClientConnection
+from claw_r1.gateway.http.reply import CLOSE
 
 TICK_S = 0.02
 

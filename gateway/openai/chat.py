@@ -2,18 +2,18 @@
 
 import re
 
-from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
-from gateway.errors import GatewayError, error_body
-from gateway.foreign_json import Json, count, dumps, object_of
-from gateway.openai.chunks import StreamedCompletion
-from gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
-from gateway.openai.request import parse_chat
-from gateway.openai.stream_filter import FIRST_TOKEN, StreamFilter
-from gateway.tokens.protocol import PackedProtocol
-from gateway.tokens.reply import Outline
-from gateway.tokens.sse import data_of
-from gateway.upstream.pool import UpstreamReply
-from schemas.http import TOKENS_HEADER
+from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
+from claw_r1.gateway.errors import GatewayError, error_body
+from claw_r1.gateway.foreign_json import Json, count, dumps, object_of
+from claw_r1.gateway.openai.chunks import StreamedCompletion
+from claw_r1.gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
+from claw_r1.gateway.openai.request import parse_chat
+from claw_r1.gateway.openai.stream_filter import FIRST_TOKEN, StreamFilter
+from claw_r1.gateway.tokens.protocol import PackedProtocol
+from claw_r1.gateway.tokens.reply import Outline
+from claw_r1.gateway.tokens.sse import data_of
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.http import TOKENS_HEADER
 
 
 def error_message(body: bytes) -> str | None:

@@ -5,10 +5,10 @@ Only an engine that packs tokens tells them exactly; from any other the calls ar
 
 from typing import Any
 
-from gateway.call_protocol import CallRequest
-from gateway.openai.chat import OpenAIProtocol
-from gateway.openai.request import call_request, json_object
-from gateway.openai.sampling import effective
+from claw_r1.gateway.call_protocol import CallRequest
+from claw_r1.gateway.openai.chat import OpenAIProtocol
+from claw_r1.gateway.openai.request import call_request, json_object
+from claw_r1.gateway.openai.sampling import effective
 
 TOKENS_DEFAULT = 16
 """Tokens of a response to which the request sets no limit."""

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from gateway.call_protocol import CallRequest, EngineReply
-from gateway.errors import InvalidRequest, UpstreamBroken
-from gateway.foreign_json import dumps, loads
-from gateway.openai.completions import TextCompletions, parse_completion
-from gateway.openai.request import json_object
-from gateway.tokens.packing import packed_ids
-from gateway.upstream.pool import UpstreamReply
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.http import version_label
+from claw_r1.gateway.call_protocol import CallRequest, EngineReply
+from claw_r1.gateway.errors import InvalidRequest, UpstreamBroken
+from claw_r1.gateway.foreign_json import dumps, loads
+from claw_r1.gateway.openai.completions import TextCompletions, parse_completion
+from claw_r1.gateway.openai.request import json_object
+from claw_r1.gateway.tokens.packing import packed_ids
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.http import version_label
 
 PROMPTS = ("prompt_ids", "prompt_token_ids")
 REFUSED = ("stream", "image_data", "video_data")

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import Json, count
 
 T = TypeVar("T")
 LAST_WINS = frozenset({"role", "id", "type", "index"})

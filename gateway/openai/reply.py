@@ -4,17 +4,17 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 `missing`; it never stops the reply.
 """
 
-from gateway.call_protocol import CallRequest, Choice, EngineReply
-from gateway.errors import UpstreamBroken
-from gateway.foreign_json import Json, count, dumps, loads_shallow
-from gateway.openai.request import LOGPROBS, TOKEN_IDS
-from gateway.openai.sse import without_fields
-from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
-from gateway.tokens.reply import CHOICE_INDEX, told_usage
-from gateway.tokens.version_spans import RawSpans, parse_header, spans_of
-from gateway.upstream.pool import UpstreamReply
-from schemas.arrays import ITEM_BYTES
-from schemas.http import VERSION_SPANS_HEADER
+from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply
+from claw_r1.gateway.errors import UpstreamBroken
+from claw_r1.gateway.foreign_json import Json, count, dumps, loads_shallow
+from claw_r1.gateway.openai.request import LOGPROBS, TOKEN_IDS
+from claw_r1.gateway.openai.sse import without_fields
+from claw_r1.gateway.tokens.packing import SampledTokens, packed_content, packed_ids
+from claw_r1.gateway.tokens.reply import CHOICE_INDEX, told_usage
+from claw_r1.gateway.tokens.version_spans import RawSpans, parse_header, spans_of
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.http import VERSION_SPANS_HEADER
 
 PROMPT = "prompt_token_ids"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from gateway.call_protocol import CallRequest
-from gateway.callers.hints import hints
-from gateway.errors import InvalidRequest
-from gateway.foreign_json import rewritten
-from gateway.openai.sampling import effective
-from schemas.events import Sampling
+from claw_r1.gateway.call_protocol import CallRequest
+from claw_r1.gateway.callers.hints import hints
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.foreign_json import rewritten
+from claw_r1.gateway.openai.sampling import effective
+from claw_r1.schemas.events import Sampling
 
 LOGPROBS, TOKEN_IDS = "logprobs", "return_token_ids"
 """The fields by which an engine is asked for what capture needs."""

@@ -1,6 +1,6 @@
 """The events of a streamed response of OpenAI's, put together as if it had not been streamed."""
 
-from gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import Json, count
 
 LAST = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a stream."""

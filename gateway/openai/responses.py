@@ -8,17 +8,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
-from gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
-from gateway.foreign_json import Json, dumps, loads, rewritten
-from gateway.openai.chat import error_message
-from gateway.openai.reply import encodable
-from gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
-from gateway.openai.response_events import LAST, StreamedResponse
-from gateway.openai.sampling import effective
-from gateway.tokens.protocol import PackedProtocol, PackedStream
-from gateway.tokens.reply import Outline
-from gateway.tokens.sse import data_of
+from claw_r1.gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
+from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
+from claw_r1.gateway.foreign_json import Json, dumps, loads, rewritten
+from claw_r1.gateway.openai.chat import error_message
+from claw_r1.gateway.openai.reply import encodable
+from claw_r1.gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
+from claw_r1.gateway.openai.response_events import LAST, StreamedResponse
+from claw_r1.gateway.openai.sampling import effective
+from claw_r1.gateway.tokens.protocol import PackedProtocol, PackedStream
+from claw_r1.gateway.tokens.reply import Outline
+from claw_r1.gateway.tokens.sse import data_of
 
 UNSUPPORTED = ("background", "conversation")
 """Fields that ask for a reply, or a past, which is kept by the server alone."""

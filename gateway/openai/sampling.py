@@ -8,9 +8,9 @@ default and never one from the model's directory. Source of defaults and clamps:
 import math
 from collections.abc import Mapping
 
-from gateway.errors import InvalidRequest
-from gateway.foreign_json import Json
-from schemas.events import Sampling
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.foreign_json import Json
+from claw_r1.schemas.events import Sampling
 
 GREEDY_BELOW = 1e-5
 TEMPERATURE_MIN = 1e-2

@@ -8,7 +8,7 @@ not matter where the network cut it, be it inside a character.
 import re
 from collections.abc import Iterator
 
-from schemas.http import VERSION_SPANS_COMMENT
+from claw_r1.schemas.http import VERSION_SPANS_COMMENT
 
 COMMENT = VERSION_SPANS_COMMENT.encode()
 DONE = b"[DONE]"

@@ -9,19 +9,26 @@ number of log-probabilities, is named; nothing here raises for what an engine se
 import re
 from collections.abc import Iterator
 
-from gateway.call_protocol import CallRequest, EngineReply
-from gateway.foreign_json import Json, count, dumps, loads_shallow
-from gateway.openai.reply import PROMPT, clean, understood
-from gateway.openai.request import LOGPROBS, TOKEN_IDS
-from gateway.openai.sse import spans_comment, without_comment, without_fields
-from gateway.tokens.handed_over import COMMENT
-from gateway.tokens.packing import SampledTokens, packed_content, packed_ids
-from gateway.tokens.protocol import CHUNK_INVALID, STREAM_END, PackedProtocol, PackedStream, no_choices, read_events
-from gateway.tokens.reply import CHOICE_INDEX
-from gateway.tokens.sse import data_of
-from gateway.tokens.version_spans import RawSpans, parse_header
-from schemas.arrays import ITEM_BYTES
-from schemas.events import Usage
+from claw_r1.gateway.call_protocol import CallRequest, EngineReply
+from claw_r1.gateway.foreign_json import Json, count, dumps, loads_shallow
+from claw_r1.gateway.openai.reply import PROMPT, clean, understood
+from claw_r1.gateway.openai.request import LOGPROBS, TOKEN_IDS
+from claw_r1.gateway.openai.sse import spans_comment, without_comment, without_fields
+from claw_r1.gateway.tokens.handed_over import COMMENT
+from claw_r1.gateway.tokens.packing import SampledTokens, packed_content, packed_ids
+from claw_r1.gateway.tokens.protocol import (
+    CHUNK_INVALID,
+    STREAM_END,
+    PackedProtocol,
+    PackedStream,
+    no_choices,
+    read_events,
+)
+from claw_r1.gateway.tokens.reply import CHOICE_INDEX
+from claw_r1.gateway.tokens.sse import data_of
+from claw_r1.gateway.tokens.version_spans import RawSpans, parse_header
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import Usage
 
 FIRST_TOKEN = re.compile(
     rb'"token_ids"\s*:\s*\[\s*\d|"(?:text|content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'

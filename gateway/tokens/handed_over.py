@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.tokens.packing import are_ids, are_logprobs
-from gateway.tokens.version_spans import spans_of
-from gateway.upstream.pool import UpstreamReply
-from schemas.arrays import ITEM_BYTES
-from schemas.events import Sampling, VersionSpan
-from schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
+from claw_r1.gateway.tokens.packing import are_ids, are_logprobs
+from claw_r1.gateway.tokens.version_spans import spans_of
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import Sampling, VersionSpan
+from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
 MEMBER = b"," + TOKENS_MEMBER.encode()
 COMMENT = TOKENS_COMMENT.encode()

@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-from gateway.call_protocol import CallRequest, EngineReply, ReplyStream
-from gateway.errors import GatewayError, UpstreamBroken
-from gateway.foreign_json import Json, dumps, loads_shallow
-from gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
-from gateway.tokens.reply import Outline, reply_of
-from gateway.tokens.sse import Splitter, data_of
-from gateway.upstream.pool import UpstreamReply
-from schemas.envelopes import now_us
-from schemas.events import Usage
+from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
+from claw_r1.gateway.errors import GatewayError, UpstreamBroken
+from claw_r1.gateway.foreign_json import Json, dumps, loads_shallow
+from claw_r1.gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
+from claw_r1.gateway.tokens.reply import Outline, reply_of
+from claw_r1.gateway.tokens.sse import Splitter, data_of
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Usage
 
 OURS = b": claw."
 """What comments of our workers begin with."""

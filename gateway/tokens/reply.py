@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.call_protocol import Choice, EngineReply
-from gateway.foreign_json import Json, count
-from gateway.tokens.handed_over import HandedOver, Sampled
-from schemas.arrays import ITEM_BYTES
-from schemas.events import Usage
+from claw_r1.gateway.call_protocol import Choice, EngineReply
+from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.tokens.handed_over import HandedOver, Sampled
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.events import Usage
 
 NOTHING = ("prompt_ids", "token_ids", "logprobs", "spans")
 """What is missing of a choice of which the engine told no token."""

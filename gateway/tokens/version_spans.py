@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.events import VersionSpan
-from schemas.http import parse_version_label
+from claw_r1.schemas.events import VersionSpan
+from claw_r1.schemas.http import parse_version_label
 
 RawSpans = dict[str, Any]  # parsed header, not yet believed
 

@@ -12,8 +12,8 @@ from typing import cast
 
 import httptools
 
-from gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
-from gateway.upstream.incoming_reply import IncomingReply
+from claw_r1.gateway.errors import GatewayError, UpstreamBroken, UpstreamTimeout
+from claw_r1.gateway.upstream.incoming_reply import IncomingReply
 
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers; then chunk extensions and trailers of a whole reply: more is an attack, or no HTTP."""

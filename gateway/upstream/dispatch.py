@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from gateway.call_protocol import CallRequest
-from gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from gateway.upstream.engines import Engine, WorkerTable
-from gateway.upstream.incoming_reply import IncomingReply, Sink
-from gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
-from gateway.upstream.retry_budget import RetryBudget
-from gateway.upstream.routing import choose
-from schemas.envelopes import now_us
-from schemas.http import TOKENS_HEADER
+from claw_r1.gateway.call_protocol import CallRequest
+from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.incoming_reply import IncomingReply, Sink
+from claw_r1.gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
+from claw_r1.gateway.upstream.retry_budget import RetryBudget
+from claw_r1.gateway.upstream.routing import choose
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.http import TOKENS_HEADER
 
 AWAY = (502, 503)
 POLL_S = 1.0

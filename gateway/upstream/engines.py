@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from eventlog.records import Record
-from schemas.errors import UndecodableRecord
-from schemas.events import WorkerReported
-from schemas.http import TOKENS_CAPABILITIES
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.http import TOKENS_CAPABILITIES
 
 TAKES_TRAFFIC = ("ready", "updating", "behind")
 """States in which a worker answers calls; one that is `behind` answers none that would be trained on."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from gateway.errors import GatewayError, UpstreamBroken
+from claw_r1.gateway.errors import GatewayError, UpstreamBroken
 
 if TYPE_CHECKING:
-    from gateway.upstream.connection import UpstreamConnection
+    from claw_r1.gateway.upstream.connection import UpstreamConnection
 
 log = structlog.get_logger()
 Sink = Callable[[bytes], bool]

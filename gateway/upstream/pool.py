@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
-from gateway.upstream.connection import UpstreamConnection
-from gateway.upstream.incoming_reply import IncomingReply
+from claw_r1.gateway.errors import InvalidRequest, Overloaded, UpstreamBroken, UpstreamUnreachable
+from claw_r1.gateway.upstream.connection import UpstreamConnection
+from claw_r1.gateway.upstream.incoming_reply import IncomingReply
 
 KEEPALIVE_S = 3.0  # below uvicorn's 5 s: a connection that the engine is just closing would look like a broken engine
 SWEEP_S = 0.5

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from gateway.errors import GatewayError, UpstreamBroken
-from gateway.settings import GatewaySettings
+from claw_r1.gateway.errors import GatewayError, UpstreamBroken
+from claw_r1.gateway.settings import GatewaySettings
 
 
 class RetryBudget:

@@ -8,7 +8,7 @@ without talking and a worker that comes or goes moves few trajectories.
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 
-from gateway.upstream.engines import Engine
+from claw_r1.gateway.upstream.engines import Engine
 
 AFFINITY_SLACK = 4
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from claw.errors import CannotRun
-from claw.home import PROJECT
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import PROJECT
 
 HEARTBEAT_S = 15.0
 GIB = 2**30

@@ -7,8 +7,8 @@ set already stays.
 from collections.abc import Sequence
 from pathlib import Path
 
-from claw import bf16
-from claw.errors import CannotRun
+from claw_r1.claw import bf16
+from claw_r1.claw.errors import CannotRun
 from infra.install.command import say
 
 LINE = (

@@ -10,8 +10,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from claw.errors import CannotRun
-from claw.home import PROJECT
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import PROJECT
 from infra.install.command import run, say
 
 VENV = PROJECT / ".venv"

@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from claw.errors import CannotRun
-from claw.home import PROJECT
-from claw.local.java import find_java
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import PROJECT
+from claw_r1.claw.local.java import find_java
 from infra.install.command import say
 from infra.install.environment import LOCKS, UV, VENV
 

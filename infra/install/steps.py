@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from claw.errors import CannotRun
-from claw.home import PROJECT, claw_home
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import PROJECT, claw_home
 from infra.install.command import run, say
 from infra.install.cpu import settle
 from infra.install.environment import PYTHON, VENV, install, is_current
@@ -74,7 +74,7 @@ def _fetch_kafka() -> None:
     """Kafka's jars, verified, into the cache of the claw home; a package in `.venv` says from where."""
     if not (claw_home() / "cache" / "jars").exists():
         say("  Apache Kafka (44 MB)")
-    run([PYTHON, "-m", "claw.local.jars"])
+    run([PYTHON, "-m", "claw_r1.claw.local.jars"])
 
 
 def _become(command: str, rest: list[str]) -> NoReturn:

@@ -12,8 +12,8 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from weights.host_copies import tensors
-from weights.manifest import WeightsManifest
+from claw_r1.weights.host_copies import tensors
+from claw_r1.weights.manifest import WeightsManifest
 
 
 @dataclass(kw_only=True)
@@ -23,7 +23,7 @@ class ClawInitInfo(WeightTransferInitInfo):
 
 @dataclass(kw_only=True)
 class ClawUpdateInfo(WeightTransferUpdateInfo):
-    """What to load, and the flat copy of it (`weights.host_copies`)."""
+    """What to load, and the flat copy of it (`claw_r1.weights.host_copies`)."""
 
     manifest: dict[str, Any]  # Any: JSON, read by Manifest.from_json
     path: str

@@ -78,7 +78,7 @@ class Generation:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def _sampling(self) -> dict[str, object]:
-        """Field by field what `schemas.events.Sampling` says."""
+        """Field by field what `claw_r1.schemas.events.Sampling` says."""
         params = self.params
         shaping = any(_shapes(getattr(params, name, None)) for name in SHAPING)
         return {

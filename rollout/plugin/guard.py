@@ -8,7 +8,7 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from schemas.http import CONTROL_HEADER
+from claw_r1.schemas.http import CONTROL_HEADER
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -13,7 +13,7 @@ def register() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
 
     if BACKEND not in Factory._registry:
-        Factory.register_engine(BACKEND, "rollout.plugin.engine", "ClawWeightTransfer")
+        Factory.register_engine(BACKEND, "claw_r1.rollout.plugin.engine", "ClawWeightTransfer")
 
 
 def _die_with_parent() -> None:
@@ -21,6 +21,6 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None or os.environ.get(DIE_WITH_PARENT) != "1":
         return
-    from schemas.runtime.die_with_parent import die_with_parent
+    from claw_r1.runtime.die_with_parent import die_with_parent
 
     die_with_parent(parent.pid)

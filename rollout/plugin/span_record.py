@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
 
-from rollout.plugin.generation import Generation
+from claw_r1.rollout.plugin.generation import Generation
 
 Spans = list[tuple[str, int, int]]
 

@@ -13,11 +13,11 @@ Any other gets the spans alone, choice index -> [label, start, end) over that ch
 
 from typing import TYPE_CHECKING, Any
 
-from rollout.plugin import span_record
-from rollout.plugin.guard import CONTROLS
-from rollout.plugin.occupancy import Occupancy
-from rollout.plugin.wishes import Wishes
-from schemas.http import (
+from claw_r1.rollout.plugin import span_record
+from claw_r1.rollout.plugin.guard import CONTROLS
+from claw_r1.rollout.plugin.occupancy import Occupancy
+from claw_r1.rollout.plugin.wishes import Wishes
+from claw_r1.schemas.http import (
     TOKENS_CAPABILITIES,
     TOKENS_COMMENT,
     TOKENS_HEADER,

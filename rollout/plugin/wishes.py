@@ -3,7 +3,7 @@
 import ipaddress
 from typing import TYPE_CHECKING
 
-from weights.sources import SECRET_VARIABLE, authorization, is_authorized
+from claw_r1.weights.sources import SECRET_VARIABLE, authorization, is_authorized
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from rollout.plugin.guard import SECRET_VARIABLE
-from rollout.plugin.register import BACKEND, DIE_WITH_PARENT
-from rollout.settings import RolloutSettings
-from schemas.runtime.child import module_argv
+from claw_r1.rollout.plugin.guard import SECRET_VARIABLE
+from claw_r1.rollout.plugin.register import BACKEND, DIE_WITH_PARENT
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime.child import module_argv
 
 CPU_KV_CACHE = "256M"
 
@@ -25,7 +25,12 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         *("--logprobs-mode", "processed_logprobs"),
         *("--weight-transfer-config", json.dumps({"backend": BACKEND})),
         # The last one is the outermost: nothing is tracked for a request that the guard refuses.
-        *("--middleware", "rollout.plugin.spans.VersionSpans", "--middleware", "rollout.plugin.guard.ControlGuard"),
+        *(
+            "--middleware",
+            "claw_r1.rollout.plugin.spans.VersionSpans",
+            "--middleware",
+            "claw_r1.rollout.plugin.guard.ControlGuard",
+        ),
         # The probe of a version (rollout/probe.py) goes before calls that wait; those keep the order in which they came.
         *("--scheduling-policy", "priority"),
         *("--enable-prefix-caching", "--enable-request-id-headers", "--enable-prompt-tokens-details"),

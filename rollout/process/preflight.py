@@ -4,9 +4,9 @@ import json
 import socket
 from pathlib import Path
 
-from rollout.errors import CannotStart
-from rollout.settings import RolloutSettings
-from weights.device import cuda_devices, vllm_is_for_cpu
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.weights.device import cuda_devices, vllm_is_for_cpu
 
 OWN_SETTING = {"tensor-parallel-size": "--tensor-parallel", "tp": "--tensor-parallel"}
 """Options of vLLM that are settings of a worker, because the worker has to know them."""

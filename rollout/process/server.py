@@ -12,12 +12,12 @@ from typing import IO
 
 import structlog
 
-from rollout.errors import ServerDied
-from rollout.process.activity import Activity, activity_of
-from rollout.process.command import arguments, environment
-from rollout.settings import RolloutSettings
-from schemas.runtime import child
-from schemas.runtime.reaper import KILL_NOW, reaped
+from claw_r1.rollout.errors import ServerDied
+from claw_r1.rollout.process.activity import Activity, activity_of
+from claw_r1.rollout.process.command import arguments, environment
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime import child
+from claw_r1.runtime.reaper import KILL_NOW, reaped
 
 log = structlog.get_logger()
 

@@ -1,12 +1,12 @@
-"""`python -m rollout.rewards`: serve one reward model. Exit 0 after SIGTERM, 1 when vLLM ended, 2 when it could not start."""
+"""`python -m claw_r1.rollout.rewards`: serve one reward model. Exit 0 after SIGTERM, 1 when vLLM ended, 2 when it could not start."""
 
 import sys
 from collections.abc import Sequence
 
-from rollout.errors import CannotStart, RolloutError
-from rollout.rewards.settings import RewardServerSettings
-from schemas.runtime.command_line import CommandLine, SettingsRefused
-from schemas.runtime.modules import needs_extra
+from claw_r1.rollout.errors import CannotStart, RolloutError
+from claw_r1.rollout.rewards.settings import RewardServerSettings
+from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.modules import needs_extra
 
 
 @needs_extra("rollout")
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = command_line.parse(arguments)
     try:
         settings = command_line.read(RewardServerSettings, flags)
-        from rollout.rewards.server import serve
+        from claw_r1.rollout.rewards.server import serve
 
         serve(settings)
     except (RolloutError, SettingsRefused) as error:

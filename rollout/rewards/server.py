@@ -14,15 +14,15 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rollout.errors import CannotStart, ServerDied
-from rollout.process.activity import StartPatience, activity_of
-from rollout.process.command import quiet_environment
-from rollout.process.preflight import check_gpus, check_model, check_port, object_in
-from rollout.process.server import KILL_TIMEOUT_S, free_port, open_log
-from rollout.rewards.settings import RewardServerSettings
-from schemas.runtime import child
-from schemas.runtime.reaper import KILL_NOW, reaped
-from schemas.runtime.stop_signals import StopSignals
+from claw_r1.rollout.errors import CannotStart, ServerDied
+from claw_r1.rollout.process.activity import StartPatience, activity_of
+from claw_r1.rollout.process.command import quiet_environment
+from claw_r1.rollout.process.preflight import check_gpus, check_model, check_port, object_in
+from claw_r1.rollout.process.server import KILL_TIMEOUT_S, free_port, open_log
+from claw_r1.rollout.rewards.settings import RewardServerSettings
+from claw_r1.runtime import child
+from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.stop_signals import StopSignals
 
 CPU_KV_CACHE = "128M"
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel")

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from weights.device import Wish, resolved
+from claw_r1.weights.device import Wish, resolved
 
 PORT = 8202
 

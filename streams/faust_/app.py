@@ -7,13 +7,13 @@ from typing import Any
 
 import faust
 
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.topics import LARGEST_RECORD_BYTES
-from streams.faust_ import transport
-from streams.faust_.assignor import CopartitionedAssignor
-from streams.ownership import group_name
-from streams.settings import StreamsSettings
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.streams.faust_ import transport
+from claw_r1.streams.faust_.assignor import CopartitionedAssignor
+from claw_r1.streams.ownership import group_name
+from claw_r1.streams.settings import StreamsSettings
 
 
 def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App:

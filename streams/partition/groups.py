@@ -7,14 +7,14 @@ Invariant: a group leaves memory only when every row of it is in the cold store.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from datapool.fold.project import GroupImage, PoolRecord, PoolRow, Rows, image
-from datapool.fold.restore import restore
-from datapool.fold.state import GroupState
-from schemas.codec import NOTHING_PACKED, Packed, decode, encode
-from schemas.events import GroupRecord, TrajectoryRecord
-from schemas.keys import group_key
-from schemas.topics import GROUPS, TRAJECTORIES
-from streams.reactors import Untouched, waits
+from claw_r1.datapool.fold.project import GroupImage, PoolRecord, PoolRow, Rows, image
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.schemas.codec import NOTHING_PACKED, Packed, decode, encode
+from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
+from claw_r1.streams.reactors import Untouched, waits
 
 RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
@@ -30,7 +30,7 @@ FOLLOWING: Mapping[type[PoolRecord], Packed] = {
 
 
 class ColdRow(NamedTuple):
-    """One row of the pool; value None removes it. group: `schemas.keys.group_key`."""
+    """One row of the pool; value None removes it. group: `claw_r1.schemas.keys.group_key`."""
 
     topic: str
     key: bytes
@@ -41,7 +41,7 @@ class ColdRow(NamedTuple):
 
 
 class ColdStore(Protocol):
-    """The rows of groups that memory need not hold; `streams.cold_store.SqliteColdStore` is one."""
+    """The rows of groups that memory need not hold; `claw_r1.streams.cold_store.SqliteColdStore` is one."""
 
     def write(self, rows: Iterable[ColdRow]) -> None:
         """The latest row of each key wins."""

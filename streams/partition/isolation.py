@@ -6,12 +6,12 @@ Facts are searched by halves, so that one among thousands is found with a few pr
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from datapool.fold.fold import flag
-from datapool.fold.project import GroupImage
-from datapool.fold.state import Fact, GroupState
-from eventlog.records import Record
-from schemas.events import FactPosition, TrajectoryEvicted
-from streams.partition.row_sizes import writable_changes
+from claw_r1.datapool.fold.fold import flag
+from claw_r1.datapool.fold.project import GroupImage
+from claw_r1.datapool.fold.state import Fact, GroupState
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.events import FactPosition, TrajectoryEvicted
+from claw_r1.streams.partition.row_sizes import writable_changes
 
 Fold = Callable[[GroupState | None, Fact, FactPosition], GroupState]
 SEARCHES_MAX = 50

@@ -1,15 +1,15 @@
 """Rows that the log takes: what is larger than a record may be is refused before it is written. Pure."""
 
-from datapool.digests import call_digest
-from datapool.errors import RecordOverfull
-from datapool.fold.bounds import RECORD_BYTES_MAX
-from datapool.fold.project import GroupImage, Rows, changes
-from datapool.fold.state import Fact, GroupState
-from datapool.fold.step import tokens
-from datapool.fold.trainable import FOLD_BUG
-from schemas.codec import encode
-from schemas.events import CallCaptured
-from schemas.keys import tokens_key
+from claw_r1.datapool.digests import call_digest
+from claw_r1.datapool.errors import RecordOverfull
+from claw_r1.datapool.fold.bounds import RECORD_BYTES_MAX
+from claw_r1.datapool.fold.project import GroupImage, Rows, changes
+from claw_r1.datapool.fold.state import Fact, GroupState
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.fold.trainable import FOLD_BUG
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.keys import tokens_key
 
 FLAG_BYTES = 1 << 10
 """What a row that is full may take more when it is flagged."""

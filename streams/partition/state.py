@@ -9,25 +9,25 @@ from typing import Literal
 
 import structlog
 
-from datapool import FOLD_VERSION
-from datapool.errors import RecordOverfull, UnusableFact
-from datapool.fold.fold import flag, fold
-from datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
-from datapool.fold.state import GroupState
-from datapool.fold.step import tokens
-from datapool.fold.validation import PASSED_BY, check_place, usable
-from eventlog.dead_letters import dead_letter
-from eventlog.records import Outgoing, Record
-from schemas.cloudevents import headers
-from schemas.codec import encode
-from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, FactPosition, StepTokens, StreamPosition
-from schemas.keys import tokens_key
-from schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
-from streams.partition.groups import RESTING_MAX, ColdStore, Groups
-from streams.partition.isolation import Fold, FoldedFact, isolate
-from streams.partition.row_sizes import check_tokens, writable_changes
-from streams.reactors import Untouched
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.errors import RecordOverfull, UnusableFact
+from claw_r1.datapool.fold.fold import flag, fold
+from claw_r1.datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.schemas.cloudevents import headers
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import CallCaptured, FactPosition, StepTokens, StreamPosition
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from claw_r1.streams.partition.groups import RESTING_MAX, ColdStore, Groups
+from claw_r1.streams.partition.isolation import Fold, FoldedFact, isolate
+from claw_r1.streams.partition.row_sizes import check_tokens, writable_changes
+from claw_r1.streams.reactors import Untouched
 
 log = structlog.get_logger()
 

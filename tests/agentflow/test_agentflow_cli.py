@@ -16,11 +16,13 @@ from tests.agentflow.test_runner import refused
 
 pytestmark = pytest.mark.process
 
-FLOW = ("--flow", "examples.verbs.flow:VerbsFlow")
+FLOW = ("--flow", "claw_r1.claw.demo.verbs.flow:VerbsFlow")
 
 
 async def started(*arguments: str) -> Process:
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", "agentflow", *arguments, stdout=PIPE, stderr=PIPE)
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "claw_r1.agentflow", *arguments, stdout=PIPE, stderr=PIPE
+    )
 
 
 async def test_eval_prints_one_object_with_its_transcripts() -> None:
@@ -131,7 +133,7 @@ async def test_a_run_goes_on_when_nobody_watches() -> None:
     os.close(watched)
     size = ("--group-size", "1", "--concurrency", "1", "--groups-max", "2")
     async with FakeGateway() as fake:
-        arguments = ("-m", "agentflow", "run", *FLOW, "--gateway", fake.url, *size)
+        arguments = ("-m", "claw_r1.agentflow", "run", *FLOW, "--gateway", fake.url, *size)
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=stderr)
         os.close(stderr)
         out, _ = await process.communicate()

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentflow.black_box import BlackBox
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.errors import InvalidPlan
-from agentflow.flow import play
-from agentflow.settings import AgentFlowSettings, FlowSettings
+from claw_r1.agentflow.black_box import BlackBox
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.agentflow.flow import play
+from claw_r1.agentflow.settings import AgentFlowSettings, FlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 
 pytestmark = pytest.mark.process
@@ -151,7 +151,7 @@ async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: py
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     size = ("--group-size", "4", "--concurrency", "16", "--run-id", "r")
     async with FakeGateway() as fake:
-        arguments = ("-m", "agentflow", "run", "--command", FAMILY, "--gateway", fake.url, *size)
+        arguments = ("-m", "claw_r1.agentflow", "run", "--command", FAMILY, "--gateway", fake.url, *size)
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
         await until(lambda: len(family()) >= 32)
         process.send_signal(number)
@@ -237,7 +237,7 @@ async def test_a_reward_function_that_gives_nothing_fails_its_episode(place: Pat
 
 async def test_calls_of_a_reward_function_that_hang_have_a_bound(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can end a thread: beyond the bound the function is asked no more, and the episode says why."""
-    monkeypatch.setattr("agentflow.black_box.HANGING_MAX", 2)
+    monkeypatch.setattr("claw_r1.agentflow.black_box.HANGING_MAX", 2)
     async with FakeGateway() as fake:
         settings = FlowSettings(
             command="true", gateway=fake.url, reward="own_rewards.py:hang", reward_timeout_s=0.2, model="m"
@@ -264,7 +264,7 @@ async def test_a_runner_ends_although_a_reward_function_hangs(place: Path) -> No
     size = ("--group-size", "4", "--concurrency", "4", "--reward-timeout-s", "3600", "--drain-timeout-s", "0.1")
     reward = ("--reward", "own_rewards.py:hang", "--deadline-s", "9999")
     async with FakeGateway() as fake, asyncio.timeout(120):
-        arguments = ("-m", "agentflow", "run", "--command", "true", "--gateway", fake.url, *reward, *size)
+        arguments = ("-m", "claw_r1.agentflow", "run", "--command", "true", "--gateway", fake.url, *reward, *size)
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
         await until(lambda: Path("asked").exists() and len(Path("asked").read_text()) == 4)
         process.send_signal(signal.SIGINT)
@@ -312,7 +312,7 @@ async def test_a_command_sees_no_secret_of_the_runner(place: Path, monkeypatch: 
 
 
 async def run_to_its_end(*arguments: str) -> dict[str, object]:
-    command = (sys.executable, "-m", "agentflow", "run", *arguments)
+    command = (sys.executable, "-m", "claw_r1.agentflow", "run", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     assert out, err

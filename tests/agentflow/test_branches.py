@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentflow.bodies import EpisodeLimits, JsonObject, TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.errors import AgentFlowError, EpisodeLimitExceeded, GatewayUnavailable, MalformedReply, ToolError
-from agentflow.flow import AgentFlow, play
-from agentflow.settings import AgentFlowSettings
+from claw_r1.agentflow.bodies import EpisodeLimits, JsonObject, TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.errors import AgentFlowError, EpisodeLimitExceeded, GatewayUnavailable, MalformedReply, ToolError
+from claw_r1.agentflow.flow import AgentFlow, play
+from claw_r1.agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 from tests.agentflow.test_flow import QUICK, Scripted
 

@@ -2,15 +2,15 @@
 
 import random
 
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from gateway.control import bodies
-from gateway.headers import client_headers
-from gateway.identity import Identity
-from schemas.events import Event, TrajectoryRecord
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.gateway.control import bodies
+from claw_r1.gateway.headers import client_headers
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.events import Event, TrajectoryRecord
 from tests import facts
 from tests.agentflow.fake_gateway import FakeGateway
 

@@ -4,12 +4,12 @@ from itertools import combinations
 
 import pytest
 
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.errors import InvalidPlan
-from agentflow.evaluate import evaluate, pass_at_k
-from agentflow.flow import AgentFlow
-from agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.agentflow.evaluate import evaluate, pass_at_k
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.settings import EvaluationPlan
 from tests.agentflow.fake_gateway import FakeGateway
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.errors import FlowNotFound
-from agentflow.flow import AgentFlow, load_flow, play
-from agentflow.settings import AgentFlowSettings
-from schemas.envelopes import now_us
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.errors import FlowNotFound
+from claw_r1.agentflow.flow import AgentFlow, load_flow, play
+from claw_r1.agentflow.settings import AgentFlowSettings
+from claw_r1.schemas.envelopes import now_us
 from tests.agentflow.fake_gateway import FakeGateway
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -128,7 +128,7 @@ async def test_a_completion_that_cannot_be_told_is_counted_not_raised() -> None:
 FLOW = """
 from __future__ import annotations
 from dataclasses import dataclass
-from agentflow.flow import AgentFlow
+from claw_r1.agentflow.flow import AgentFlow
 from beside import ANSWER
 
 @dataclass
@@ -149,9 +149,9 @@ class Needy(Mine):
     [
         "nowhere",
         "no.such.module:Flow",
-        "agentflow.flow:Nothing",
-        "agentflow.flow:play",
-        "agentflow.flow:AgentFlow",
+        "claw_r1.agentflow.flow:Nothing",
+        "claw_r1.agentflow.flow:play",
+        "claw_r1.agentflow.flow:AgentFlow",
         "no/such/file.py:Flow",
         "flows.py:Nothing",
         "flows.py:Needy",

@@ -3,10 +3,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agentflow.bodies import ChatReply, GroupOpen, GroupSpec, RetryAfter, TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
-from agentflow.settings import AgentFlowSettings
+from claw_r1.agentflow.bodies import ChatReply, GroupOpen, GroupSpec, RetryAfter, TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
+from claw_r1.agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=2.0, retry_pause_s=0.01)

@@ -3,10 +3,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.client import GatewayClient
-from agentflow.flow import load_flow
-from agentflow.runner import Runner
-from agentflow.settings import RunPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.flow import load_flow
+from claw_r1.agentflow.runner import Runner
+from claw_r1.agentflow.settings import RunPlan
 from tests.agentflow.fake_gateway import FakeGateway
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-environment.md"

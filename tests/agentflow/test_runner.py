@@ -6,15 +6,15 @@ import orjson
 import pytest
 from aiohttp import web
 
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode, EpisodeResult
-from agentflow.errors import EpisodesFailing, GatewayUnavailable, InvalidPlan
-from agentflow.evaluate import evaluate
-from agentflow.flow import AgentFlow
-from agentflow.runner import Runner
-from agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
-from agentflow.stats import Stats
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode, EpisodeResult
+from claw_r1.agentflow.errors import EpisodesFailing, GatewayUnavailable, InvalidPlan
+from claw_r1.agentflow.evaluate import evaluate
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.runner import Runner
+from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
+from claw_r1.agentflow.stats import Stats
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agentflow.bodies import JsonObject
-from agentflow.episode import Episode
-from agentflow.errors import InvalidPlan
-from agentflow.flow import AgentFlow
-from agentflow.tasks import FlowTasks, HoldOut, TaskList, Tasks, order_of_run, read_tasks
+from claw_r1.agentflow.bodies import JsonObject
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.tasks import FlowTasks, HoldOut, TaskList, Tasks, order_of_run, read_tasks
 
 TASKS = [{"n": number} for number in range(7)]
 

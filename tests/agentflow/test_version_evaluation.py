@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.errors import InvalidPlan
-from agentflow.flow import AgentFlow
-from agentflow.runner import Runner
-from agentflow.settings import AgentFlowSettings, RunPlan
-from agentflow.tasks import TaskList
-from agentflow.version_evaluation import VersionEvaluation
-from schemas.evaluation import EvaluatedTask
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.errors import InvalidPlan
+from claw_r1.agentflow.flow import AgentFlow
+from claw_r1.agentflow.runner import Runner
+from claw_r1.agentflow.settings import AgentFlowSettings, RunPlan
+from claw_r1.agentflow.tasks import TaskList
+from claw_r1.agentflow.version_evaluation import VersionEvaluation
+from claw_r1.schemas.evaluation import EvaluatedTask
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)

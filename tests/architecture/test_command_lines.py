@@ -6,21 +6,36 @@ import sys
 
 import pytest
 
-from eventlog.settings import LogSettings
-from gateway.settings import GatewaySettings
-from schemas.runtime.command_line import CommandLine
-from streams.settings import StreamsSettings
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.runtime.command_line import CommandLine
+from claw_r1.streams.settings import StreamsSettings
 
 ROOMS = {
-    ("gateway",): ("gateway.settings:GatewaySettings", "eventlog.settings:LogSettings"),
-    ("streams",): ("streams.settings:StreamsSettings", "eventlog.settings:LogSettings"),
-    ("rollout",): ("rollout.settings:RolloutSettings", "eventlog.settings:LogSettings"),
-    ("trainer",): ("trainer.settings:TrainerSettings",),
-    ("agentflow", "run"): ("agentflow.settings:RunPlan", "agentflow.settings:AgentFlowSettings"),
-    ("agentflow", "eval"): ("agentflow.settings:EvaluationPlan", "agentflow.settings:AgentFlowSettings"),
-    ("consumers.feedback",): ("consumers.feedback.settings:FeedbackPageSettings", "eventlog.settings:LogSettings"),
-    ("consumers.rewards",): ("consumers.rewards.settings:RewardsSettings", "eventlog.settings:LogSettings"),
-    ("consumers.quality",): ("consumers.quality.settings:QualitySettings", "eventlog.settings:LogSettings"),
+    ("claw_r1.gateway",): ("claw_r1.gateway.settings:GatewaySettings", "claw_r1.eventlog.settings:LogSettings"),
+    ("claw_r1.streams",): ("claw_r1.streams.settings:StreamsSettings", "claw_r1.eventlog.settings:LogSettings"),
+    ("claw_r1.rollout",): ("claw_r1.rollout.settings:RolloutSettings", "claw_r1.eventlog.settings:LogSettings"),
+    ("claw_r1.trainer",): ("claw_r1.trainer.settings:TrainerSettings",),
+    ("claw_r1.agentflow", "run"): (
+        "claw_r1.agentflow.settings:RunPlan",
+        "claw_r1.agentflow.settings:AgentFlowSettings",
+    ),
+    ("claw_r1.agentflow", "eval"): (
+        "claw_r1.agentflow.settings:EvaluationPlan",
+        "claw_r1.agentflow.settings:AgentFlowSettings",
+    ),
+    ("claw_r1.consumers.feedback",): (
+        "claw_r1.consumers.feedback.settings:FeedbackPageSettings",
+        "claw_r1.eventlog.settings:LogSettings",
+    ),
+    ("claw_r1.consumers.rewards",): (
+        "claw_r1.consumers.rewards.settings:RewardsSettings",
+        "claw_r1.eventlog.settings:LogSettings",
+    ),
+    ("claw_r1.consumers.quality",): (
+        "claw_r1.consumers.quality.settings:QualitySettings",
+        "claw_r1.eventlog.settings:LogSettings",
+    ),
 }
 HEAVY = {
     "torch",

@@ -24,7 +24,7 @@ class Missing(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1].split(","):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import trainer.learn.engine, trainer.learn.learner, trainer.plan.memory, weights.host_copies, weights.sources, weights.checkpoint
+import claw_r1.trainer.learn.engine, claw_r1.trainer.learn.learner, claw_r1.trainer.plan.memory, claw_r1.weights.host_copies, claw_r1.weights.sources, claw_r1.weights.checkpoint
 import bench.gpu_check.__main__, bench.gpu_check.work
 """
 ABSENT = (

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bench.in_process import Context
-from examples.verbs.tiny_model import ensure
+from claw_r1.claw.demo.verbs.tiny_model import ensure
 from tests.models import MODELS
 
 

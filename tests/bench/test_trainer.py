@@ -3,7 +3,7 @@
 from bench import trainer, trainer_staleness
 from bench.in_process import batches_until
 from bench.trainer_long_episodes import trained_share
-from trainer.sections.objective import ObjectiveSettings
+from claw_r1.trainer.sections.objective import ObjectiveSettings
 
 
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bench import weights, weights_parts
 from bench.in_process import PlayedCall
 from bench.loop import SAMPLE_S, CpuOfTree, rows_of
-from schemas.runtime import child
+from claw_r1.runtime import child
 
 
 def test_every_part_is_a_function() -> None:

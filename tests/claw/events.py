@@ -1,7 +1,7 @@
 """Events for the tests of this room: whole, with only what a test cares about spelled out."""
 
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     BatchTrained,
     CallCaptured,
     Edge,

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from contextlib import closing
 
-from eventlog.kafka.admin import end_offsets
-from eventlog.kafka.groups import FACTS
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import commit_offsets
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.codec import decode
-from schemas.events import Event, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from schemas.keys import group_key
-from schemas.topics import TOPICS
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.kafka.groups import FACTS
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import commit_offsets
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import Event, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import TOPICS
 from tests.trainer.pooled import rows_of
 
 

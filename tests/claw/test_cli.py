@@ -38,7 +38,7 @@ HEAVY = ("torch", "transformers", "vllm", "deepspeed", "faust", "confluent_kafka
 
 
 def claw(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "claw.cli", *arguments]
+    command = [sys.executable, "-m", "claw_r1.claw.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
@@ -57,15 +57,15 @@ def test_every_command_has_help(command: str) -> None:
 
 
 def test_the_package_is_the_command() -> None:
-    """`python -m claw` is what the script `claw` is."""
-    run = [sys.executable, "-m", "claw", "--help"]
+    """`python -m claw_r1.claw` is what the script `claw` is."""
+    run = [sys.executable, "-m", "claw_r1.claw", "--help"]
     shown = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert (shown.returncode, "agents learn through a Kafka log" in shown.stdout) == (0, True), shown.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:
     """Reading the command line needs no numeric library and no Kafka client."""
-    code = "import sys, claw.cli, claw.local.stack, schemas.runtime.processes; print([m for m in sys.argv[1:] if m in sys.modules])"
+    code = "import sys, claw_r1.claw.cli, claw_r1.claw.local.stack, claw_r1.runtime.processes; print([m for m in sys.argv[1:] if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from claw.cli import app
-from claw.clients import RECIPES
-from claw.keys import records
-from claw.show import log
-from schemas.events import KeyRecorded
+from claw_r1.claw.cli import app
+from claw_r1.claw.clients import RECIPES
+from claw_r1.claw.keys import records
+from claw_r1.claw.show import log
+from claw_r1.schemas.events import KeyRecorded
 from tests.architecture.tree import ROOT
 
 NASTY = "k\"\\$(touch x)'é\n: {x}"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from claw.errors import CannotRun
-from claw.local.stack import Stack
-from claw.workers.places import WorkerPlace, refuse_device
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.stack import Stack
+from claw_r1.claw.workers.places import WorkerPlace, refuse_device
+from claw_r1.weights.device import vllm_is_for_cpu
 from tests.trainer.tiny import make_model
-from weights.device import vllm_is_for_cpu
 
 pytestmark = pytest.mark.process
 
@@ -21,9 +21,9 @@ PRETENDS = """
 import sys
 import torch
 torch.cuda.is_available = lambda: True
-from rollout.settings import RolloutSettings
-from trainer.compose import learner_of
-from trainer.settings import load
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.settings import load
 chosen = load(["--config", sys.argv[1]])
 worker = RolloutSettings(model=chosen.model_dir, model_id=chosen.model_id, worker_id="w")
 learner = learner_of(chosen)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from claw.options import AsJson, spread
+from claw_r1.claw.options import AsJson, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

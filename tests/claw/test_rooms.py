@@ -1,43 +1,23 @@
 """The commands that are rooms, typed in a folder where a person has names of ours."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.tree import sources
+from tests.claw.foreign import COMMANDS, folder_with_our_names, helps
 
-COMMANDS = (
-    "gateway", "streams", "agents run", "train", "rollout", "quality", "feedback", "rewards run", "dashboard",
-)  # fmt: skip
-FOREIGN = ("gateway", "streams", "agentflow", "trainer", "rollout", "consumers", "eventlog", "datapool", "weights")
-ARGV_OF_MODULES = "schemas/runtime/child.py"
+ARGV_OF_MODULES = "runtime/child.py"
 OTHERS_FOLDERS = {"consumers/sandbox/tested.py": "the sandbox's own folder, in which only what was put there lies"}
 
 
 @pytest.mark.process
 def test_a_folder_with_our_names_changes_no_command(tmp_path: Path) -> None:
     """A `schemas.py` breaks nothing, and a folder `gateway` is not run in place of ours: nine commands say their own help."""
-    (tmp_path / "schemas.py").write_text("x = 1\n")
-    for name in FOREIGN:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-        (tmp_path / name / "__main__.py").write_text("print('mine')\n")
-    running = {
-        command: subprocess.Popen(
-            [sys.executable, "-P", "-m", "claw", *command.split(), "--help"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for command in COMMANDS
-    }
-    said = {command: (process.communicate(), process.returncode) for command, process in running.items()}
-    assert {command: errors for command, ((_, errors), code) in said.items() if code} == {}
-    assert [command for command, ((words, _), _) in said.items() if f"usage: claw {command} " not in words] == []
+    claw = [sys.executable, "-P", "-m", "claw_r1.claw"]
+    assert helps(claw, folder_with_our_names(tmp_path)) == dict.fromkeys(COMMANDS, "")
 
 
 def test_a_module_is_started_in_one_way() -> None:

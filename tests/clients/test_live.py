@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from claw.clients import RECIPES, written
-from datapool.batch.deltas import bodies
-from datapool.view.conversations import BRANCH, CallBodies, conversation
-from gateway.protocols import PROTOCOLS
+from claw_r1.claw.clients import RECIPES, written
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.conversations import BRANCH, CallBodies, conversation
+from claw_r1.gateway.protocols import PROTOCOLS
 from tests.clients.engine import DONE, TURNS, work
 from tests.gateway.engine import Received, ScriptedEngine
 from tests.gateway.house import House

@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.clients import RECIPES
-from datapool.view.conversations import BRANCH, CallBodies, conversation, function_parameters
+from claw_r1.claw.clients import RECIPES
+from claw_r1.datapool.view.conversations import BRANCH, CallBodies, conversation, function_parameters
 from tests.clients.engine import SHELL, TURNS
 
 TRAFFIC = sorted(Path(__file__).parent.glob("traffic/*.json"))

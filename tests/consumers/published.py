@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 import orjson
 
-from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.arrays import pack_floats, pack_ids
-from schemas.events import CallCaptured, Edge, Event, VersionSpan
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.events import CallCaptured, Edge, Event, VersionSpan
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
 
 

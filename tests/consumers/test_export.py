@@ -5,16 +5,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from consumers.export.errors import CannotExport
-from consumers.export.export import export, reproduce
-from consumers.export.manifest import NAME, DatasetManifest, load
-from consumers.export.offsets import resolve
-from datapool.batch.spec import BatchSpec
-from eventlog.kafka.admin import delete_records
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.consumers.export.errors import CannotExport
+from claw_r1.consumers.export.export import export, reproduce
+from claw_r1.consumers.export.manifest import NAME, DatasetManifest, load
+from claw_r1.consumers.export.offsets import resolve
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.eventlog.kafka.admin import delete_records
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.consumers import published
 

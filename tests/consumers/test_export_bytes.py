@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from consumers.export.choose import FoldedGroup, choose
-from consumers.export.rows import sequence_rows, step_rows
-from consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from consumers.lineage.requests import questions
-from datapool.batch.advantages import ESTIMATORS
-from datapool.batch.candidates import with_members
-from datapool.batch.deltas import prompts
-from datapool.batch.plan import assemble
-from datapool.batch.spec import BatchSpec
-from datapool.errors import UnusableFact
-from datapool.fold.fold import fold
-from datapool.fold.state import GroupState
-from datapool.fold.validation import usable
-from schemas.arrays import pack_ids
-from schemas.events import CallCaptured, Edge, Event, FactPosition
+from claw_r1.consumers.export.choose import FoldedGroup, choose
+from claw_r1.consumers.export.rows import sequence_rows, step_rows
+from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
+from claw_r1.consumers.lineage.requests import questions
+from claw_r1.datapool.batch.advantages import ESTIMATORS
+from claw_r1.datapool.batch.candidates import with_members
+from claw_r1.datapool.batch.deltas import prompts
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import usable
+from claw_r1.schemas.arrays import pack_ids
+from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
 from tests.consumers.published import chat_call, group
 

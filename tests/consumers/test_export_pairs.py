@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from datapool.feedback import FeedbackSubject, Remark, Signature, feedback_events
-from eventlog.settings import LogSettings
+from claw_r1.datapool.feedback import FeedbackSubject, Remark, Signature, feedback_events
+from claw_r1.eventlog.settings import LogSettings
 from tests.claw.data.test_export import claw
 from tests.consumers import published
 from tests.consumers.test_pairs import talk, vote

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from claw.data.lineage import answer_of, as_text
-from eventlog.kafka.admin import delete_records
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.events import (
+from claw_r1.claw.data.lineage import answer_of, as_text
+from claw_r1.eventlog.kafka.admin import delete_records
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -18,8 +18,8 @@ from schemas.events import (
     StepRecord,
     WeightsPublished,
 )
-from schemas.keys import step_key
-from schemas.topics import BATCHES, STEPS, WEIGHTS
+from claw_r1.schemas.keys import step_key
+from claw_r1.schemas.topics import BATCHES, STEPS, WEIGHTS
 from tests import facts
 from tests.consumers import published
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from consumers.export.choose import Chosen, choose
-from consumers.export.pair_rows import PairedEpisode, pair_row
-from consumers.export.pairs import PairSettings, pairs_of, preferred, rewarded
-from datapool.batch.spec import BatchSpec
-from datapool.feedback import Comparison, FeedbackSubject, Remark, Signature, feedback_events, preference_event
-from datapool.fold.fold import fold
-from datapool.standing import Feedback
-from schemas.arrays import unpack_ids
-from schemas.events import CallCaptured, Edge, Event, FactPosition
+from claw_r1.consumers.export.choose import Chosen, choose
+from claw_r1.consumers.export.pair_rows import PairedEpisode, pair_row
+from claw_r1.consumers.export.pairs import PairSettings, pairs_of, preferred, rewarded
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.feedback import Comparison, FeedbackSubject, Remark, Signature, feedback_events, preference_event
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.standing import Feedback
+from claw_r1.schemas.arrays import unpack_ids
+from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
 from tests.consumers.published import body, chat_call, episode
 

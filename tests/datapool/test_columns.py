@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool import columns
-from datapool.columns import Columns
+from claw_r1.datapool import columns
+from claw_r1.datapool.columns import Columns
 
 EDITS = st.lists(
     st.tuples(st.sets(st.integers(0, 40)), st.dictionaries(st.integers(0, 40), st.binary(max_size=2), max_size=30)),

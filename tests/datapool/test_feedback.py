@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool.feedback import (
+from claw_r1.datapool.feedback import (
     REVISION_MAX,
     Comparison,
     FeedbackSubject,
@@ -20,10 +20,10 @@ from datapool.feedback import (
     preference_event,
     undo_events,
 )
-from datapool.fold.validation import usable
-from datapool.standing import Feedback
-from schemas import codec
-from schemas.events import RewardAssigned, StepCurated
+from claw_r1.datapool.fold.validation import usable
+from claw_r1.datapool.standing import Feedback
+from claw_r1.schemas import codec
+from claw_r1.schemas.events import RewardAssigned, StepCurated
 
 CALL, OTHER_CALL = FeedbackSubject("g", "t", "c"), FeedbackSubject("g", "u", "d")
 TRAJECTORY, OTHER = FeedbackSubject("g", "t"), FeedbackSubject("g", "u")

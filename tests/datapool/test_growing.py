@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datapool import growing
-from datapool.growing import differing, grown
+from claw_r1.datapool import growing
+from claw_r1.datapool.growing import differing, grown
 
 KEYS = st.integers(0, 2000).map(str)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from datapool.batch.advantages import EPSILON
-from datapool.batch.spec import BatchSpec
-from trainer.algorithms.losses import LOG_RATIO_MAX, LOSSES
-from trainer.sections.reference import ReferenceSettings
-from trainer.settings import TrainerSettings
+from claw_r1.datapool.batch.advantages import EPSILON
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.trainer.algorithms.losses import LOG_RATIO_MAX, LOSSES
+from claw_r1.trainer.sections.reference import ReferenceSettings
+from claw_r1.trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
 FIELDS = TrainerSettings.model_fields

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.consume import ConsumerLoop, Work
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import LogReader
-from eventlog.memory import MemoryLog
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned
-from schemas.topics import CALLS, REWARDS
+from claw_r1.eventlog.consume import ConsumerLoop, Work
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import children
 from tests.consumers import published
 from tests.docs.test_own_producer import return_of

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.dlq import run_dlq
-from claw.data.settings import LetterQuery
-from consumers.export.history import fold_partition
-from consumers.export.offsets import resolve
-from datapool.fold.project import project
-from datapool.fold.validation import check_place, usable
-from eventlog.kafka.reader import LogReader
-from eventlog.partitioner import partition_of
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned, TrajectoryRecord
-from schemas.topics import REWARDS
-from streams.partition.state import PartitionState
+from claw_r1.claw.data.dlq import run_dlq
+from claw_r1.claw.data.settings import LetterQuery
+from claw_r1.consumers.export.history import fold_partition
+from claw_r1.consumers.export.offsets import resolve
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.validation import check_place, usable
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned, TrajectoryRecord
+from claw_r1.schemas.topics import REWARDS
+from claw_r1.streams.partition.state import PartitionState
 from tests.consumers import published
 
 pytestmark = pytest.mark.kafka

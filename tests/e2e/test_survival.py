@@ -37,7 +37,7 @@ class RunningDemo:
         command = [
             sys.executable,
             "-m",
-            "claw.cli",
+            "claw_r1.claw.cli",
             "demo",
             "--json",
             "--batches-max",
@@ -66,7 +66,11 @@ class RunningDemo:
 
     def claw(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "claw.cli", *arguments], env=self.env, capture_output=True, check=False, timeout=120
+            [sys.executable, "-m", "claw_r1.claw.cli", *arguments],
+            env=self.env,
+            capture_output=True,
+            check=False,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr.decode(errors="replace")
         return done.stdout.decode(errors="replace")
@@ -78,7 +82,7 @@ class RunningDemo:
         where = {"KAFKA_BOOTSTRAP_SERVERS": log["bootstrap_servers"], "CLAW_LOG_PREFIX": log["prefix"]}
         names = ("--model-id", trainer["model_id"], "--served-name", trainer["model_id"], "--run-id", run.name)
         flags = ("--model", trainer["model_dir"], *names, "--worker-id", ADDED, "--log-file", str(home / "added.log"))
-        command = [sys.executable, "-m", "rollout", *flags]
+        command = [sys.executable, "-m", "claw_r1.rollout", *flags]
         with (home / "added-rollout.log").open("wb") as output:
             environment = {**self.env, **where, "CLAW_LOG_PARTITIONS": "8", "OMP_NUM_THREADS": "1"}
             return children.start(command, env=environment, stdout=output, stderr=output, text=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.memory import MemoryLog
-from eventlog.protocols import Producer
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.settings import LogSettings
 from tests.eventlog.samples import AnyLog
 
 PARTITIONS = 2

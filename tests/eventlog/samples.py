@@ -3,16 +3,16 @@
 import time
 from collections.abc import Sequence
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, Position, Record
-from schemas.envelopes import envelope
-from schemas.events import TrajectoryStarted
-from schemas.topics import CALLS, Topic
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TrajectoryStarted
+from claw_r1.schemas.topics import CALLS, Topic
 
 VISIBLE_TIMEOUT_S = 15
 AnyLog = MemoryLog | KafkaLog
-"""What the contract holds for: more than rooms need of a log (`eventlog.protocols.Log`)."""
+"""What the contract holds for: more than rooms need of a log (`claw_r1.eventlog.protocols.Log`)."""
 
 
 def started(trajectory: str = "t", group: str = "g") -> TrajectoryStarted:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from eventlog.consume import ConsumeLimits, ConsumerLoop, Output, Work, consume
-from eventlog.errors import LogError, NotAcknowledged, RecordRefused, Retryable, TopicMissing
-from eventlog.memory import MemoryLog, MemoryProducer
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas.envelopes import decision_id
-from schemas.events import Envelope, TrajectoryStarted
-from schemas.topics import CALLS, DEAD_LETTERS, LARGEST_RECORD_BYTES, REWARDS
+from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop, Output, Work, consume
+from claw_r1.eventlog.errors import LogError, NotAcknowledged, RecordRefused, Retryable, TopicMissing
+from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import Envelope, TrajectoryStarted
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, LARGEST_RECORD_BYTES, REWARDS
 from tests.eventlog.conftest import PARTITIONS
 from tests.eventlog.samples import AnyLog, item, names, started
 

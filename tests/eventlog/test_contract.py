@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from eventlog.errors import (
+from claw_r1.eventlog.errors import (
     Fenced,
     HistoryCut,
     LogError,
@@ -15,11 +15,11 @@ from eventlog.errors import (
     RecordTooLarge,
     TopicMissing,
 )
-from eventlog.partitioner import partition_of
-from eventlog.protocols import Producer
-from eventlog.records import Outgoing, Position
-from schemas.errors import EmptyValue
-from schemas.topics import BATCHES, CALLS, GROUPS, LARGEST_RECORD_BYTES, REWARDS, STEPS
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.schemas.errors import EmptyValue
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, LARGEST_RECORD_BYTES, REWARDS, STEPS
 from tests.eventlog.samples import AnyLog, item, names, started, visible
 
 WAIT_S = 15
@@ -324,8 +324,8 @@ def test_a_group_that_never_committed_has_no_offsets(log: AnyLog) -> None:
 
 
 def _without_topics(log: AnyLog) -> AnyLog:
-    from eventlog.kafka.log import KafkaLog
-    from eventlog.memory import MemoryLog
+    from claw_r1.eventlog.kafka.log import KafkaLog
+    from claw_r1.eventlog.memory import MemoryLog
 
     settings = log.settings.model_copy(update={"prefix": "bare"})
     return MemoryLog(settings, empty=True) if isinstance(log, MemoryLog) else KafkaLog(settings)

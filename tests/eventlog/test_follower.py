@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from eventlog.errors import LogError
-from eventlog.follower import Follower
-from eventlog.protocols import Producer
-from eventlog.records import Outgoing, Record
-from schemas.topics import CALLS, GROUPS, WORKERS
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.protocols import Producer
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.schemas.topics import CALLS, GROUPS, WORKERS
 from tests.eventlog.samples import AnyLog, item, names
 
 WAIT_S = 15

@@ -1,7 +1,7 @@
 """Records without a broker."""
 
-from eventlog.records import Record, readable
-from schemas.codec import encode
+from claw_r1.eventlog.records import Record, readable
+from claw_r1.schemas.codec import encode
 from tests.claw.events import trained
 
 

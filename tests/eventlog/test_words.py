@@ -3,12 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
-from eventlog.dead_letters import dead_letter
-from eventlog.kafka.ranges import sweeps
-from eventlog.partitioner import murmur2, partition_of
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, LARGEST_RECORD_BYTES
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.eventlog.kafka.ranges import sweeps
+from claw_r1.eventlog.partitioner import murmur2, partition_of
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, LARGEST_RECORD_BYTES
 
 # From Apache Kafka's own UtilsTest.testMurmur2: signed 32-bit.
 JAVA_VECTORS = {

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.client import GatewayClient
-from agentflow.evaluate import evaluate
-from agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.evaluate import evaluate
+from claw_r1.agentflow.settings import EvaluationPlan
+from claw_r1.claw.demo.turn import Turn
 from examples.calculator.demonstrations import demonstration
 from examples.calculator.flow import CalculatorFlow, ExplainedCalculatorFlow
 from examples.calculator.rules import CALLS_MAX, VALUE_MAX, Problem, attempt, calculate, judge, right_reply
-from examples.turn import Turn
 from tests.agentflow.fake_gateway import FakeGateway
 
 SEEDS = st.integers(0, 2**63 - 1)

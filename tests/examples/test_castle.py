@@ -3,9 +3,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.client import GatewayClient
-from agentflow.evaluate import evaluate
-from agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.evaluate import evaluate
+from claw_r1.agentflow.settings import EvaluationPlan
 from examples.castle.demonstrations import demonstration
 from examples.castle.flow import CastleFlow
 from examples.castle.rules import (

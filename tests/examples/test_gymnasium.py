@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.client import GatewayClient
-from agentflow.runner import Runner
-from agentflow.settings import RunPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.runner import Runner
+from claw_r1.agentflow.settings import RunPlan
 from examples.gymnasium.flow import GymnasiumFlow
 from tests.agentflow.fake_gateway import FakeGateway
 

@@ -7,14 +7,13 @@ from statistics import fmean
 
 import pytest
 
-from agentflow.flow import load_flow
 from bench.environments import COURSES, MEMBERS
+from claw_r1.agentflow.flow import load_flow
+from claw_r1.trainer.settings import load
 from examples.calculator import demonstrations as of_problems
 from examples.calculator import rules as calculator
 from examples.castle import demonstrations as of_castles
 from examples.castle import rules as castle
-from examples.tiny_model import ENVIRONMENTS
-from trainer.settings import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "environments.md").read_text()
@@ -45,13 +44,14 @@ def test_demonstrations_of_castles_rarely_win() -> None:
     assert len(set(returns)) > 5
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
+@pytest.mark.parametrize("environment", COURSES)
 def test_the_stack_trains_with_the_settings_that_were_measured(environment: str) -> None:
     """`trainer.yaml` and the bench agree on groups, members, learning rate and goal; the page names a flow that loads."""
-    trainer, course = load(["--config", str(ROOT / "examples" / environment / "trainer.yaml")]), COURSES[environment]
+    folder = ROOT / ("claw/demo" if environment == "verbs" else "examples") / environment
+    trainer, course = load(["--config", str(folder / "trainer.yaml")]), COURSES[environment]
     assert (trainer.spec.groups_per_batch, trainer.spec.group_size) == (course.groups, MEMBERS)
     assert (trainer.learning_rate, trainer.stop_reward) == (course.learning_rate, course.goal)
     assert trainer.run_id == environment == trainer.model_dir.name
-    flow = re.search(rf"examples\.{environment}\.flow:\w+Flow", PAGE)
+    flow = re.search(rf"[\w.]+\.{environment}\.flow:\w+Flow", PAGE)
     assert flow is not None
     assert load_flow(flow[0]).task(1) == load_flow(flow[0]).task(1)

@@ -7,8 +7,8 @@ from collections import defaultdict
 import aiohttp
 from aiohttp import web
 
-from examples.verbs.environment import right_call
-from examples.verbs.people import People
+from claw_r1.claw.demo.verbs.environment import right_call
+from claw_r1.claw.demo.verbs.people import People
 
 ENOUGH = 6
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.client import GatewayClient
-from agentflow.evaluate import evaluate
-from agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.evaluate import evaluate
+from claw_r1.agentflow.settings import EvaluationPlan
 from examples.programs.flow import ProgramsFlow
 from examples.programs.rules import Exercise, first_fault, source_of
 from examples.programs.runner import Output, ProgramLimits, run_program
@@ -169,7 +169,7 @@ def test_a_machine_without_the_filter_refuses() -> None:
     """Where the kernel speaks of another machine than x86-64: one line, exit 2, nothing played; with the variable it goes on."""
     elsewhere = "import ctypes, os, sys; ctypes.CDLL(None).personality(8); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     flags = ["--flow", "examples.programs.flow:ProgramsFlow", "--gateway", "http://127.0.0.1:1", "--episodes", "1"]
-    command = [sys.executable, "-c", elsewhere, "-m", "agentflow", "eval", *flags]
+    command = [sys.executable, "-c", elsewhere, "-m", "claw_r1.agentflow", "eval", *flags]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agentflow.black_box import BlackBox
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.flow import play
-from agentflow.settings import FlowSettings
-from examples.verbs.environment import Task, right_call
+from claw_r1.agentflow.black_box import BlackBox
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import play
+from claw_r1.agentflow.settings import FlowSettings
+from claw_r1.claw.demo.verbs.environment import Task, right_call
 from tests.agentflow.fake_gateway import FakeGateway
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "black_box"

@@ -9,23 +9,23 @@ from typing import TypeVar, cast
 
 import uvicorn
 
-from eventlog.memory import MemoryLog
-from eventlog.partitioner import partition_of
-from eventlog.records import Record
-from gateway.app import GatewayDependencies, create_gateway
-from gateway.control.admission import AdmissionView
-from gateway.http.auth import KeyRing
-from gateway.http.connection import ClientConnection, connections_to
-from gateway.metrics import Metrics
-from gateway.protocols import PROTOCOLS, Protocols
-from gateway.settings import GatewaySettings
-from gateway.upstream.engines import Engine, WorkerTable
-from schemas import codec
-from schemas.api_keys import parse_key
-from schemas.envelopes import envelope
-from schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS, Topic
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Record
+from claw_r1.gateway.app import GatewayDependencies, create_gateway
+from claw_r1.gateway.control.admission import AdmissionView
+from claw_r1.gateway.http.auth import KeyRing
+from claw_r1.gateway.http.connection import ClientConnection, connections_to
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.protocols import PROTOCOLS, Protocols
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.schemas import codec
+from claw_r1.schemas.api_keys import parse_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 
 E = TypeVar("E", bound=Event)
 QUICK = {

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from gateway.call_protocol import CallRequest, Choice, EngineReply, ReplyStream
-from gateway.errors import GatewayError, InvalidRequest
-from gateway.upstream.pool import UpstreamReply
-from schemas.arrays import pack_floats, pack_ids
-from schemas.events import Sampling, Usage
+from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply, ReplyStream
+from claw_r1.gateway.errors import GatewayError, InvalidRequest
+from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.events import Sampling, Usage
 
 Line = dict[str, Any]
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)

@@ -5,12 +5,12 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.arrays import pack_floats, pack_ids
-from schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 from tests.gateway.engine import Reply
 
 CAPABILITIES = TOKENS_CAPABILITIES
-SAMPLING = {
+SAMPLING: dict[str, Any] = {
     "temperature": 0.7,
     "top_p": 1.0,
     "min_p": 0.0,

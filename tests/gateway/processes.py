@@ -13,11 +13,11 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.events import CallCaptured, TrajectoryCompleted
-from schemas.topics import CALLS
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import CallCaptured, TrajectoryCompleted
+from claw_r1.schemas.topics import CALLS
 from tests import children
 from tests.gateway.house import until
 from tests.gateway.speaking import CHAT, SPEAKING, Spoken
@@ -30,14 +30,14 @@ SECRET = "planted-secret-7f3a"
 
 
 class GatewayProcess:
-    """`python -m gateway` on a free port."""
+    """`python -m claw_r1.gateway` on a free port."""
 
     def __init__(
         self, log: LogSettings, folder: Path, *flags: str, workers: int = 1, port: int = 0, **env: str
     ) -> None:
         self.stderr = folder / f"gateway-{time.monotonic_ns()}.txt"
         where = ["--prefix", log.prefix, "--partitions", str(log.partitions), "--spool-dir", str(folder / "spool")]
-        argv = [sys.executable, "-m", "gateway", "--port", str(port), "--workers", str(workers), *where, *flags]
+        argv = [sys.executable, "-m", "claw_r1.gateway", "--port", str(port), "--workers", str(workers), *where, *flags]
         environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, **env}
         with self.stderr.open("wb") as stderr:
             self.process = children.start(argv, env=environment, stderr=stderr)

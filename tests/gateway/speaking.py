@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.tokens.protocol import Assembly
-from schemas.http import TOKENS_HEADER
+from claw_r1.gateway.tokens.protocol import Assembly
+from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway import engine, packed
 from tests.gateway.engine import Json, Received, Reply
 from tests.gateway.openai import responses_wire

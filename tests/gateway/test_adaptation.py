@@ -6,12 +6,12 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from gateway.adaptation import Adaptation
-from gateway.errors import InvalidRequest
-from gateway.openai.chat import ChatCompletions
-from gateway.settings import GatewaySettings
-from gateway.upstream.engines import WorkerTable
-from schemas.api_keys import ApiKey
+from claw_r1.gateway.adaptation import Adaptation
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.schemas.api_keys import ApiKey
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House, report

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.anthropic.errors import anthropic_error, error_message
-from gateway.errors import GatewayError, UpstreamRefused
+from claw_r1.gateway.anthropic.errors import anthropic_error, error_message
+from claw_r1.gateway.errors import GatewayError, UpstreamRefused
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_auth import AGENT_ENTRY

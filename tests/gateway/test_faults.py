@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from eventlog.memory import MemoryLog, MemoryProducer
-from eventlog.records import Position
-from gateway.serve import raise_files_max
-from gateway.settings import GatewaySettings
-from schemas.events import CallCaptured, Event
-from schemas.topics import Topic
+from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
+from claw_r1.eventlog.records import Position
+from claw_r1.gateway.serve import raise_files_max
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.topics import Topic
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.capture.test_streams import DONE, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream

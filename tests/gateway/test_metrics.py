@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from eventlog.memory import MemoryLog, MemoryProducer
-from eventlog.records import Position
-from schemas.events import Event
-from schemas.topics import Topic
+from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import Topic
 from tests.facts import call
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.capture.test_durable_log import Place

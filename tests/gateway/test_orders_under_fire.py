@@ -11,16 +11,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from eventlog.errors import LogError
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import commit_offsets
-from eventlog.settings import LogSettings
-from gateway.control.orders import Orders, Unfolded
-from schemas.envelopes import envelope
-from schemas.events import CallCaptured, GroupOpened
-from schemas.http import ordered_group_id
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import commit_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.control.orders import Orders, Unfolded
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import CallCaptured, GroupOpened
+from claw_r1.schemas.http import ordered_group_id
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 from tests import children
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import until
@@ -35,8 +35,15 @@ class RunnerProcess:
     def __init__(self, url: str, folder: Path, groups_max: int | None = None) -> None:
         plan = ["--run-id", "r", "--channel", "play", "--group-size", str(SIZE), "--concurrency", "4"]
         plan += [] if groups_max is None else ["--groups-max", str(groups_max)]
-        where = ["--flow", "examples.verbs.flow:VerbsFlow", "--tasks", str(folder / "tasks.jsonl"), "--gateway", url]
-        argv = [sys.executable, "-m", "agentflow", "run", *where, *plan]
+        where = [
+            "--flow",
+            "claw_r1.claw.demo.verbs.flow:VerbsFlow",
+            "--tasks",
+            str(folder / "tasks.jsonl"),
+            "--gateway",
+            url,
+        ]
+        argv = [sys.executable, "-m", "claw_r1.agentflow", "run", *where, *plan]
         self.process = children.start(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def kill(self) -> None:

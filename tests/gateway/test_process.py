@@ -11,17 +11,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from claw.keys import records
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.producer import EventProducer
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.api_keys import new_key
-from schemas.envelopes import envelope
-from schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryCompleted
-from schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
+from claw_r1.claw.keys import records
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryCompleted
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
 from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report, until
@@ -187,7 +187,7 @@ def test_wrong_settings_are_one_clear_line(flags: list[str], says: str) -> None:
     """A start that cannot work is exit 2 and one line without a traceback or a secret."""
     environment = {**os.environ, "CLAW_LOG_CONNECT_TIMEOUT_S": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "gateway", "--port", "0", *flags],
+        [sys.executable, "-m", "claw_r1.gateway", "--port", "0", *flags],
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from gateway.call_protocol import CallRequest, ReplyStream
-from gateway.protocols import PROTOCOLS
-from schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.gateway.call_protocol import CallRequest, ReplyStream
+from claw_r1.gateway.protocols import PROTOCOLS
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ASK, Answer, ask
 from tests.gateway.capture.test_streams import gather
 from tests.gateway.engine import Reply, ScriptedEngine

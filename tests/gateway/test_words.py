@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.control.admission import AdmissionView, Admitted, Wait, admit
-from gateway.errors import InvalidRequest
-from gateway.headers import client_headers, reply_headers, version_range
-from gateway.identity import Identity, Route, resolve
-from gateway.openai.request import parse_chat
-from gateway.openai.sampling import effective
-from gateway.protocols import PROTOCOLS
-from gateway.tokens.version_spans import Spans, spans_of
-from gateway.upstream.engines import Engine, WorkerTable
-from gateway.upstream.routing import AFFINITY_SLACK, choose
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.gateway.control.admission import AdmissionView, Admitted, Wait, admit
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.headers import client_headers, reply_headers, version_range
+from claw_r1.gateway.identity import Identity, Route, resolve
+from claw_r1.gateway.openai.request import parse_chat
+from claw_r1.gateway.openai.sampling import effective
+from claw_r1.gateway.protocols import PROTOCOLS
+from claw_r1.gateway.tokens.version_spans import Spans, spans_of
+from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.routing import AFFINITY_SLACK, choose
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     BatchSkipped,
     BatchTrained,
     GroupMember,

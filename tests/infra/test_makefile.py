@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.home import PROJECT
+from claw_r1.claw.home import PROJECT
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(shutil.which("make") is None, reason="needs make")]
 

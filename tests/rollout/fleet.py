@@ -14,10 +14,10 @@ import httpx
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import torch
 
-from schemas.codec import decode
-from schemas.events import WeightsPublished
-from schemas.http import VERSION_SPANS_HEADER
-from schemas.runtime import child
+from claw_r1.runtime import child
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.schemas.http import VERSION_SPANS_HEADER
 from tests import children
 from tests.rollout.trainer import last_version
 from tests.rollout.worker import ROOT, RUN, Worker, changed, gap, until

@@ -12,17 +12,17 @@ import aiohttp
 import torch
 from aiohttp import web
 
-from rollout.process.activity import Activity
-from rollout.process.server import VllmServer
-from rollout.reporter import ReportSink
-from rollout.settings import RolloutSettings
-from rollout.supervisor import Stop, Supervisor, WeightsFeed
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.rollout.process.activity import Activity
+from claw_r1.rollout.process.server import VllmServer
+from claw_r1.rollout.reporter import ReportSink
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.supervisor import Stop, Supervisor, WeightsFeed
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests.patience import PATIENCE_S
-from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import Sent, TransferServer
 
 PROBE = (5, 6, 7)
 RIGHT_SCORE = -1.0

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.app import serve
-from rollout.settings import RolloutSettings
-from schemas.codec import decode
-from schemas.events import WeightsPublished, WorkerReported
+from claw_r1.rollout.app import serve
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import WeightsPublished, WorkerReported
 
 
 class FileFeed:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rollout.__main__ import main
-from rollout.errors import CannotStart
-from rollout.plugin.guard import SECRET_VARIABLE
-from rollout.process import preflight
-from rollout.process.command import arguments, environment
-from rollout.settings import RolloutSettings
+from claw_r1.rollout.__main__ import main
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.plugin.guard import SECRET_VARIABLE
+from claw_r1.rollout.process import preflight
+from claw_r1.rollout.process.command import arguments, environment
+from claw_r1.rollout.settings import RolloutSettings
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_supervisor_loads_no_torch() -> None:
     """The supervisor is a small process: the engine's libraries stay in vLLM's processes."""
-    code = "import sys, rollout.supervisor, rollout.process.server; print([m for m in ('torch', 'vllm') if m in sys.modules])"
+    code = "import sys, claw_r1.rollout.supervisor, claw_r1.rollout.process.server; print([m for m in ('torch', 'vllm') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     assert ran.stdout.strip() == "[]"
 

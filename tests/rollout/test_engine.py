@@ -21,12 +21,12 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 
-from rollout.probe import FP32_GAP_MAX
-from schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
+from claw_r1.rollout.probe import FP32_GAP_MAX
+from claw_r1.schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
+from claw_r1.weights.manifest import WeightsManifest, memory_of
 from tests.children import HEAVY_START_S
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import RUN, Worker, gap, until
-from weights.manifest import WeightsManifest, memory_of
 
 pytestmark = pytest.mark.vllm
 TOLERANCE = 1e-4

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eventlog.memory import MemoryLog
-from rollout.errors import CannotStart
-from rollout.identity import claim
-from schemas.envelopes import envelope
-from schemas.events import WorkerReported
-from schemas.topics import WORKERS
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.identity import claim
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import WORKERS
 
 REPORT = WorkerReported(
     envelope=envelope("rollout/w"),
@@ -48,7 +48,7 @@ def test_names_of_one_host_are_numbered(log: MemoryLog, tmp_path: Path) -> None:
 def test_a_chosen_name_has_one_holder_on_a_host(log: MemoryLog, tmp_path: Path) -> None:
     """The second is refused in one line; kill -9 of the first frees the name."""
     script = (
-        "import sys, time; from pathlib import Path; from eventlog.memory import MemoryLog; from rollout import identity\n"
+        "import sys, time; from pathlib import Path; from claw_r1.eventlog.memory import MemoryLog; from claw_r1.rollout import identity\n"
         "log = MemoryLog(); log.create_topics(); own = identity.claim('w', log, 'log', Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )

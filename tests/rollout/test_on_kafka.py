@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from claw.local.kafka_node import LocalBroker
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from rollout.errors import CannotStart
-from rollout.identity import claim
-from rollout.topics import ReportsTopic, WeightsTopic
-from schemas.events import WorkerReported
-from schemas.topics import WEIGHTS, WORKERS
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.identity import claim
+from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
 from tests.rollout.test_identity import REPORT
 from tests.rollout.test_topics import published

@@ -10,14 +10,14 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from rollout.plugin import span_record
-from rollout.plugin.generation import PLAIN, SHAPING, Generation
-from rollout.plugin.guard import ControlGuard
-from rollout.plugin.occupancy import Occupancy
-from rollout.plugin.spans import VersionSpans
-from rollout.plugin.wishes import Wishes
-from schemas.arrays import unpack_floats, unpack_ids
-from weights.sources import SECRET_VARIABLE
+from claw_r1.rollout.plugin import span_record
+from claw_r1.rollout.plugin.generation import PLAIN, SHAPING, Generation
+from claw_r1.rollout.plugin.guard import ControlGuard
+from claw_r1.rollout.plugin.occupancy import Occupancy
+from claw_r1.rollout.plugin.spans import VersionSpans
+from claw_r1.rollout.plugin.wishes import Wishes
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.weights.sources import SECRET_VARIABLE
 
 Message = dict[str, Any]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rollout.errors import EngineLost
-from rollout.probe import FP32_GAP_MAX, HALF_GAP_MAX, gap_max, probe
-from rollout.settings import RolloutSettings
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished
+from claw_r1.rollout.errors import EngineLost
+from claw_r1.rollout.probe import FP32_GAP_MAX, HALF_GAP_MAX, gap_max, probe
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
 
 IDS = (5, 7, 9)
 RIGHT = [-1.0, -2.0]

@@ -14,13 +14,13 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from claw.local.ports import free_ports
-from consumers.rewards.judged import Judged, JudgedCall
-from consumers.rewards.kinds import kind_of
-from consumers.rewards.opinions import GaveUp
-from examples.verbs import reward_model
-from examples.verbs.reward_model import LabelledEpisode, labelled_episode
-from schemas.runtime.child import start
+from claw_r1.claw.demo.verbs import reward_model
+from claw_r1.claw.demo.verbs.reward_model import LabelledEpisode, labelled_episode
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall
+from claw_r1.consumers.rewards.kinds import kind_of
+from claw_r1.consumers.rewards.opinions import GaveUp
+from claw_r1.runtime.child import start
 from tests import children
 from tests.consumers.rewards.scripted_http import serving as answering
 
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(model: Path, log: Path, *flags: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """Its URL and its process, from the ready line on."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "rollout.rewards", "--model", str(model), "--port", str(port), *flags]
+    command = [sys.executable, "-m", "claw_r1.rollout.rewards", "--model", str(model), "--port", str(port), *flags]
     with log.open("wb") as errors:
         process = start(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
     try:
@@ -151,7 +151,7 @@ def test_rows_per_token_at_the_ends_of_replies_are_the_steps(model: Path, tmp_pa
 def refused(*flags: str) -> str:
     """The one line of a server that does not start."""
     process = subprocess.run(
-        [sys.executable, "-m", "rollout.rewards", *flags], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "claw_r1.rollout.rewards", *flags], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert process.returncode == 2, process.stderr
     (line,) = process.stderr.splitlines()
@@ -159,7 +159,7 @@ def refused(*flags: str) -> str:
 
 
 def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
-    from examples.tokenizer import build_tokenizer
+    from claw_r1.claw.demo.models.tokenizer import build_tokenizer
 
     assert "no directory" in refused("--model", str(tmp_path / "none"), "--device", "cpu")
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.events import WorkerReported
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.weights.sources import SECRET_VARIABLE
+from claw_r1.weights.transfer_server import TransferServer
 from tests.patience import PATIENCE_S
 from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
-from weights.sources import SECRET_VARIABLE
-from weights.transfer_server import TransferServer
 
 
 def is_at(version: int, state: str = "ready") -> "object":

@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rollout.errors import EngineLost, SourceFailed
-from rollout.fetch import fetch, manifest_of
-from rollout.settings import RolloutSettings
-from rollout.sync import load
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished
-from weights.manifest import WeightsManifest
+from claw_r1.rollout.errors import EngineLost, SourceFailed
+from claw_r1.rollout.fetch import fetch, manifest_of
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.sync import load
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.weights.manifest import WeightsManifest
 
 TENSORS = {"t": torch.arange(4.0)}
 MANIFEST = WeightsManifest.of(TENSORS.items())

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from rollout.targets import Targets, accepts
-from schemas.envelopes import envelope
-from schemas.events import WeightsPublished
+from claw_r1.rollout.targets import Targets, accepts
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WeightsPublished
 
 
 def published(run_id: str, version: int, digest: str = "d", model_id: str = "m") -> WeightsPublished:

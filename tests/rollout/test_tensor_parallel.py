@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 
-from schemas.http import VERSION_SPANS_HEADER
+from claw_r1.schemas.http import VERSION_SPANS_HEADER
 from tests.children import HEAVY_START_S
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import Worker, gap, until

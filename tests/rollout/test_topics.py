@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from eventlog.errors import BrokerUnreachable
-from eventlog.memory import MemoryLog
-from eventlog.memory.readers import MemoryReader
-from eventlog.protocols import Start
-from eventlog.records import Outgoing, Place, Record
-from rollout.topics import ReportsTopic, WeightsTopic
-from schemas.codec import decode
-from schemas.envelopes import envelope
-from schemas.events import WeightsPublished, WorkerReported
-from schemas.topics import WEIGHTS, WORKERS, Topic
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.memory.readers import MemoryReader
+from claw_r1.eventlog.protocols import Start
+from claw_r1.eventlog.records import Outgoing, Place, Record
+from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WeightsPublished, WorkerReported
+from claw_r1.schemas.topics import WEIGHTS, WORKERS, Topic
 
 
 def published(version: int, run_id: str = "run") -> WeightsPublished:
@@ -142,8 +142,8 @@ async def test_deleted_history_is_no_obstacle() -> None:
 
 async def test_a_broker_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is not there, at the start and later: what was published meanwhile is delivered, the newest last."""
-    monkeypatch.setattr("rollout.topics.RETRY_AFTER_S", 0.01)
-    monkeypatch.setattr("rollout.topics.POLL_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("claw_r1.rollout.topics.RETRY_AFTER_S", 0.01)
+    monkeypatch.setattr("claw_r1.rollout.topics.POLL_TIMEOUT_S", 0.01)
     log = AwayLog()
     log.create_topics()
     producer = log.producer()

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from schemas.codec import decode
-from schemas.events import WeightsPublished
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import TransferServer
 from tests.rollout.worker import RUN, changed, write_published
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
 
 
 def last_version(events: Path) -> int:

@@ -14,13 +14,13 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import torch
 from transformers import AutoModelForCausalLM
 
-from schemas.codec import encode
-from schemas.envelopes import envelope
-from schemas.events import TensorSpec, WeightsPublished
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import TransferServer
 from tests import children
-from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
-from weights.transfer_server import TransferServer
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-import schemas
-from schemas import codec
-from schemas.events import EVENT_TYPES, Event
+from claw_r1.schemas import codec
+from claw_r1.schemas.events import EVENT_TYPES, Event
 
-FOLDER = Path(schemas.__file__).parent / "examples"
+FOLDER = Path(__file__).parents[2] / "schemas" / "examples"
 LINE = 64
 """Hexadecimal digits per line."""
 

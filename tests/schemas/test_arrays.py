@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.arrays import count, pack_floats, pack_ids, unpack_floats, unpack_ids
+from claw_r1.schemas.arrays import count, pack_floats, pack_ids, unpack_floats, unpack_ids
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from schemas.avro_files import FIRST_ID, current_ids, fingerprint, raw_schemas, schema_ids, self_contained, wire_schema
-from schemas.envelopes import decision_id, new_id
-from schemas.events import EVENT_TYPES
-from schemas.topics import TOPICS, Catalogue, Topic
+from claw_r1.schemas.avro_files import (
+    FIRST_ID,
+    current_ids,
+    fingerprint,
+    raw_schemas,
+    schema_ids,
+    self_contained,
+    wire_schema,
+)
+from claw_r1.schemas.envelopes import decision_id, new_id
+from claw_r1.schemas.events import EVENT_TYPES
+from claw_r1.schemas.topics import TOPICS, Catalogue, Topic
 from tests.schemas.examples import EVENTS
 
 RECORDS = {name: schema for name, schema in raw_schemas().items() if schema["type"] == "record"}
@@ -21,7 +29,9 @@ each_topic = pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.na
 
 def test_generated_files_are_up_to_date() -> None:
     """events.py and ids.json are what the generator makes of the schemas now."""
-    check = subprocess.run([sys.executable, "-m", "schemas.generate", "--check"], capture_output=True, text=True)
+    check = subprocess.run(
+        [sys.executable, "-m", "claw_r1.schemas.generate", "--check"], capture_output=True, text=True
+    )
     assert check.returncode == 0, check.stdout + check.stderr
 
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas import codec
-from schemas.avro_files import current_ids, fingerprint, schema_ids, self_contained, written_schema
-from schemas.cloudevents import headers
-from schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
+from claw_r1.schemas import codec
+from claw_r1.schemas.avro_files import current_ids, fingerprint, schema_ids, self_contained, written_schema
+from claw_r1.schemas.cloudevents import headers
+from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
+from claw_r1.schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.evaluation import EvaluatedTask
+from claw_r1.schemas.evaluation import EvaluatedTask
 
 TASK = EvaluatedTask(version=20, kind="sample", task=3, tasks=32, samples=4, every=10, solved=0.999)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import http
+from claw_r1.schemas import http
 from tests.architecture.tree import ROOMS, ROOT
 
 OWN_WORDS = {

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.keys import group_key, is_tokens_key, parts, step_key, tokens_key, trajectory_key
+from claw_r1.schemas.keys import group_key, is_tokens_key, parts, step_key, tokens_key, trajectory_key
 
 IDS = st.text(alphabet=st.characters(), max_size=12) | st.sampled_from(
     ["", "/", "%2F", "a/b", "tokens", "\ud800", "ä\n"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.codec import encode, encode_item
-from schemas.events import GroupMember, GroupRecord, TrajectoryRecord
+from claw_r1.schemas.codec import encode, encode_item
+from claw_r1.schemas.events import GroupMember, GroupRecord, TrajectoryRecord
 
 
 @pytest.mark.parametrize("items", [0, 1, 3, 200])

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import schemas
-from schemas import topics
-from schemas.topics import TOPICS, Topic
+from claw_r1.schemas import topics
+from claw_r1.schemas.topics import TOPICS, Topic
 
-ROOT = Path(schemas.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROOMS = ("gateway", "streams", "weights", "trainer", "rollout", "agentflow", "consumers", "claw")
 CONSTANTS = {topic.name: name for name, topic in vars(topics).items() if isinstance(topic, Topic)}
 ALL_TOPICS = "TOPICS"
@@ -37,9 +36,10 @@ def imports(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def view_files(module: str, name: str) -> Iterator[Path]:
-    """Files of `datapool.view` that an import loads: the view reads the pool's topics for whoever uses it."""
-    if module.startswith("datapool.view"):
-        paths = (ROOT / module.replace(".", "/"), ROOT / module.replace(".", "/") / name)
+    """Files of `claw_r1.datapool.view` that an import loads: the view reads the pool's topics for whoever uses it."""
+    if module.startswith("claw_r1.datapool.view"):
+        place = ROOT / module.removeprefix("claw_r1.").replace(".", "/")
+        paths = (place, place / name)
         yield from (path.with_suffix(".py") for path in paths if path.with_suffix(".py").exists())
 
 
@@ -56,7 +56,7 @@ def loaded(path: Path) -> set[Path]:
 
 def constants(path: Path) -> set[str]:
     """Names of the topics that a file knows."""
-    names = {name for each in loaded(path) for module, name in imports(each) if module == "schemas.topics"}
+    names = {name for each in loaded(path) for module, name in imports(each) if module == "claw_r1.schemas.topics"}
     names |= {BY_POSITION[name] for _, name in imports(path) if name in BY_POSITION}
     return set(CONSTANTS.values()) if ALL_TOPICS in names else names & set(CONSTANTS.values())
 
@@ -91,5 +91,5 @@ def test_the_readers_of_a_topic_are_those_who_import_it(topic: Topic) -> None:
 def test_a_reader_that_uses_the_view_is_seen() -> None:
     """The trainer names no topic of the pool itself: it reads them through the pool's view, and calls by position."""
     own = set().union(*(imports(path) for path in (ROOT / "trainer").rglob("*.py")))
-    assert not {("schemas.topics", name) for name in ("GROUPS", "CALLS")} & own
+    assert not {("claw_r1.schemas.topics", name) for name in ("GROUPS", "CALLS")} & own
     assert "trainer" in users()["datapool.groups"] & users()["calls"]

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from schemas.avro_files import raw_schemas
-from schemas.events import EVENT_TYPES, Event
+from claw_r1.schemas.avro_files import raw_schemas
+from claw_r1.schemas.events import EVENT_TYPES, Event
 
 Json = Any  # parsed Avro schema
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {

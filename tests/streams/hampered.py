@@ -1,4 +1,4 @@
-"""`python -m streams` with what must never happen made to happen, told apart by the facts themselves.
+"""`python -m claw_r1.streams` with what must never happen made to happen, told apart by the facts themselves.
 
 Facts of groups called `lost…` are fetched and never delivered, as Faust was seen to do; a reward called `boom` breaks the
 fold, one called `unwritable` the rows that are made of it; a judgement of `a stranger` is refused as poison, as by a release that does not know its kind yet.
@@ -6,10 +6,10 @@ fold, one called `unwritable` the rows that are made of it; a judgement of `a st
 
 from msgspec.structs import replace
 
-from datapool.errors import UnusableFact
-from datapool.fold import fold as folds
-from datapool.fold import validation as usables
-from schemas.events import RewardAssigned, StepCurated
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold import fold as folds
+from claw_r1.datapool.fold import validation as usables
+from claw_r1.schemas.events import RewardAssigned, StepCurated
 
 LOST = b"lost"
 _fold, _usable = folds.fold, usables.usable
@@ -34,9 +34,9 @@ def main():
     folds.fold, usables.usable = fold, usable
     from faust.transport.utils import DefaultSchedulingStrategy
 
-    import streams.serve
-    from streams.__main__ import main as serve
-    from streams.worker import StreamsWorker
+    from claw_r1.streams import serve as serving
+    from claw_r1.streams.__main__ import main as serve
+    from claw_r1.streams.worker import StreamsWorker
 
     class Forgetful(DefaultSchedulingStrategy):
         def iterate(self, records):
@@ -47,7 +47,7 @@ def main():
             super().__init__(*arguments, **keywords)
             self.app.conf.ConsumerScheduler = Forgetful
 
-    streams.serve.StreamsWorker = Hampered
+    serving.StreamsWorker = Hampered
     return serve()
 
 

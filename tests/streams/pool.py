@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from eventlog.kafka.admin import end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas.codec import decode, encode
-from schemas.errors import UndecodableRecord
-from schemas.events import Event, FactPosition, GroupClosed, StepRecord, TrajectoryAbandoned
-from schemas.keys import group_key
-from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import Event, FactPosition, GroupClosed, StepRecord, TrajectoryAbandoned
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
 from tests import children, facts, oracle
 
 ROOT = Path(__file__).parents[2]
@@ -227,10 +227,10 @@ class Traffic:
 
 
 class WorkerProcess:
-    """`python -m streams` as a user runs it, or another module in its place."""
+    """`python -m claw_r1.streams` as a user runs it, or another module in its place."""
 
     def __init__(
-        self, settings: LogSettings, log_path: Path, *arguments: str, module: str = "streams", **env: str
+        self, settings: LogSettings, log_path: Path, *arguments: str, module: str = "claw_r1.streams", **env: str
     ) -> None:
         self.log_path = log_path
         environment = {

@@ -7,10 +7,10 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from eventlog.kafka.admin import end_offsets
-from eventlog.partitioner import partition_of
-from schemas.envelopes import now_us
-from schemas.events import (
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import (
     CallCaptured,
     GroupClosed,
     Timings,
@@ -18,10 +18,10 @@ from schemas.events import (
     TrajectoryCompleted,
     TrajectoryRecord,
 )
-from schemas.keys import group_key
-from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
-from streams.reactors import PRODUCER
-from streams.rebuild import rebuild
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from claw_r1.streams.reactors import PRODUCER
+from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole

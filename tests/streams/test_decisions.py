@@ -1,10 +1,10 @@
 """The skin of the reactors, without a log."""
 
-from schemas.envelopes import envelope
-from schemas.events import GroupClosed
-from streams.decisions import DecisionWriter
-from streams.metrics import StreamsMetrics
-from streams.partition.state import PartitionState
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import GroupClosed
+from claw_r1.streams.decisions import DecisionWriter
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.partition.state import PartitionState
 
 
 class Written:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from eventlog.errors import BrokerUnreachable, Fenced
-from streams.errors import ExitCode, FoldVersionMismatch, exit_code_of
+from claw_r1.eventlog.errors import BrokerUnreachable, Fenced
+from claw_r1.streams.errors import ExitCode, FoldVersionMismatch, exit_code_of
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from eventlog.settings import LogSettings
-from streams.cold_store import SqliteColdStore
-from streams.errors import ExitCode
-from streams.flush import Flusher, flush_due
-from streams.metrics import StreamsMetrics
-from streams.ownership import OwnedPartition
-from streams.partition.state import PartitionState
-from streams.settings import StreamsSettings
-from streams.worker import StreamsWorker
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.flush import Flusher, flush_due
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.ownership import OwnedPartition
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.worker import StreamsWorker
 from tests import facts
 from tests.streams.partition.test_state import record
 

@@ -1,6 +1,6 @@
 """When a worker is held to be stalled."""
 
-from streams.lag import Watchdog
+from claw_r1.streams.lag import Watchdog
 
 
 def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():

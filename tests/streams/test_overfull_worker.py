@@ -2,12 +2,12 @@
 
 import pytest
 
-from consumers.verify.verify import verify
-from eventlog.kafka.admin import end_offsets
-from schemas.events import GroupRecord
-from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
-from streams.errors import ExitCode
-from streams.rebuild import rebuild
+from claw_r1.consumers.verify.verify import verify
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.schemas.events import GroupRecord
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
 from tests.streams.partition.test_isolation import spoilt, wide

@@ -2,11 +2,11 @@
 
 import pytest
 
-from eventlog.settings import LogSettings
-from streams.errors import NotCopartitioned
-from streams.metrics import StreamsMetrics
-from streams.ownership import OwnedPartition, Ownership, assigned_numbers
-from streams.partition.state import PartitionState
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.errors import NotCopartitioned
+from claw_r1.streams.metrics import StreamsMetrics
+from claw_r1.streams.ownership import OwnedPartition, Ownership, assigned_numbers
+from claw_r1.streams.partition.state import PartitionState
 
 TOPICS = ("claw.calls", "claw.rewards")
 

@@ -2,13 +2,13 @@
 
 from itertools import permutations
 
-from datapool.fold.fold import fold
-from datapool.fold.project import image, project
-from datapool.fold.restore import restore
-from schemas.events import TrajectoryRecord
-from streams.decisions import DecisionGate
-from streams.partition.state import PartitionState
-from streams.reactors import Untouched, decide, outlived, waits
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import image, project
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.streams.decisions import DecisionGate
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.reactors import Untouched, decide, outlived, waits
 from tests import facts
 
 IDLE_US = 100

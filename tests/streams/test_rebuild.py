@@ -7,20 +7,20 @@ import sys
 
 import pytest
 
-from datapool.view.view import PoolView
-from eventlog.errors import Fenced, HistoryCut
-from eventlog.kafka.admin import delete_records, end_offsets
-from eventlog.kafka.reader import committed_offsets
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.codec import encode
-from schemas.events import GroupRecord
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
-from streams import rebuild as rebuilding
-from streams.errors import PastTarget
-from streams.ownership import group_name, open_producer
-from streams.rebuild import rebuild
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.errors import Fenced, HistoryCut
+from claw_r1.eventlog.kafka.admin import delete_records, end_offsets
+from claw_r1.eventlog.kafka.reader import committed_offsets
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import GroupRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.streams import rebuild as rebuilding
+from claw_r1.streams.errors import PastTarget
+from claw_r1.streams.ownership import group_name, open_producer
+from claw_r1.streams.rebuild import rebuild
 from tests import children, facts, oracle
 from tests.streams import pool
 from tests.streams.pool import ROUNDS
@@ -131,7 +131,16 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
     """kill -9 leaves whole transactions; the second attempt reads only what the first had not folded."""
     pool.publish(log_settings, history(groups=120))
     total = sum(ends(log_settings).values())
-    command = [sys.executable, "-m", "claw.cli", "rebuild", "--prefix", log_settings.prefix, "--flush-facts", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "claw_r1.claw.cli",
+        "rebuild",
+        "--prefix",
+        log_settings.prefix,
+        "--flush-facts",
+        "5",
+    ]
     env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers}
     process = children.start(command, cwd=pool.ROOT, env=env)
     try:
@@ -146,7 +155,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
 
 
 def exists(settings):
-    from eventlog.kafka.admin import describe_topics
+    from claw_r1.eventlog.kafka.admin import describe_topics
 
     names = {state.name for state in describe_topics(settings)}
     return all(settings.catalogue().name(topic) in names for topic in settings.catalogue())

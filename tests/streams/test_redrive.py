@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from claw.data.dlq import run_dlq
-from claw.data.settings import LetterQuery
-from eventlog.kafka.admin import end_offsets
-from schemas.events import TrajectoryRecord
-from schemas.topics import CALLS, REWARDS
-from streams.errors import ExitCode
-from streams.rebuild import rebuild
+from claw_r1.claw.data.dlq import run_dlq
+from claw_r1.claw.data.settings import LetterQuery
+from claw_r1.eventlog.kafka.admin import end_offsets
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
 

@@ -13,13 +13,13 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from eventlog.kafka.admin import create_topics, end_offsets
-from eventlog.settings import LogSettings
-from schemas.events import TrajectoryRecord
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
-from streams.errors import ExitCode
-from streams.ownership import group_name
+from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.ownership import group_name
 from tests import facts, oracle
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole

@@ -5,14 +5,14 @@ import urllib.request
 
 import pytest
 
-from claw.local.ports import free_ports
-from datapool import FOLD_VERSION
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.view import PoolView
-from eventlog.records import Outgoing
-from schemas.envelopes import now_us
-from schemas.events import (
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import (
     GroupClosed,
     GroupRecord,
     StepRecord,
@@ -22,8 +22,8 @@ from schemas.events import (
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from schemas.topics import POSITIONS
-from streams.errors import ExitCode
+from claw_r1.schemas.topics import POSITIONS
+from claw_r1.streams.errors import ExitCode
 from tests import facts
 from tests.streams import pool
 

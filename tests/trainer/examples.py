@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.learn.examples import Example
+from claw_r1.trainer.learn.examples import Example
 
 
 def example(

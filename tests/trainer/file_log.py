@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eventlog.errors import Fenced
-from eventlog.records import Outgoing, Position, Record
-from trainer.plan.journal import Journal
+from claw_r1.eventlog.errors import Fenced
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.trainer.plan.journal import Journal
 
 
 class FileTransactions:

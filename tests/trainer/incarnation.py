@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.run import TrainingRun
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.state_files import MemoryFile
 from tests.trainer.file_log import file_journal, transactions
 from tests.trainer.pooled import RUN, pooled, random_groups
-from trainer.compose import learner_of
-from trainer.dependencies import TrainerDependencies
-from trainer.run import TrainingRun
-from trainer.settings import TrainerSettings
-from trainer.storage.state_files import MemoryFile
 
 BATCHES = 6
 SPEC = BatchSpec(groups_per_batch=2, group_size=4, staleness_max=100)

@@ -4,19 +4,19 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from datapool.fold.fold import fold
-from datapool.fold.project import GroupImage, changes
-from datapool.fold.state import Fact, GroupState
-from datapool.fold.step import tokens
-from datapool.view.rows import PoolRows
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from schemas.arrays import pack_floats, pack_ids
-from schemas.codec import encode
-from schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
-from schemas.keys import group_key, tokens_key
-from schemas.topics import CALLS, GROUPS, REWARDS, STEPS, TRAJECTORIES
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import GroupImage, changes
+from claw_r1.datapool.fold.state import Fact, GroupState
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
+from claw_r1.schemas.keys import group_key, tokens_key
+from claw_r1.schemas.topics import CALLS, GROUPS, REWARDS, STEPS, TRAJECTORIES
 from tests import facts
 
 RUN = "run"

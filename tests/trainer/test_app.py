@@ -1,4 +1,4 @@
-"""`python -m trainer` on a real broker, with real offers: the composition as it runs in production."""
+"""`python -m claw_r1.trainer` on a real broker, with real offers: the composition as it runs in production."""
 
 import json
 import os
@@ -9,25 +9,25 @@ import time
 
 import pytest
 
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing
-from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
-from schemas.keys import group_key
-from schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
+from claw_r1.trainer.errors import RUN_WAS_OVER
+from claw_r1.trainer.plan.journal import transactional_id
+from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.sources import FromTrainer
 from tests import children
 from tests.children import HEAVY_START_S
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.test_background import manifest_of
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import take
-from trainer.errors import RUN_WAS_OVER
-from trainer.plan.journal import transactional_id
-from weights.host_copies import HostCopies
-from weights.sources import FromTrainer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 STOP_TIMEOUT_S = 8
@@ -97,7 +97,7 @@ def start(log_settings, tmp_path):
     started = []
 
     def starter(generation=1):
-        command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json")]
+        command = [sys.executable, "-m", "claw_r1.trainer", "--config", str(tmp_path / "train.json")]
         env = {**os.environ, "CLAW_LOG_GENERATION": str(generation)}
         started.append(children.start(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
@@ -150,7 +150,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
 
 def answer_of(tmp_path, *arguments):
     """A command of the same settings, at its end."""
-    command = [sys.executable, "-m", "trainer", "--config", str(tmp_path / "train.json"), "--json", *arguments]
+    command = [sys.executable, "-m", "claw_r1.trainer", "--config", str(tmp_path / "train.json"), "--json", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=HEAVY_START_S, check=False)
 
 

@@ -8,19 +8,19 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from schemas.events import BatchTrained, RunEnded, WeightsPublished
+from claw_r1.schemas.events import BatchTrained, RunEnded, WeightsPublished
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.run import TrainingRun
+from claw_r1.trainer.storage import state_files
+from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.weights import checkpoint
+from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from tests.trainer import incarnation
 from tests.trainer.incarnation import settings
 from tests.trainer.test_resume import exit_code
 from tests.trainer.test_run import DEADLINE_S, events, two_batches, world_of
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import read
-from trainer.dependencies import Milestone
-from trainer.run import TrainingRun
-from trainer.storage import state_files
-from trainer.storage.checkpoints import Checkpoints
-from weights import checkpoint
-from weights.manifest import TensorShape, WeightsManifest
 
 pytestmark = pytest.mark.process
 PROCESSES = multiprocessing.get_context("forkserver")

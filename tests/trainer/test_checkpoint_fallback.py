@@ -4,13 +4,13 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from schemas.events import BatchTrained, WeightsPublished
+from claw_r1.schemas.events import BatchTrained, WeightsPublished
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.errors import CheckpointInvalid
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, model_dir, world_of
-from trainer.dependencies import Milestone
-from trainer.errors import CheckpointInvalid
-from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
 BATCHES = 3

@@ -1,8 +1,8 @@
 """Settings arrive where they act."""
 
+from claw_r1.trainer.compose import engine_settings, objective_of, pace_of
+from claw_r1.trainer.learn.learner import Pace
 from tests.trainer.incarnation import settings
-from trainer.compose import engine_settings, objective_of, pace_of
-from trainer.learn.learner import Pace
 
 
 def test_sections_reach_objective_and_pace(tmp_path):

@@ -10,18 +10,18 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import structs
 
-from eventlog.memory import MemoryLog
-from eventlog.settings import LogSettings
-from schemas.evaluation import EvaluatedTask
-from schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.evaluation import EvaluatedTask
+from claw_r1.schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.trainer.app import may_concern
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.evaluations import EvaluatedGroup, Evaluations, pass_at, score
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
 from tests.trainer.test_run import events, world_of
 from tests.trainer.tiny import make_model
-from trainer.app import may_concern
-from trainer.dependencies import Milestone
-from trainer.evaluations import EvaluatedGroup, Evaluations, pass_at, score
-from trainer.run import TrainingRun
 
 SAMPLES = 3
 

@@ -2,11 +2,11 @@
 
 import threading
 
-from eventlog.records import Record
-from schemas.codec import encode
-from schemas.events import WorkerReported
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.trainer.live_workers import behind, wait_for_all
 from tests import facts
-from trainer.live_workers import behind, wait_for_all
 
 
 def report(worker="w", *, at_ms=10_000, **changes):

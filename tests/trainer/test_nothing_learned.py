@@ -7,13 +7,13 @@ from dataclasses import fields
 import pytest
 from structlog.testing import capture_logs
 
-from schemas.events import BatchTrained, RunEnded, WeightsPublished
+from claw_r1.schemas.events import BatchTrained, RunEnded, WeightsPublished
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.errors import NothingLearned
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, model_dir, world_of  # noqa: F401  # a fixture
-from trainer.dependencies import TrainerDependencies
-from trainer.errors import NothingLearned
-from trainer.run import TrainingRun
 
 pytestmark = pytest.mark.process
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from schemas.events import WeightsPublished
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.trainer.publication import probe_ids
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.test_run import events, two_batches, world_of
 from tests.trainer.tiny import make_model
-from trainer.publication import probe_ids
-from trainer.run import TrainingRun
 
 pytestmark = pytest.mark.process
 

@@ -5,8 +5,8 @@ import errno
 from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from claw_r1.trainer.reports import Reports
 from tests.trainer.plan.test_history import trained
-from trainer.reports import Reports
 
 
 def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):
@@ -26,7 +26,7 @@ def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):
 def test_a_full_disk_costs_points_and_not_the_run(tmp_path, monkeypatch):
     """What is not written is said; the next start writes it from the log."""
     reports = Reports(tmp_path, [])
-    monkeypatch.setattr("trainer.reports.line", lambda _: _no_space())
+    monkeypatch.setattr("claw_r1.trainer.reports.line", lambda _: _no_space())
     with capture_logs() as logs:
         reports.write(trained(0))
     assert "not_written" in [entry["event"] for entry in logs]

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
+from claw_r1.trainer.dependencies import Milestone
 from tests.children import HEAVY_START_S
 from tests.trainer import incarnation
 from tests.trainer.file_log import transactions
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.tiny import make_model
-from trainer.dependencies import Milestone
 
 pytestmark = pytest.mark.slow
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -134,8 +134,8 @@ def test_a_plan_is_committed_before_and_the_result_with_its_weights(undisturbed)
 
 def test_exports_are_named_in_the_events(undisturbed, model_dir):
     """Version 0, every fourth and the last one can be read from disk, with the published digest."""
+    from claw_r1.weights.manifest import WeightsManifest
     from tests.weights.tensors import read
-    from weights.manifest import WeightsManifest
 
     named = {e.version: e for e in undisturbed.of(WeightsPublished) if e.checkpoint_uri}
     assert sorted(named) == [0, 4, BATCHES]

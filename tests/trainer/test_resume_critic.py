@@ -2,11 +2,11 @@
 
 import pytest
 
-from datapool.batch.spec import BatchSpec
-from schemas.events import BatchTrained
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import BatchTrained
+from claw_r1.trainer.dependencies import Milestone
 from tests.trainer.test_resume import lives
 from tests.trainer.tiny import make_model
-from trainer.dependencies import Milestone
 
 pytestmark = pytest.mark.slow
 PPO = {

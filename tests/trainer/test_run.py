@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from datapool.batch.plan import assemble, groups_of
-from datapool.batch.selection import select
-from datapool.batch.spec import PRESETS
-from datapool.view.view import TOPICS, PoolView
-from eventlog.errors import Fenced, LogError
-from eventlog.memory import MemoryLog
-from schemas.events import (
+from claw_r1.datapool.batch.plan import assemble, groups_of
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import PRESETS
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.errors import Fenced, LogError
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -24,19 +24,19 @@ from schemas.events import (
     RunStarted,
     WeightsPublished,
 )
-from schemas.topics import BATCHES, WEIGHTS
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
+from claw_r1.trainer.plan.examples import examples_of
+from claw_r1.trainer.plan.facts import rows_of
+from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.datapool.view.test_training_rows import BASES, written_against_c0
 from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
-from trainer.compose import learner_of
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
-from trainer.plan.examples import examples_of
-from trainer.plan.facts import rows_of
-from trainer.plan.journal import Journal
-from trainer.run import TrainingRun
 
 DEADLINE_S = 30
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from claw_r1.trainer.errors import ModelInvalid, SettingsInvalid
+from claw_r1.trainer.sections import directories
+from claw_r1.trainer.settings import TrainerSettings, load
 from tests.trainer.tiny import make_model
-from trainer.errors import ModelInvalid, SettingsInvalid
-from trainer.sections import directories
-from trainer.settings import TrainerSettings, load
 
 FIELDS = {"model_dir": "model", "model_id": "tiny", "run_id": "r", "out_dir": "out", "learning_rate": 0.5}
 
@@ -104,7 +104,7 @@ def test_a_mistake_is_one_line(tmp_path, change, named):
 
 def command(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "trainer", *arguments],
+        [sys.executable, "-m", "claw_r1.trainer", *arguments],
         capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False,
     )  # fmt: skip
 

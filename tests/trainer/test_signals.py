@@ -5,7 +5,7 @@ import sys
 
 INTERRUPTED = """
 import signal
-from trainer import signals
+from claw_r1.trainer import signals
 with signals.as_flag(6) as stop:
     with stop._cond:  # as `stop.wait` holds it for a moment
         signal.raise_signal(signal.SIGTERM)
@@ -21,7 +21,7 @@ def test_a_signal_in_the_middle_of_a_wait_for_it_is_seen() -> None:
 
 STUCK = """
 import signal, time
-from trainer import signals
+from claw_r1.trainer import signals
 with signals.as_flag(0.2):
     signal.raise_signal(signal.SIGTERM)
     time.sleep(30)

@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from datapool.batch.spec import BatchSpec
-from schemas.events import BatchTrained
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import BatchTrained
+from claw_r1.trainer.dependencies import Milestone
 from tests.trainer import incarnation
 from tests.trainer.file_log import transactions
 from tests.trainer.test_resume import PROCESSES, Story, exit_code
 from tests.trainer.tiny import make_model
-from trainer.dependencies import Milestone
 
 SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 pytestmark = [pytest.mark.soak, pytest.mark.skipif(SOAK == 0, reason="only in make soak")]

@@ -5,14 +5,14 @@ import dataclasses
 import torch
 from structlog.testing import capture_logs
 
-from schemas.events import WeightsPublished
+from claw_r1.schemas.events import WeightsPublished
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.run import TrainingRun
+from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.incarnation import settings
 from tests.trainer.test_run import events, model_dir, stopping_at, two_batches, world_of
 from tests.weights.tensors import read
-from trainer.dependencies import Milestone
-from trainer.errors import Stopped
-from trainer.run import TrainingRun
-from weights.manifest import WeightsManifest
 
 __all__ = ["model_dir"]  # a fixture
 

@@ -7,9 +7,9 @@ import struct
 import pytest
 import torch
 
-from trainer.storage import state_files
-from trainer.storage.checkpoints import Checkpoints
-from trainer.storage.state_files import StateFiles, damage
+from claw_r1.trainer.storage import state_files
+from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.storage.state_files import StateFiles, damage
 
 
 def state(number):

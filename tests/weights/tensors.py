@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from weights.deadline import Deadline
-from weights.host_copies import HostCopies, HostCopy, OpenSource, tensors
-from weights.manifest import WeightsManifest
-from weights.sources import FromDirectory, FromTrainer
-from weights.transfer_server import TransferServer
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.host_copies import HostCopies, HostCopy, OpenSource, tensors
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.sources import FromDirectory, FromTrainer
+from claw_r1.weights.transfer_server import TransferServer
 
 Tensors = list[tuple[str, torch.Tensor]]
 

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weights import buckets
-from weights.errors import ManifestMismatch
-from weights.manifest import WeightsManifest, memory_of
-from weights.snapshot import WeightsSnapshot
+from claw_r1.weights import buckets
+from claw_r1.weights.errors import ManifestMismatch
+from claw_r1.weights.manifest import WeightsManifest, memory_of
+from claw_r1.weights.snapshot import WeightsSnapshot
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)

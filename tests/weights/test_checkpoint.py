@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from claw_r1.weights.checkpoint import write
+from claw_r1.weights.errors import DigestMismatch, ManifestMismatch
+from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.manifest import ITEM_BYTES, WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.sources import FromDirectory
 from tests.weights.tensors import same, take
-from weights.checkpoint import write
-from weights.errors import DigestMismatch, ManifestMismatch
-from weights.host_copies import HostCopies
-from weights.manifest import ITEM_BYTES, WeightsManifest
-from weights.snapshot import WeightsSnapshot
-from weights.sources import FromDirectory
 
 TENSORS = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(2, dtype=torch.bfloat16)}
 

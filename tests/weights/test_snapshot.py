@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from weights.errors import NotStaged
-from weights.manifest import WeightsManifest, memory_of
-from weights.snapshot import Snapshots
-from weights.staging import Staging, Stagings
+from claw_r1.weights.errors import NotStaged
+from claw_r1.weights.manifest import WeightsManifest, memory_of
+from claw_r1.weights.snapshot import Snapshots
+from claw_r1.weights.staging import Staging, Stagings
 
 Tensors = list[tuple[str, torch.Tensor]]
 
@@ -69,7 +69,7 @@ def test_who_takes_a_snapshot_does_not_hash_it(monkeypatch: pytest.MonkeyPatch) 
         def hexdigest(self) -> str:
             return self._sha.hexdigest()
 
-    monkeypatch.setattr("weights.snapshot.hashlib.sha256", Recording)
+    monkeypatch.setattr("claw_r1.weights.snapshot.hashlib.sha256", Recording)
     snapshot = Snapshots(64).take(version(3))
     stagings = Stagings()
     stagings.add(Staging("run", 1, snapshot))

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import DeadlineExceeded, ManifestMismatch, SecretMissing, TransferFailed
+from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.sources import SECRET_VARIABLE, FromTrainer
+from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests import children
 from tests.weights.tensors import Tensors, same, source_of, take, tensors_of
-from weights.deadline import Deadline
-from weights.errors import DeadlineExceeded, ManifestMismatch, SecretMissing, TransferFailed
-from weights.host_copies import HostCopies
-from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
-from weights.sources import SECRET_VARIABLE, FromTrainer
-from weights.transfer_server import Sent, TransferServer
 
 pytestmark = pytest.mark.process
 
@@ -96,7 +96,7 @@ def test_a_receiver_that_stands_still_costs_only_its_sender(
     monkeypatch: pytest.MonkeyPatch, copies: HostCopies
 ) -> None:
     """A stopped worker holds one sender until the time of a piece is over; a full house says 503 meanwhile."""
-    monkeypatch.setattr("weights.transfer_server.PIECE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("claw_r1.weights.transfer_server.PIECE_TIMEOUT_S", 1.0)
     sent: list[Sent] = []
     server = TransferServer(senders_max=1, on_sent=sent.append)
     manifest = WeightsManifest.of(stage(server, 1, BIG))
@@ -113,7 +113,7 @@ def test_a_receiver_that_stands_still_costs_only_its_sender(
 def test_a_trainer_killed_in_the_middle_fails_the_receiver_at_once() -> None:
     """A worker whose trainer is killed gets an error, not a hang until its deadline."""
     code = (
-        "import time, torch; from weights.snapshot import WeightsSnapshot; from weights.transfer_server import *\n"
+        "import time, torch; from claw_r1.weights.snapshot import WeightsSnapshot; from claw_r1.weights.transfer_server import *\n"
         "t = [(f't{i}', torch.full((1 << 20,), float(i))) for i in range(24)]; o = TransferServer()\n"
         "o.stage('run', 1, WeightsSnapshot.of(t)); print(o.url, flush=True); time.sleep(600)"
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.algorithms.losses import log_ratio, sequence_means
+from claw_r1.trainer.algorithms.losses import log_ratio, sequence_means
 
 
 class Corrected(NamedTuple):

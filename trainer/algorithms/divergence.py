@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from trainer.algorithms.losses import log_ratio
+from claw_r1.trainer.algorithms.losses import log_ratio
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.algorithms.losses import log_ratio
+from claw_r1.trainer.algorithms.losses import log_ratio
 
 LAGS = 4
 """0, 1, 2, and 3 or more."""

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.algorithms.losses import TokenLosses
+from claw_r1.trainer.algorithms.losses import TokenLosses
 
 
 def value_loss(values: Tensor, returns: Tensor, old: Tensor, *, clip: float) -> TokenLosses:

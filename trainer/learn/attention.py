@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.learn.trees import Block, Trie
-from trainer.ranks.dealing import over_ranks
-from trainer.ranks.partition import whole_when_called
+from claw_r1.trainer.learn.trees import Block, Trie
+from claw_r1.trainer.ranks.dealing import over_ranks
+from claw_r1.trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

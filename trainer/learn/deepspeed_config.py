@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import SettingsInvalid
+from claw_r1.trainer.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.settings import TrainerSettings
 
 AUTO = "auto"
 """Of a file that was written for the Trainer of transformers: whatever the program says."""

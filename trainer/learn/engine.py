@@ -15,23 +15,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.errors import SettingsInvalid
-from trainer.learn import attention, deepspeed_config
-from trainer.learn import model as models
-from trainer.learn.examples import Example, Floats, with_column
-from trainer.learn.head import TokenScores
-from trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
-from trainer.learn.metrics import TokenTotals, merged
-from trainer.learn.objective import Objective, ObjectiveLosses, summed
-from trainer.learn.policy_model import PolicyModel
-from trainer.learn.stepping import Applied, SteppedModel, StepSettings
-from trainer.learn.tensor_names import CheckpointTensors
-from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
-from trainer.sections.optimizer import OptimizerSettings
-from trainer.storage import exports
-from weights.checkpoint import SHARD_BYTES_MAX
-from weights.device import Wish, resolved
-from weights.snapshot import WeightsSnapshot
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.learn import attention, deepspeed_config
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn.examples import Example, Floats, with_column
+from claw_r1.trainer.learn.head import TokenScores
+from claw_r1.trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
+from claw_r1.trainer.learn.metrics import TokenTotals, merged
+from claw_r1.trainer.learn.objective import Objective, ObjectiveLosses, summed
+from claw_r1.trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.learn.stepping import Applied, SteppedModel, StepSettings
+from claw_r1.trainer.learn.tensor_names import CheckpointTensors
+from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
+from claw_r1.trainer.sections.optimizer import OptimizerSettings
+from claw_r1.trainer.storage import exports
+from claw_r1.weights.checkpoint import SHARD_BYTES_MAX
+from claw_r1.weights.device import Wish, resolved
+from claw_r1.weights.snapshot import WeightsSnapshot
 
 log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_check` has torch and little else
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.algorithms.norms import scales
+from claw_r1.trainer.algorithms.norms import scales
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

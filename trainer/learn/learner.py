@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.algorithms.schedules import factor
-from trainer.errors import CheckpointInvalid
-from trainer.learn.engine import TrainingEngine
-from trainer.learn.examples import Example, Floats, LearnerBatch, mini_batches
-from trainer.learn.metrics import merged
-from trainer.learn.models.critic import Critic
-from trainer.learn.models.reference import Reference
-from trainer.learn.objective import Objective
-from weights.snapshot import WeightsSnapshot
+from claw_r1.trainer.algorithms.schedules import factor
+from claw_r1.trainer.errors import CheckpointInvalid
+from claw_r1.trainer.learn.engine import TrainingEngine
+from claw_r1.trainer.learn.examples import Example, Floats, LearnerBatch, mini_batches
+from claw_r1.trainer.learn.metrics import merged
+from claw_r1.trainer.learn.models.critic import Critic
+from claw_r1.trainer.learn.models.reference import Reference
+from claw_r1.trainer.learn.objective import Objective
+from claw_r1.weights.snapshot import WeightsSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

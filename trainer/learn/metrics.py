@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.algorithms.lags import LAGS, LagColumns, lag_metrics, lag_sums
-from trainer.algorithms.losses import log_ratio
-from trainer.learn.head import TokenScores
-from trainer.learn.layouts import TrainedTokens
-from trainer.learn.objective import ObjectiveLosses
+from claw_r1.trainer.algorithms.lags import LAGS, LagColumns, lag_metrics, lag_sums
+from claw_r1.trainer.algorithms.losses import log_ratio
+from claw_r1.trainer.learn.head import TokenScores
+from claw_r1.trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.learn.objective import ObjectiveLosses
 
 
 class TokenColumns(NamedTuple):

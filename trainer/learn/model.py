@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainer.errors import ModelInvalid
+from claw_r1.trainer.errors import ModelInvalid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,7 +48,7 @@ def load(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from trainer.ranks.partition import partitioned
+    from claw_r1.trainer.ranks.partition import partitioned
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     try:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from trainer.algorithms.corrections import CORRECTIONS, corrected
-from trainer.algorithms.divergence import Divergence
-from trainer.algorithms.losses import Loss
-from trainer.learn.examples import Example, scaled
-from trainer.learn.head import TokenScores
-from trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.algorithms.corrections import CORRECTIONS, corrected
+from claw_r1.trainer.algorithms.divergence import Divergence
+from claw_r1.trainer.algorithms.losses import Loss
+from claw_r1.trainer.learn.examples import Example, scaled
+from claw_r1.trainer.learn.head import TokenScores
+from claw_r1.trainer.learn.layouts import TrainedTokens
 
 
 class ObjectiveLosses(NamedTuple):

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainer.errors import ModelInvalid
-from trainer.learn.attention import TrieAttention
-from trainer.learn.head import PLAIN, LogitShape, TokenScores, score
-from trainer.ranks.partition import whole_when_called
+from claw_r1.trainer.errors import ModelInvalid
+from claw_r1.trainer.learn.attention import TrieAttention
+from claw_r1.trainer.learn.head import PLAIN, LogitShape, TokenScores, score
+from claw_r1.trainer.ranks.partition import whole_when_called
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.learn.examples import Example, Ints
+from claw_r1.trainer.learn.examples import Example, Ints
 
 
 class Block(NamedTuple):

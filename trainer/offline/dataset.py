@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from datapool.batch.candidates import Members
-from datapool.fold.state import StepState
-from datapool.fold.step import captured
-from eventlog.errors import HistoryCut
-from eventlog.records import Position, Record
-from schemas.codec import encode
-from schemas.envelopes import envelope
-from schemas.events import (
+from claw_r1.datapool.batch.candidates import Members
+from claw_r1.datapool.fold.state import StepState
+from claw_r1.datapool.fold.step import captured
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import (
     CallCaptured,
     Curation,
     Edge,
@@ -35,7 +35,7 @@ from schemas.events import (
     Usage,
     VersionSpan,
 )
-from trainer.errors import SettingsInvalid
+from claw_r1.trainer.errors import SettingsInvalid
 
 Row = dict[str, Any]  # a cell is whatever its column holds
 TOKENS = ("prompt_ids", "response_ids", "response_logprobs")

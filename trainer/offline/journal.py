@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from io import BufferedRandom
 from pathlib import Path
 
-from eventlog.errors import LogError
-from eventlog.records import Outgoing, Position, Record
-from trainer.errors import SettingsInvalid
-from trainer.plan.journal import Journal
+from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.plan.journal import Journal
 
 
 class FileTransactions:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from datapool.batch.candidates import Members
-from schemas.events import GroupRecord, TrajectoryRecord
-from schemas.http import Channel
-from trainer.dependencies import LivePool
-from trainer.settings import TrainerSettings
+from claw_r1.datapool.batch.candidates import Members
+from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
+from claw_r1.schemas.http import Channel
+from claw_r1.trainer.dependencies import LivePool
+from claw_r1.trainer.settings import TrainerSettings
 
 
 def unaged(settings: TrainerSettings) -> TrainerSettings:
@@ -21,7 +21,7 @@ def unaged(settings: TrainerSettings) -> TrainerSettings:
 
 
 def is_sample(group: GroupRecord) -> bool:
-    """Whether a group may ever be trained offline; see `trainer.app.may_concern`."""
+    """Whether a group may ever be trained offline; see `claw_r1.trainer.app.may_concern`."""
     return group.channel != Channel.VALIDATION
 
 

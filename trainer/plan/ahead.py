@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
-from eventlog.errors import LogError, Retryable
-from eventlog.records import Position, Record
-from trainer.plan.facts import FactSource
+from claw_r1.eventlog.errors import LogError, Retryable
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.trainer.plan.facts import FactSource
 
 log = structlog.get_logger()
 

@@ -10,9 +10,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
-from schemas.arrays import pack_ids
-from trainer.errors import NotRenderable
+from claw_r1.datapool.view.conversations import (
+    CallBodies,
+    offered_tools,
+    repeats_history,
+    reply_message,
+    request_messages,
+)
+from claw_r1.schemas.arrays import pack_ids
+from claw_r1.trainer.errors import NotRenderable
 
 Json = Any  # bodies are the client's and the server's
 

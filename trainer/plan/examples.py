@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datapool.batch.plan import groups_of
-from datapool.batch.sequences import TrainingRow
-from schemas.events import BatchAssembled
-from trainer.algorithms.gae import token_rewards
-from trainer.learn.examples import Example, LearnerBatch, by_trajectory, column, with_column
-from trainer.plan.facts import TrainingBatch
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.datapool.batch.sequences import TrainingRow
+from claw_r1.schemas.events import BatchAssembled
+from claw_r1.trainer.algorithms.gae import token_rewards
+from claw_r1.trainer.learn.examples import Example, LearnerBatch, by_trajectory, column, with_column
+from claw_r1.trainer.plan.facts import TrainingBatch
 
 POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
 """Weights of a token that the plan gives none: policy loss, no cross-entropy, and the reference KL that the run asks for."""

@@ -13,22 +13,22 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from datapool.batch.deltas import bodies, prompts
-from datapool.batch.masks import ID_FLAWS
-from datapool.batch.plan import groups_of, is_logged_data
-from datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
-from datapool.digests import call_digest
-from datapool.view.conversations import CallBodies
-from eventlog.errors import HistoryCut
-from eventlog.records import Position, Record
-from schemas.errors import UndecodableRecord
-from schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
-from trainer.errors import FactUnreadable, NotRenderable
-from trainer.plan.chat_template import Renderer
+from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.batch.masks import ID_FLAWS
+from claw_r1.datapool.batch.plan import groups_of, is_logged_data
+from claw_r1.datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
+from claw_r1.datapool.digests import call_digest
+from claw_r1.datapool.view.conversations import CallBodies
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
+from claw_r1.trainer.errors import FactUnreadable, NotRenderable
+from claw_r1.trainer.plan.chat_template import Renderer
 
 
 class FactSource(Protocol):
-    """`eventlog.kafka.reader.FactLookup`, or a fake."""
+    """`claw_r1.eventlog.kafka.reader.FactLookup`, or a fake."""
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """Every record asked for. Raises HistoryCut."""

@@ -7,8 +7,8 @@ groups' ids and its metrics.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from datapool.batch.plan import groups_of
-from schemas.events import (
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -18,7 +18,7 @@ from schemas.events import (
     VersionEvaluated,
     WeightsPublished,
 )
-from trainer.progress import NO_BATCH, TrainingProgress
+from claw_r1.trainer.progress import NO_BATCH, TrainingProgress
 
 
 @dataclass(slots=True)

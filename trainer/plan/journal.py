@@ -13,14 +13,14 @@ from typing import Protocol
 
 import structlog
 
-from eventlog.kafka.reader import LogReader
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Position, Record
-from eventlog.settings import LogSettings
-from schemas.codec import decode, event_name
-from schemas.errors import UndecodableRecord
-from schemas.events import (
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode, event_name
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -30,9 +30,9 @@ from schemas.events import (
     VersionEvaluated,
     WeightsPublished,
 )
-from schemas.topics import BATCHES, WEIGHTS
-from trainer.plan.history import History, history_of
-from trainer.progress import NO_BATCH
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
+from claw_r1.trainer.plan.history import History, history_of
+from claw_r1.trainer.progress import NO_BATCH
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ RunEvent = RunStarted | BatchAssembled | BatchTrained | BatchSkipped | VersionEv
 
 
 class Transactions(Protocol):
-    """`eventlog.kafka.transactions.TransactionalProducer`, or a fake."""
+    """`claw_r1.eventlog.kafka.transactions.TransactionalProducer`, or a fake."""
 
     def open(self) -> None:
         """Fence the former owner."""

@@ -4,9 +4,9 @@ import json
 import statistics
 from collections.abc import Sequence
 
-from datapool.batch.advantages import ESTIMATORS
-from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, PlannedTrajectory
+from claw_r1.datapool.batch.advantages import ESTIMATORS
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 
 
 def plan_metrics(plan: BatchAssembled) -> dict[str, float]:

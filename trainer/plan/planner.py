@@ -11,21 +11,21 @@ from dataclasses import replace
 
 import structlog
 
-from datapool.batch.eligibility import CHANGING
-from datapool.batch.plan import assemble, groups_of
-from datapool.batch.selection import Selection, Selector
-from datapool.fold.bounds import SKIPPED_GROUPS_MAX
-from eventlog.errors import NotCaughtUp
-from eventlog.records import Position
-from schemas.envelopes import decision_id, envelope
-from schemas.events import BatchAssembled, BatchSkipped
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import FactUnreadable
-from trainer.plan.ahead import FactsAhead
-from trainer.plan.facts import TrainingBatch, read, unreadable_groups
-from trainer.plan.skips import Skips
-from trainer.progress import TrainingProgress
-from trainer.settings import TrainerSettings
+from claw_r1.datapool.batch.eligibility import CHANGING
+from claw_r1.datapool.batch.plan import assemble, groups_of
+from claw_r1.datapool.batch.selection import Selection, Selector
+from claw_r1.datapool.fold.bounds import SKIPPED_GROUPS_MAX
+from claw_r1.eventlog.errors import NotCaughtUp
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.errors import FactUnreadable
+from claw_r1.trainer.plan.ahead import FactsAhead
+from claw_r1.trainer.plan.facts import TrainingBatch, read, unreadable_groups
+from claw_r1.trainer.plan.skips import Skips
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 

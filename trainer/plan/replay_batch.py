@@ -13,19 +13,19 @@ import numpy as np
 import structlog
 from msgspec import to_builtins
 
-from trainer.dependencies import PolicyLearner
-from trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
-from trainer.learn.examples import Example
-from trainer.plan.chat_template import ChatTemplate
-from trainer.plan.examples import learner_batch
-from trainer.plan.facts import FactSource, TrainingBatch, read
-from trainer.plan.history import History
-from trainer.plan.plan_metrics import plan_metrics
-from trainer.progress import NO_BATCH
-from trainer.sections.changes import changes_since
-from trainer.settings import TrainerSettings
-from trainer.storage.checkpoints import Checkpoint, Checkpoints
-from weights.manifest import WeightsManifest
+from claw_r1.trainer.dependencies import PolicyLearner
+from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
+from claw_r1.trainer.learn.examples import Example
+from claw_r1.trainer.plan.chat_template import ChatTemplate
+from claw_r1.trainer.plan.examples import learner_batch
+from claw_r1.trainer.plan.facts import FactSource, TrainingBatch, read
+from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.plan.plan_metrics import plan_metrics
+from claw_r1.trainer.progress import NO_BATCH
+from claw_r1.trainer.sections.changes import changes_since
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
+from claw_r1.weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import structlog
 
-from schemas.runtime.files import write_atomically
-from trainer.progress import TrainingProgress
-from trainer.settings import TrainerSettings
+from claw_r1.runtime.files import write_atomically
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.learn.examples import Example
+from claw_r1.trainer.learn.examples import Example
 
 if TYPE_CHECKING:
-    from trainer.learn.layouts import Layout, MicroBatch
+    from claw_r1.trainer.learn.layouts import Layout, MicroBatch
 
 Part = TypeVar("Part")
 

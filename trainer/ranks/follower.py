@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
-from trainer.errors import RankLost, TrainerError
-from trainer.learn.learner import Learner
-from trainer.ranks.group import LEAVE, RankGroup
-from trainer.ranks.member import TRAIN, member
-from trainer.ranks.place import Place
-from trainer.settings import TrainerSettings
+from claw_r1.trainer.errors import RankLost, TrainerError
+from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.ranks.group import LEAVE, RankGroup
+from claw_r1.trainer.ranks.member import TRAIN, member
+from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.errors import RankLost, Stopped, TrainerError
-from trainer.ranks.heartbeat import Heartbeat
-from trainer.ranks.place import Place
-from weights.device import Device
+from claw_r1.trainer.errors import RankLost, Stopped, TrainerError
+from claw_r1.trainer.ranks.heartbeat import Heartbeat
+from claw_r1.trainer.ranks.place import Place
+from claw_r1.weights.device import Device
 
 START_TIMEOUT_S = 300.0
 """From the first rank that waits at the store to the last one that comes."""

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from schemas.runtime.identity import ProcessId
-from schemas.runtime.logs import drain_logs
-from trainer.ranks.place import Place
+from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.logs import drain_logs
+from claw_r1.trainer.ranks.place import Place
 
 BEAT_S = 0.5
 SILENCE_S = 15.0

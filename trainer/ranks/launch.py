@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from subprocess import Popen
 
-from schemas.runtime import child
-from schemas.runtime.errors import describe_exit
-from trainer.ranks.place import Place
+from claw_r1.runtime import child
+from claw_r1.runtime.errors import describe_exit
+from claw_r1.trainer.ranks.place import Place
 
 LOOPBACK = "127.0.0.1"
 END_TIMEOUT_S = 5.0
@@ -56,7 +56,7 @@ def launched(own: Place | None, ranks: int, command: Sequence[str]) -> Iterator[
 
 def this_command(arguments: Sequence[str] | None) -> list[str]:
     """The command line of this trainer, for one more process."""
-    return list(child.module_argv("trainer", *(sys.argv[1:] if arguments is None else arguments)))
+    return list(child.module_argv("claw_r1.trainer", *(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:

@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from trainer.compose import learner_of
-from trainer.learn.engine import leave
-from trainer.learn.examples import Example, Floats, LearnerBatch
-from trainer.learn.learner import Learner
-from trainer.ranks.group import LEAVE, RankGroup
-from trainer.ranks.launch import Launched
-from trainer.ranks.member import TRAIN, member
-from trainer.settings import TrainerSettings
-from weights.snapshot import WeightsSnapshot
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.learn.engine import leave
+from claw_r1.trainer.learn.examples import Example, Floats, LearnerBatch
+from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.ranks.group import LEAVE, RankGroup
+from claw_r1.trainer.ranks.launch import Launched
+from claw_r1.trainer.ranks.member import TRAIN, member
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.snapshot import WeightsSnapshot
 
 
 class LedLearner:

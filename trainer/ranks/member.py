@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import torch
 
-from trainer.compose import learner_of
-from trainer.errors import SettingsInvalid
-from trainer.learn.learner import Learner
-from trainer.ranks.group import RankGroup, connect, joined
-from trainer.ranks.heartbeat import Heartbeat
-from trainer.ranks.place import Place
-from trainer.settings import TrainerSettings
-from weights.device import resolved
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.ranks.group import RankGroup, connect, joined
+from claw_r1.trainer.ranks.heartbeat import Heartbeat
+from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.device import resolved
 
 TRAIN = Learner.train.__name__
 

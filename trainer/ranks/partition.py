@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
-from trainer.learn.deepspeed_config import quiet_deepspeed
+from claw_r1.trainer.learn.deepspeed_config import quiet_deepspeed
 
 
 class _Partition:

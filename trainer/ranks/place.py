@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.errors import SettingsInvalid
+from claw_r1.trainer.errors import SettingsInvalid
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun and deepspeed set for each process, and what `launch.py` sets likewise."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from trainer.errors import SettingsInvalid
+from claw_r1.trainer.errors import SettingsInvalid
 
 log = structlog.get_logger()
 

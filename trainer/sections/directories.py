@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.errors import ModelInvalid
-from trainer.learn import model
+from claw_r1.trainer.errors import ModelInvalid
+from claw_r1.trainer.learn import model
 
 if TYPE_CHECKING:
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.settings import TrainerSettings
 
 
 def check(settings: "TrainerSettings") -> None:

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from trainer.errors import SettingsInvalid
-from weights.errors import SecretMissing
-from weights.sources import check_secret
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.weights.errors import SecretMissing
+from claw_r1.weights.sources import check_secret
 
 if TYPE_CHECKING:
-    from trainer.settings import TrainerSettings
+    from claw_r1.trainer.settings import TrainerSettings
 
 
 def check(settings: "TrainerSettings") -> None:

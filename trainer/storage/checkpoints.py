@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.storage.directories import PartialDirectory, clear_partial, remove
+from claw_r1.trainer.storage.directories import PartialDirectory, clear_partial, remove
 
 NAME = re.compile(r"(\d{8,})-(\d+)")
 WEIGHTS_DIGEST = "weights.sha256"

@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.storage.directories import PartialDirectory
-from weights import checkpoint
+from claw_r1.trainer.storage.directories import PartialDirectory
+from claw_r1.weights import checkpoint
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from weights.snapshot import WeightsSnapshot
+    from claw_r1.weights.snapshot import WeightsSnapshot
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
 

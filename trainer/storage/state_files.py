@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from weights.snapshot import HostMemory
+from claw_r1.weights.snapshot import HostMemory
 
 CHUNK_BYTES = 64 << 20
 DIGEST = ".sha256"

@@ -25,7 +25,7 @@ WORDS = (
     (r"rows_changing", "are being written"),
     (r"for more groups", "are ready for the next batch"),
 )
-"""Reasons of `datapool.batch.eligibility` as what the groups do; another stands as it is."""
+"""Reasons of `claw_r1.datapool.batch.eligibility` as what the groups do; another stands as it is."""
 
 
 def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: bool, now_us: int) -> Iterator[Json]:

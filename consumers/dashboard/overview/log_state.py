@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from consumers.dashboard.overview.alarms import alarm
-from consumers.feedback.view import PageLog
-from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from claw_r1.consumers.dashboard.overview.alarms import alarm
+from claw_r1.consumers.feedback.view import PageLog
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 STUCK_S = 10.0

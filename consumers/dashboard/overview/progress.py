@@ -8,15 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from consumers.dashboard.source import RunsState
-from consumers.runs.fold import ObservedRun, TrainedBatch
-from consumers.runs.summary import row
-from datapool.batch.eligibility import Refusal, eligible
-from datapool.batch.spec import BatchSpec
-from datapool.view.left_out import why_left_out
-from datapool.view.rows import PoolRows
-from datapool.view.runs import Planned, RunIndex
-from schemas.events import WorkerReported
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.runs.fold import ObservedRun, TrainedBatch
+from claw_r1.consumers.runs.summary import row
+from claw_r1.datapool.batch.eligibility import Refusal, eligible
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.left_out import why_left_out
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import Planned, RunIndex
+from claw_r1.schemas.events import WorkerReported
 
 POINTS_MAX = 300
 VERSIONS_MAX = 12

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from datapool.view.listing.columns import Kind
-from datapool.view.listing.table import ColumnTable, Floats, Mask
-from datapool.view.listing.tables import PoolTables
-from datapool.view.query import EVERYTHING
-from schemas.http import Channel
+from claw_r1.datapool.view.listing.columns import Kind
+from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask
+from claw_r1.datapool.view.listing.tables import PoolTables
+from claw_r1.datapool.view.query import EVERYTHING
+from claw_r1.schemas.http import Channel
 
 RATE_S = 300
 """Rates are those of the last so many seconds."""

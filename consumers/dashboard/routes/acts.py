@@ -7,29 +7,29 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
-from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
-from consumers.dashboard.selection import (
+from claw_r1.consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
+from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.selection import (
     TooMany,
     digest_of,
     evicted_rows,
     select_steps,
     select_trajectories,
 )
-from consumers.dashboard.source import DashboardSource
-from consumers.feedback.answers import word_answer
-from consumers.feedback.bodies import FilterQuery, Id
-from consumers.pool.curation import CurationRequest, curations, curations_undone
-from consumers.pool.eviction import evictions
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Judging, Looking, Operating
-from datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
-from datapool.standing import PersonalWord
-from datapool.view.query import PoolFilter
-from datapool.view.rows import as_step
-from schemas.envelopes import new_id, now_us
-from schemas.events import Curation, StepCurated, StepRecord
-from schemas.topics import CALLS, REWARDS
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.feedback.answers import word_answer
+from claw_r1.consumers.feedback.bodies import FilterQuery, Id
+from claw_r1.consumers.pool.curation import CurationRequest, curations, curations_undone
+from claw_r1.consumers.pool.eviction import evictions
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Judging, Looking, Operating
+from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
+from claw_r1.datapool.standing import PersonalWord
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import as_step
+from claw_r1.schemas.envelopes import new_id, now_us
+from claw_r1.schemas.events import Curation, StepCurated, StepRecord
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 PRODUCER = "dashboard"
 EVENTS_MAX = 20_000

@@ -13,23 +13,23 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import DashboardSource
-from consumers.feedback.bodies import FilterQuery
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.listing import Row, find, key_text, place_of, trajectory_steps
-from consumers.pool.text import Conversations
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
-from datapool.view import query
-from datapool.view.listing import pages
-from datapool.view.listing.columns import COLUMNS, Kind, column
-from datapool.view.listing.standing import StandingOrder
-from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows
-from eventlog.errors import HistoryCut
-from eventlog.protocols import Lookup
-from schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.feedback.bodies import FilterQuery
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.listing import Row, find, key_text, place_of, trajectory_steps
+from claw_r1.consumers.pool.text import Conversations
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Looking
+from claw_r1.datapool.view import query
+from claw_r1.datapool.view.listing import pages
+from claw_r1.datapool.view.listing.columns import COLUMNS, Kind, column
+from claw_r1.datapool.view.listing.standing import StandingOrder
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 
 routes = APIRouter(prefix="/api/v1", tags=["explorer"])
 ORDERS_MAX = 32

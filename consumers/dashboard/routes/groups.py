@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.routes.source import GroupId, Source, trajectory_of
-from consumers.dashboard.routes.tokens import finite_logprob
-from consumers.dashboard.source import RunsState
-from consumers.feedback.differences import ShownTurn, beside, plain
-from consumers.pool.perspective import explained, perspective_of
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
-from datapool.view.conversations import ConversationTurn
-from datapool.view.rows import PoolRows
-from datapool.view.token_lines import TokenLine, token_line
-from eventlog.errors import HistoryCut
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import GroupMember, GroupRecord, TrajectoryRecord
+from claw_r1.consumers.dashboard.routes.source import GroupId, Source, trajectory_of
+from claw_r1.consumers.dashboard.routes.tokens import finite_logprob
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.feedback.differences import ShownTurn, beside, plain
+from claw_r1.consumers.pool.perspective import explained, perspective_of
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Looking
+from claw_r1.datapool.view.conversations import ConversationTurn
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.token_lines import TokenLine, token_line
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import GroupMember, GroupRecord, TrajectoryRecord
 
 routes = APIRouter(prefix="/api/v1", tags=["groups"])
 Member = Annotated[str, Query(min_length=1, description="trajectory_id of a member")]

@@ -5,19 +5,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.batch_rows import drawn
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import RunsState
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.knobs import knobs
-from consumers.pool.perspective import perspective_of
-from consumers.web.problems import SafeJson
-from consumers.web.sessions import Watching
-from datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
-from datapool.errors import BatchSpecInvalid
-from datapool.view.preview import previewed
-from datapool.view.rows import PoolRows
-from datapool.view.why import Perspective
+from claw_r1.consumers.dashboard.batch_rows import drawn
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.knobs import knobs
+from claw_r1.consumers.pool.perspective import perspective_of
+from claw_r1.consumers.web.problems import SafeJson
+from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
+from claw_r1.datapool.errors import BatchSpecInvalid
+from claw_r1.datapool.view.preview import previewed
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.why import Perspective
 
 TRAJECTORIES_MAX = 1000
 """Looked at for one preview, in the spec's order: with more the page would wait, and all others with it."""

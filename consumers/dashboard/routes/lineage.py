@@ -5,18 +5,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.plans import plans_at
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import DashboardSource, RunsState
-from consumers.lineage.answer import of_data, of_version
-from consumers.lineage.history import Runs, TracedRun
-from consumers.lineage.trace import data_trace, last_batch, version_trace
-from consumers.web.problems import SafeJson
-from consumers.web.sessions import Watching
-from datapool.view.query import PoolFilter, find_trajectories
-from datapool.view.rows import PoolRows
-from datapool.view.store import as_bytes
-from eventlog.records import Position
+from claw_r1.consumers.dashboard.plans import plans_at
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
+from claw_r1.consumers.lineage.answer import of_data, of_version
+from claw_r1.consumers.lineage.history import Runs, TracedRun
+from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
+from claw_r1.consumers.web.problems import SafeJson
+from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.view.query import PoolFilter, find_trajectories
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.store import as_bytes
+from claw_r1.eventlog.records import Position
 
 PLANS_MAX = 20
 """Read for one answer; of an id that more batches name, the others are counted."""

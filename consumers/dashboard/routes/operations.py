@@ -8,20 +8,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.dashboard.routes.record import checked_place, json_value, stored_record
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import DashboardSource
-from consumers.dashboard.workers import worker_rows
-from consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Operating, Watching
-from eventlog.kafka.admin import begin_offsets, describe_topics, end_offsets
-from eventlog.kafka.groups import ConsumerGroup, consumer_groups, generations
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Place, Position
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.topics import DEAD_LETTERS
+from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.dashboard.workers import worker_rows
+from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Operating, Watching
+from claw_r1.eventlog.kafka.admin import begin_offsets, describe_topics, end_offsets
+from claw_r1.eventlog.kafka.groups import ConsumerGroup, consumer_groups, generations
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Place, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import DEAD_LETTERS
 
 FRESH_S = 2.0
 LETTERS_FRESH_S = 5.0

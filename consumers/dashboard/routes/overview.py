@@ -5,19 +5,19 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from consumers.dashboard.overview.alarms import alarms
-from consumers.dashboard.overview.log_state import LogState
-from consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
-from consumers.dashboard.overview.tally import ready_groups, tally
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import DashboardSource, RunsState
-from consumers.dashboard.workers import worker_rows
-from consumers.runs.summary import row
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Watching
-from datapool.batch.spec import BatchSpec
-from datapool.view.rows import PoolRows
-from schemas.envelopes import now_us
+from claw_r1.consumers.dashboard.overview.alarms import alarms
+from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
+from claw_r1.consumers.dashboard.overview.tally import ready_groups, tally
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
+from claw_r1.consumers.dashboard.workers import worker_rows
+from claw_r1.consumers.runs.summary import row
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.envelopes import now_us
 
 RUNS_MAX = 20
 WORKERS_MAX = 200

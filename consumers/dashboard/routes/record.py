@@ -6,19 +6,19 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.routes.source import Source, trajectory_of
-from consumers.dashboard.source import DashboardSource
-from consumers.dashboard.tokens.copies import console_consumer, curl_replay, pytest_fixture
-from consumers.dashboard.tokens.facts import position_of, request_body
-from consumers.pool.plain import as_plain
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Watching
-from eventlog.errors import HistoryCut, LogError, Retryable
-from eventlog.records import Position, Record
-from schemas.codec import event_name, schema_id_of
-from schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from schemas.events import CallCaptured, Event
-from schemas.topics import KEYS
+from claw_r1.consumers.dashboard.routes.source import Source, trajectory_of
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.dashboard.tokens.copies import console_consumer, curl_replay, pytest_fixture
+from claw_r1.consumers.dashboard.tokens.facts import position_of, request_body
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Watching
+from claw_r1.eventlog.errors import HistoryCut, LogError, Retryable
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.schemas.codec import event_name, schema_id_of
+from claw_r1.schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.topics import KEYS
 
 HEX_BYTES_MAX = 16_384
 JSON_BYTES_MAX = 2_000_000

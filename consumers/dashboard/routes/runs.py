@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from consumers.dashboard.plans import plans_at
-from consumers.dashboard.routes.source import Source
-from consumers.dashboard.source import RunsState
-from consumers.runs.fold import ObservedRun
-from consumers.runs.summary import compared, row, whole
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Watching
-from datapool.view.left_out import why_left_out
-from eventlog.records import Position
-from schemas.envelopes import now_us
-from schemas.events import BatchAssembled, PlannedTrajectory
+from claw_r1.consumers.dashboard.plans import plans_at
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.consumers.runs.summary import compared, row, whole
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.view.left_out import why_left_out
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 
 RUNS_MAX = 8
 Json = dict[str, Any]  # what JSON can hold

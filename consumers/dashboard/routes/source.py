@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from consumers.dashboard.source import DashboardSource
-from consumers.web.problems import PageProblem
-from schemas.events import TrajectoryRecord
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.web.problems import PageProblem
+from claw_r1.schemas.events import TrajectoryRecord
 
 
 async def _source(request: Request) -> DashboardSource:

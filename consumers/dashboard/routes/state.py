@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter, Response
 
-from consumers.dashboard.routes.source import Source
-from consumers.web.problems import SafeJson
-from consumers.web.sessions import Looking
+from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.web.problems import SafeJson
+from claw_r1.consumers.web.sessions import Looking
 
 routes = APIRouter(prefix="/api/v1", tags=["state"])
 

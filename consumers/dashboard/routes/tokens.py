@@ -5,18 +5,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
-from consumers.dashboard.source import DashboardSource, RunsState
-from consumers.dashboard.tokens.facts import call_fact, request_body
-from consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
-from consumers.dashboard.tokens.training import batches, chosen_batch, sampling_runs, stretch_json
-from consumers.dashboard.tokens.vocabularies import CONTEXT, Vocabularies, candidates
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
-from datapool.view.conversations import CallBodies, reply_message, request_messages, turn_of
-from datapool.view.token_lines import TokenLine, token_line
-from schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
-from schemas.events import TrajectoryRecord
+from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
+from claw_r1.consumers.dashboard.tokens.facts import call_fact, request_body
+from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
+from claw_r1.consumers.dashboard.tokens.training import batches, chosen_batch, sampling_runs, stretch_json
+from claw_r1.consumers.dashboard.tokens.vocabularies import CONTEXT, Vocabularies, candidates
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Looking
+from claw_r1.datapool.view.conversations import CallBodies, reply_message, request_messages, turn_of
+from claw_r1.datapool.view.token_lines import TokenLine, token_line
+from claw_r1.schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
+from claw_r1.schemas.events import TrajectoryRecord
 
 TOKENS_MAX = 20_000
 """Of one answer."""

@@ -9,25 +9,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from msgspec import to_builtins
 
-from consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
-from consumers.dashboard.outline import CallTree, rewards_of, totals
-from consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
-from consumers.dashboard.source import DashboardSource, RunsState
-from consumers.feedback.answers import word_answer
-from consumers.feedback.differences import words_apart
-from consumers.pool.errors import PoolRefusal
-from consumers.pool.perspective import explained, perspective_of
-from consumers.pool.plain import as_plain
-from consumers.web.problems import PageProblem, SafeJson
-from consumers.web.sessions import Looking
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.why import Explanation
-from eventlog.errors import HistoryCut
-from eventlog.protocols import Start
-from eventlog.records import Position, readable
-from schemas.events import CallCaptured, StepRecord, TrajectoryRecord
-from schemas.topics import CALLS
+from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
+from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
+from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
+from claw_r1.consumers.feedback.answers import word_answer
+from claw_r1.consumers.feedback.differences import words_apart
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.perspective import explained, perspective_of
+from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.web.problems import PageProblem, SafeJson
+from claw_r1.consumers.web.sessions import Looking
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.why import Explanation
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.protocols import Start
+from claw_r1.eventlog.records import Position, readable
+from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord
+from claw_r1.schemas.topics import CALLS
 
 routes = APIRouter(prefix="/api/v1/trajectory", tags=["trajectory"])
 PAGE_MAX = 500

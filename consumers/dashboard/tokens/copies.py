@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import orjson
 
-from eventlog.records import Record
-from schemas.events import CallCaptured, Event
-from schemas.http import CHANNEL_HEADER
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.http import CHANNEL_HEADER
 
 CHANNEL = "replay"
 """Of a call that is made again: neither trained nor an evaluation."""
@@ -72,7 +72,7 @@ def pytest_fixture(record: Record, event: Event | None) -> str | None:
     kind, result, imports = "bytes", "bytes.fromhex(digits)", ""
     if event is not None:
         kind, result = type(event).__name__, f"decode({result})"
-        imports = f"\nfrom schemas.codec import decode\nfrom schemas.events import {kind}\n"
+        imports = f"\nfrom claw_r1.schemas.codec import decode\nfrom claw_r1.schemas.events import {kind}\n"
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     return f'''import pytest
 {imports}

@@ -1,13 +1,13 @@
 """The captured fact of one call, and the body that its client sent."""
 
-from consumers.dashboard.source import DashboardSource
-from consumers.web.problems import PageProblem
-from datapool.batch.deltas import bodies
-from eventlog.partitioner import partition_of
-from eventlog.records import Position, readable
-from schemas.events import CallCaptured, TrajectoryRecord
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.web.problems import PageProblem
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Position, readable
+from claw_r1.schemas.events import CallCaptured, TrajectoryRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 
 CHAIN_MAX = 200
 """Calls that a request may be written against, one after the other; the gateway begins anew after 64."""

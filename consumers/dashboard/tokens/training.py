@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from datapool.batch.rewards import slot_text
-from datapool.view.left_out import spec_of, why_left_out
-from datapool.view.runs import Planned, RunIndex
-from datapool.view.token_lines import SampledStretch
+from claw_r1.datapool.batch.rewards import slot_text
+from claw_r1.datapool.view.left_out import spec_of, why_left_out
+from claw_r1.datapool.view.runs import Planned, RunIndex
+from claw_r1.datapool.view.token_lines import SampledStretch
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from consumers.dashboard.tokens.pieces import NoTokenizer, Vocabulary
-from consumers.runs.fold import ObservedRun
+from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, Vocabulary
+from claw_r1.consumers.runs.fold import ObservedRun
 
 KEPT = 4
 """Tokenizers in memory; a large one takes some 100 MB."""

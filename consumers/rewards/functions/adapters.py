@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from inspect import Parameter, isawaitable, signature
 from typing import Any
 
-from consumers.rewards.judged import Judged, Message
-from consumers.rewards.verdict import Verdict
+from claw_r1.consumers.rewards.judged import Judged, Message
+from claw_r1.consumers.rewards.verdict import Verdict
 
 Rule = Callable[[Judged], Any]
 

@@ -1,4 +1,4 @@
-"""The process in which a rule runs: `python -P -m consumers.rewards.functions.worker SETUP`, started by `workers.py` and nobody else.
+"""The process in which a rule runs: `python -P -m claw_r1.consumers.rewards.functions.worker SETUP`, started by `workers.py` and nobody else.
 
 Invariant: an answer goes over a socket that is neither stdin nor stdout nor stderr, and which subject is in work, since when,
 stands in memory shared with the parent before the rule sees it. So whatever the rule does, its parent knows which subject it was.
@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from consumers.rewards.functions.adapters import ADAPTERS
-from consumers.rewards.judged import Judged
-from consumers.rewards.values import ValueRefused, one_line, verdict_of
-from schemas.runtime.modules import importable
+from claw_r1.consumers.rewards.functions.adapters import ADAPTERS
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.values import ValueRefused, one_line, verdict_of
+from claw_r1.runtime.modules import importable
 
 ENTRY_POINTS = "claw.rewards"
 LENGTH = struct.Struct(">I")

@@ -24,12 +24,12 @@ from typing import Any
 import msgspec
 import psutil
 
-from consumers.errors import ConsumerError
-from consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
-from consumers.rewards.judged import Judged
-from consumers.rewards.opinions import GaveUp, Opinion
-from schemas.runtime.child import has_ended, module_argv, reap, start
-from schemas.runtime.errors import describe_exit
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.runtime.child import has_ended, module_argv, reap, start
+from claw_r1.runtime.errors import describe_exit
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 4 << 20
@@ -163,7 +163,7 @@ class _Worker:
         os.ftruncate(progress_fd, PROGRESS.size)
         self._progress = mmap.mmap(progress_fd, PROGRESS.size)
         setup = msgspec.structs.replace(self._setup, socket_fd=theirs.fileno(), progress_fd=progress_fd)
-        argv = module_argv("consumers.rewards.functions.worker", msgspec.json.encode(setup).decode())
+        argv = module_argv("claw_r1.consumers.rewards.functions.worker", msgspec.json.encode(setup).decode())
         try:
             self._process = start(
                 argv,

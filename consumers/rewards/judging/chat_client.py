@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from consumers.rewards.http_client import ODD, HttpClient, Refused
-from consumers.rewards.opinions import GaveUp, TokenCost
-from schemas.http import (
+from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
+from claw_r1.consumers.rewards.opinions import GaveUp, TokenCost
+from claw_r1.schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
     CHANNEL_HEADER,
@@ -23,7 +23,7 @@ from schemas.http import (
     TRAJECTORY_HEADER,
     Channel,
 )
-from schemas.keys import step_key
+from claw_r1.schemas.keys import step_key
 
 UNSTRUCTURED = {400, 415, 422, 501}
 """What servers answer that do not have structured output."""

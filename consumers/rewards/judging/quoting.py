@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from itertools import count
 
-from consumers.rewards.judged import Message
-from datapool.view.conversations import turn_of
+from claw_r1.consumers.rewards.judged import Message
+from claw_r1.datapool.view.conversations import turn_of
 
 ROLES = {
     "system": "system",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from consumers.errors import ConsumerError
+from claw_r1.consumers.errors import ConsumerError
 
 AnswerForm = Literal["number", "choice", "json", "pair"]
 PAIR = {"A": 1.0, "B": 0.0, "tie": 0.5}

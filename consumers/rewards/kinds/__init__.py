@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumers.rewards.judged import Scope
-from consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.judged import Scope
+from claw_r1.consumers.rewards.opinions import RewardScorer
 
 
 class ScorerSettings(BaseModel):
@@ -73,5 +73,5 @@ KINDS = {"judge": "judge", "pooling": "pooling", "sandbox": "sandbox"}
 def kind_of(use: str) -> Kind:
     """Raises ImportError for a kind whose packages are not installed."""
     module = KINDS.get(use.partition(":")[0], "function")
-    kind: Kind = import_module(f"consumers.rewards.kinds.{module}").KIND
+    kind: Kind = import_module(f"claw_r1.consumers.rewards.kinds.{module}").KIND
     return kind

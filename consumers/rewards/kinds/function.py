@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from consumers.rewards.functions.workers import WorkerLimits, WorkerPool
-from consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.functions.workers import WorkerLimits, WorkerPool
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

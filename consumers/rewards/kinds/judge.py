@@ -17,17 +17,17 @@ from typing import Any, ClassVar, Self
 import msgspec
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from consumers.errors import ConsumerError
-from consumers.rewards.http_client import ODD, HttpClient
-from consumers.rewards.judged import Judged
-from consumers.rewards.judging import answers
-from consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
-from consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
-from consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
-from consumers.rewards.judging.quoting import defused
-from consumers.rewards.judging.rubrics import Rubric, read_rubric
-from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.http_client import ODD, HttpClient
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.judging import answers
+from claw_r1.consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
+from claw_r1.consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
+from claw_r1.consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
+from claw_r1.consumers.rewards.judging.quoting import defused
+from claw_r1.consumers.rewards.judging.rubrics import Rubric, read_rubric
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 
 TOP_LOGPROBS = 20
 """As many as OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""

@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from consumers.errors import ConsumerError
-from consumers.rewards.http_client import ODD, HttpClient, Refused
-from consumers.rewards.judged import Judged, JudgedCall, Message, Scope
-from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.opinions import GaveUp, Opinion, TokenCost
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message, Scope
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """What servers say of an input that they cannot take whole."""

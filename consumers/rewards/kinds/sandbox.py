@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import orjson
 from pydantic import Field, field_validator
 
-from consumers.errors import ConsumerError
-from consumers.rewards.functions.adapters import last_text
-from consumers.rewards.judged import Judged, Scope
-from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.kinds.function import Bytes
-from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
-from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.functions.adapters import last_text
+from claw_r1.consumers.rewards.judged import Judged, Scope
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.kinds.function import Bytes
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
+from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
 FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy import stats
 
-from consumers.rewards.measures.ratings import RatedSubject, Rating
+from claw_r1.consumers.rewards.measures.ratings import RatedSubject, Rating
 
 CATEGORIES_MAX = 20
 """Distinct values up to which they are categories, with kappas and a confusion."""

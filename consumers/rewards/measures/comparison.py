@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.stats import pearsonr, spearmanr
 
-from schemas.events import Event, RewardAssigned, ScoringFailed
+from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
 SubjectIds = tuple[str, str, str]
 """group_id, trajectory_id, call_id; of a trajectory the last is empty."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from datapool.batch.spec import matches
-from schemas.events import Event, RewardAssigned, ScoringFailed
+from claw_r1.datapool.batch.spec import matches
+from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
 RatedSubject = tuple[str, str, str | None, int | None]
 """Group, trajectory, call, step index."""

@@ -8,15 +8,15 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from consumers.rewards.config import group_name
-from consumers.rewards.subjects.of_calls import CallSubjects
-from consumers.rewards.subjects.of_rows import RowSubjects
-from eventlog.kafka.admin import begin_offsets, end_offsets
-from eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned, VerdictKept
-from schemas.topics import REWARDS, VERDICTS
+from claw_r1.consumers.rewards.config import group_name
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
+from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned, VerdictKept
+from claw_r1.schemas.topics import REWARDS, VERDICTS
 
 
 @dataclass(slots=True)

@@ -10,22 +10,22 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from consumers.errors import ConsumerError
-from consumers.rewards.app import ScorerDied, SlotThread, source_of
-from consumers.rewards.budget import TokenBudget
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork, left_of
-from consumers.rewards.scoring import SubjectSource
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.of_calls import CallSubjects
-from consumers.rewards.subjects.of_rows import RowSubjects
-from consumers.rewards.subjects.subject import Subject
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import commit_offsets
-from eventlog.records import Place
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.app import ScorerDied, SlotThread, source_of
+from claw_r1.consumers.rewards.budget import TokenBudget
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork, left_of
+from claw_r1.consumers.rewards.scoring import SubjectSource
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.subjects.subject import Subject
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import commit_offsets
+from claw_r1.eventlog.records import Place
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 Holds = Callable[[Subject], bool]
 

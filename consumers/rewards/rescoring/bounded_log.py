@@ -1,4 +1,4 @@
-"""The log up to where it ended when somebody looked, as a scorer reads it that has time: `eventlog.consume` runs on it as it is.
+"""The log up to where it ended when somebody looked, as a scorer reads it that has time: `claw_r1.eventlog.consume` runs on it as it is.
 
 Invariant: no record beyond the ends is handed out, and no offset beyond them is committed. `stop` is set once everything before
 the ends is finished, by this member or by others of its group.
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from eventlog.kafka.admin import offsets_at
-from eventlog.kafka.log import KafkaLog
-from eventlog.protocols import Membership, OnRevoked
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.topics import Topic
+from claw_r1.eventlog.kafka.admin import offsets_at
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.protocols import Membership, OnRevoked
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import Topic
 
 log = structlog.get_logger()
 
@@ -98,7 +98,7 @@ class BoundedLog(KafkaLog):
 
 
 class BoundedMembership:
-    """One member of a log (`eventlog.protocols.Membership`) that reads no further than `ends`."""
+    """One member of a log (`claw_r1.eventlog.protocols.Membership`) that reads no further than `ends`."""
 
     def __init__(
         self,

@@ -5,20 +5,20 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from statistics import fmean
 
-from consumers.rewards.app import source_of
-from consumers.rewards.budget import guessed_tokens, is_paid
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.rescoring.backfill import BackfillRange, Holds
-from consumers.rewards.scoring import SubjectSource, verdict_id
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.subject import Subject, Unjudgeable
-from eventlog.errors import Retryable
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import read_topics, stream_ranges
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.events import VerdictKept
-from schemas.topics import VERDICTS
+from claw_r1.consumers.rewards.app import source_of
+from claw_r1.consumers.rewards.budget import guessed_tokens, is_paid
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.rescoring.backfill import BackfillRange, Holds
+from claw_r1.consumers.rewards.scoring import SubjectSource, verdict_id
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.subject import Subject, Unjudgeable
+from claw_r1.eventlog.errors import Retryable
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import read_topics, stream_ranges
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import VerdictKept
+from claw_r1.schemas.topics import VERDICTS
 
 RECORDS_AT_ONCE = 500
 SAMPLE = 200

@@ -7,15 +7,21 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from consumers.rewards.judged import JudgedCall, Message
-from consumers.rewards.subjects.subject import Unjudgeable
-from datapool.batch.states import parents
-from datapool.fold.state import StepState
-from datapool.fold.step import captured, kind_of, stated_kind
-from datapool.view.conversations import CallBodies, offered_tools, repeats_history, reply_message, request_messages
-from schemas.arrays import unpack_floats
-from schemas.events import CallCaptured, FactPosition
-from schemas.http import CallKind, Channel
+from claw_r1.consumers.rewards.judged import JudgedCall, Message
+from claw_r1.consumers.rewards.subjects.subject import Unjudgeable
+from claw_r1.datapool.batch.states import parents
+from claw_r1.datapool.fold.state import StepState
+from claw_r1.datapool.fold.step import captured, kind_of, stated_kind
+from claw_r1.datapool.view.conversations import (
+    CallBodies,
+    offered_tools,
+    repeats_history,
+    reply_message,
+    request_messages,
+)
+from claw_r1.schemas.arrays import unpack_floats
+from claw_r1.schemas.events import CallCaptured, FactPosition
+from claw_r1.schemas.http import CallKind, Channel
 
 WORDLESS = ("generate", "submit_steps")
 """Protocols whose requests are token ids."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
-from consumers.rewards.subjects.subject import Unjudgeable
-from consumers.rewards.verdicts import ScorerLog
-from datapool.view.request_bodies import BLOCK, backwards
-from eventlog.errors import HistoryCut
-from eventlog.protocols import Lookup
-from eventlog.records import Place, Position, Record
-from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured
-from schemas.topics import Topic
+from claw_r1.consumers.rewards.subjects.subject import Unjudgeable
+from claw_r1.consumers.rewards.verdicts import ScorerLog
+from claw_r1.datapool.view.request_bodies import BLOCK, backwards
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Place, Position, Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.topics import Topic
 
 FACT_BYTES = 1500
 """A call in memory beside its bodies."""

@@ -15,21 +15,21 @@ from typing import TypeVar
 
 import structlog
 
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.judged import Judged
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
-from consumers.rewards.subjects.history import LogHistory
-from consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
-from datapool.view.request_bodies import RequestBodies
-from eventlog.errors import HistoryCut
-from eventlog.records import Place, Position, Record, readable
-from schemas.codec import event_name
-from schemas.errors import UndecodableRecord
-from schemas.events import CallCaptured, Event, GroupOpened, TrajectoryStarted
-from schemas.http import Channel
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
+from claw_r1.consumers.rewards.subjects.history import LogHistory
+from claw_r1.consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
+from claw_r1.datapool.view.request_bodies import RequestBodies
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.records import Place, Position, Record, readable
+from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import CallCaptured, Event, GroupOpened, TrajectoryStarted
+from claw_r1.schemas.http import Channel
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 
 log = structlog.get_logger()
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import structlog
 
-from consumers.rewards.config import ScoredSlot
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import FetchedCalls, LogHistory
-from consumers.rewards.subjects.of_calls import is_channel
-from consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
-from consumers.rewards.subjects.trajectories import (
+from claw_r1.consumers.rewards.config import ScoredSlot
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.of_calls import is_channel
+from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
+from claw_r1.consumers.rewards.subjects.trajectories import (
     TrajectoryFacts,
     by_call,
     group_is_over,
@@ -26,13 +26,13 @@ from consumers.rewards.subjects.trajectories import (
     signature,
     subjects_of,
 )
-from datapool.digests import row_digest
-from eventlog.errors import Retryable
-from eventlog.records import Place, Position, Record
-from schemas.errors import UndecodableRecord
-from schemas.events import Event, GroupRecord, TrajectoryRecord
-from schemas.keys import group_key, trajectory_key
-from schemas.topics import CALLS, GROUPS, TRAJECTORIES
+from claw_r1.datapool.digests import row_digest
+from claw_r1.eventlog.errors import Retryable
+from claw_r1.eventlog.records import Place, Position, Record
+from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.events import Event, GroupRecord, TrajectoryRecord
+from claw_r1.schemas.keys import group_key, trajectory_key
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
 log = structlog.get_logger()
 

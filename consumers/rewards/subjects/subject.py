@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from consumers.errors import ConsumerError
-from consumers.rewards.judged import Judged
-from schemas.events import CallCaptured
-from schemas.keys import step_key
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.keys import step_key
 
 ATTEMPTS = {"failed": 1, "completed": 2}
 """Of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""

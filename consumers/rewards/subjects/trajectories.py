@@ -10,9 +10,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from consumers.rewards.judged import Judged, JudgedCall, Scope
-from consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
-from consumers.rewards.subjects.subject import (
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Scope
+from claw_r1.consumers.rewards.subjects.assembling import counts, judged_calls, main_line, parsed_json, said, successors
+from claw_r1.consumers.rewards.subjects.subject import (
     ATTEMPTS,
     Subject,
     Target,
@@ -21,9 +21,9 @@ from consumers.rewards.subjects.subject import (
     call_content,
     digest_of,
 )
-from datapool.batch.deltas import bodies
-from datapool.fold.step import tools_in_use
-from schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
+from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.fold.step import tools_in_use
+from claw_r1.schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 
 INCOMPLETE = {"calls_missing", "calls_uncounted"}
 

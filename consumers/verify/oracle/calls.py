@@ -4,10 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from consumers.verify.oracle.digests import framed, sha
-from consumers.verify.oracle.soundness import Placed
-from consumers.verify.oracle.trainable import call_reasons
-from schemas.events import CallCaptured, FactPosition
+from claw_r1.consumers.verify.oracle.digests import framed, sha
+from claw_r1.consumers.verify.oracle.soundness import Placed
+from claw_r1.consumers.verify.oracle.trainable import call_reasons
+from claw_r1.schemas.events import CallCaptured, FactPosition
 
 Calls = Mapping[str, tuple[CallCaptured, FactPosition]]
 """By call id: the capture that counts, and where it stands."""

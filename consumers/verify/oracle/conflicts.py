@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from consumers.verify.oracle.soundness import Fact
-from schemas.events import (
+from claw_r1.consumers.verify.oracle.soundness import Fact
+from claw_r1.schemas.events import (
     CallCaptured,
     GroupClosed,
     GroupOpened,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import Rank, signed
-from schemas.events import Curation, Judgement, StepCurated
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.consumers.verify.oracle.conflicts import Rank, signed
+from claw_r1.schemas.events import Curation, Judgement, StepCurated
 
 CONTENT = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
 EXCLUSIVE = ("trainable", "quality", "tags", "note")

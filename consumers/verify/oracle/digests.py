@@ -4,7 +4,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 
-from schemas.events import CallCaptured
+from claw_r1.schemas.events import CallCaptured
 
 
 def sha(data: bytes) -> str:

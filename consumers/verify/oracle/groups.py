@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_ids, sign_of_life
-from consumers.verify.oracle.digests import joined, sha
-from consumers.verify.oracle.soundness import Fact
-from consumers.verify.oracle.steps import Fields
-from consumers.verify.oracle.trajectories import ExpectedTrajectory
-from schemas.codec import encode
-from schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_ids, sign_of_life
+from claw_r1.consumers.verify.oracle.digests import joined, sha
+from claw_r1.consumers.verify.oracle.soundness import Fact
+from claw_r1.consumers.verify.oracle.steps import Fields
+from claw_r1.consumers.verify.oracle.trajectories import ExpectedTrajectory
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
 
 Trajectories = Mapping[str, ExpectedTrajectory]
 

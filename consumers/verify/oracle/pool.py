@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from consumers.verify.oracle.groups import group_record
-from consumers.verify.oracle.soundness import GroupFact, Placed, sound
-from consumers.verify.oracle.trajectories import Pool, trajectory_rows
-from schemas.codec import encode
-from schemas.events import Event, FactPosition
-from schemas.keys import group_key, trajectory_key
-from schemas.topics import GROUPS, TRAJECTORIES
+from claw_r1.consumers.verify.oracle.groups import group_record
+from claw_r1.consumers.verify.oracle.soundness import GroupFact, Placed, sound
+from claw_r1.consumers.verify.oracle.trajectories import Pool, trajectory_rows
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Event, FactPosition
+from claw_r1.schemas.keys import group_key, trajectory_key
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
 
 def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> Pool:

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from consumers.verify.oracle import bounds
-from consumers.verify.oracle.conflicts import Rank, signed
-from consumers.verify.oracle.soundness import Fact
-from schemas.events import RewardAssigned, RewardSlot, ScoringFailed, TrajectoryCompleted
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.consumers.verify.oracle.conflicts import Rank, signed
+from claw_r1.consumers.verify.oracle.soundness import Fact
+from claw_r1.schemas.events import RewardAssigned, RewardSlot, ScoringFailed, TrajectoryCompleted
 
 
 def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]:

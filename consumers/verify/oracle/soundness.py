@@ -3,8 +3,8 @@
 import math
 from typing import TypeGuard
 
-from consumers.verify.oracle import bounds
-from schemas.events import (
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     Event,

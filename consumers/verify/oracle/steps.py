@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.verify.oracle import bounds
-from consumers.verify.oracle.calls import Calls, chain_is_whole, first_received
-from consumers.verify.oracle.conflicts import newest, of_kind
-from consumers.verify.oracle.curations import curation_of
-from consumers.verify.oracle.digests import sha, tokens_digest
-from consumers.verify.oracle.rewards import step_total
-from consumers.verify.oracle.soundness import Placed
-from consumers.verify.oracle.trainable import call_reasons
-from schemas.events import (
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.consumers.verify.oracle.calls import Calls, chain_is_whole, first_received
+from claw_r1.consumers.verify.oracle.conflicts import newest, of_kind
+from claw_r1.consumers.verify.oracle.curations import curation_of
+from claw_r1.consumers.verify.oracle.digests import sha, tokens_digest
+from claw_r1.consumers.verify.oracle.rewards import step_total
+from claw_r1.consumers.verify.oracle.soundness import Placed
+from claw_r1.consumers.verify.oracle.trainable import call_reasons
+from claw_r1.schemas.events import (
     CallCaptured,
     Curation,
     FactPosition,

@@ -1,7 +1,7 @@
 """Why a captured call is not trainable, whatever stands before it."""
 
-from consumers.verify.oracle.digests import sha
-from schemas.events import CallCaptured, Edge, Sampling
+from claw_r1.consumers.verify.oracle.digests import sha
+from claw_r1.schemas.events import CallCaptured, Edge, Sampling
 
 POOL_WORDS = (
     *("ids_malformed", "logprobs_mismatch", "prompt_mismatch", "fold_bug"),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from consumers.verify.oracle import bounds
-from consumers.verify.oracle.calls import Calls, branches, counted, first_received, in_order, winning_calls
-from consumers.verify.oracle.conflicts import (
+from claw_r1.consumers.verify.oracle import bounds
+from claw_r1.consumers.verify.oracle.calls import Calls, branches, counted, first_received, in_order, winning_calls
+from claw_r1.consumers.verify.oracle.conflicts import (
     channel_of,
     content_of,
     newest,
@@ -17,12 +17,12 @@ from consumers.verify.oracle.conflicts import (
     run_ids,
     sign_of_life,
 )
-from consumers.verify.oracle.digests import joined, sha
-from consumers.verify.oracle.rewards import is_completion, winning_rewards
-from consumers.verify.oracle.soundness import Fact, Placed
-from consumers.verify.oracle.steps import CallFacts, Fields, step_record, tokens_record
-from schemas.codec import encode
-from schemas.events import (
+from claw_r1.consumers.verify.oracle.digests import joined, sha
+from claw_r1.consumers.verify.oracle.rewards import is_completion, winning_rewards
+from claw_r1.consumers.verify.oracle.soundness import Fact, Placed
+from claw_r1.consumers.verify.oracle.steps import CallFacts, Fields, step_record, tokens_record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,
     RewardSlot,
@@ -34,8 +34,8 @@ from schemas.events import (
     TrajectoryRecord,
     TrajectoryStarted,
 )
-from schemas.keys import step_key, tokens_key
-from schemas.topics import STEPS
+from claw_r1.schemas.keys import step_key, tokens_key
+from claw_r1.schemas.topics import STEPS
 
 Pool = dict[tuple[str, bytes], bytes]
 """(topic without prefix, key) -> canonical encoding."""

@@ -1,7 +1,7 @@
 """Which columns the lists of groups, trajectories and steps have, and how a record fills them. Pure.
 
 Numbers are floats of 64 bits: microseconds and versions are exact up to 2**53. What has no value is missing, and comes last in
-every order. `doubt` is that of the page which asks people (`consumers.feedback.queue`): of a call, how far people are apart on
+every order. `doubt` is that of the page which asks people (`claw_r1.consumers.feedback.queue`): of a call, how far people are apart on
 it; of a trajectory, that of itself or of one of its calls, and how far scorers are apart; of a group, its most doubtful member's.
 """
 
@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from datapool.feedback import HUMAN
-from schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 Kind = Literal["groups", "trajectories", "steps"]
 ColumnType = Literal["ids", "time_us", "count", "number", "flag", "word", "words"]

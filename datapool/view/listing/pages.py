@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datapool.view.listing.columns import COLUMNS, Column, Kind, column
-from datapool.view.listing.table import Floats, Numbers, Value, key_of
-from datapool.view.listing.tables import PoolTables, Row
-from datapool.view.query import EVERYTHING, PoolFilter
-from datapool.view.rows import PoolRows
+from claw_r1.datapool.view.listing.columns import COLUMNS, Column, Kind, column
+from claw_r1.datapool.view.listing.table import Floats, Numbers, Value, key_of
+from claw_r1.datapool.view.listing.tables import PoolTables, Row
+from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
 
 __all__ = ["COLUMNS", "Column", "Kind", "ListedRow", "Page", "count", "facets", "neighbours", "page"]
 ROWS_MAX = 1000

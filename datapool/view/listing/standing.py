@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datapool.view.listing.columns import Kind
-from datapool.view.listing.pages import Order, tables_of
-from datapool.view.listing.table import Value
-from datapool.view.query import PoolFilter
-from datapool.view.rows import PoolRows
+from claw_r1.datapool.view.listing.columns import Kind
+from claw_r1.datapool.view.listing.pages import Order, tables_of
+from claw_r1.datapool.view.listing.table import Value
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
 
 
 class StandingRow(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datapool.view.listing.columns import Column
-from datapool.view.store import as_bytes, as_text
+from claw_r1.datapool.view.listing.columns import Column
+from claw_r1.datapool.view.store import as_bytes, as_text
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """The columns of all three kinds together: rows in, and which rows a filter finds.
 
-Invariant: a filter finds here what `datapool.view.query` finds by a scan. Bodies, and words to look for a text in, stand on
+Invariant: a filter finds here what `claw_r1.datapool.view.query` finds by a scan. Bodies, and words to look for a text in, stand on
 disk in the view's store; numbers tie a step to its trajectory and that to its group, also before their own rows came.
 """
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datapool.feedback import HUMAN
-from datapool.view.listing.columns import COLUMNS, Kind, column
-from datapool.view.listing.table import ColumnTable, Floats, Mask, Numbers, Value
-from datapool.view.store import StepStore, as_bytes
-from schemas.codec import decode
-from schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.datapool.view.listing.columns import COLUMNS, Kind, column
+from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask, Numbers, Value
+from claw_r1.datapool.view.store import StepStore, as_bytes
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 if TYPE_CHECKING:
-    from datapool.view.query import PoolFilter
+    from claw_r1.datapool.view.query import PoolFilter
 
 Row = GroupRecord | TrajectoryRecord | StepRecord
 Slot = tuple[str, str]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.datasets import run_dataset
-from claw.errors import CannotRun
+from claw_r1.claw.data.datasets import run_dataset
+from claw_r1.claw.errors import CannotRun
 
 
 def test_an_empty_list_says_where_datasets_come_from(

@@ -6,18 +6,27 @@ from contextlib import closing
 
 import pytest
 
-from claw.data.dlq import run_dlq
-from claw.data.settings import LetterQuery
-from consumers.pool import dead_letters
-from consumers.pool.dead_letters import LETTER, Letter, RedriveRoute, attempt, letters, redriven, routes_of, summary
-from consumers.pool.errors import PoolRefusal
-from eventlog.dead_letters import dead_letter
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS, Topic
-from streams.partition.state import PartitionState
+from claw_r1.claw.data.dlq import run_dlq
+from claw_r1.claw.data.settings import LetterQuery
+from claw_r1.consumers.pool import dead_letters
+from claw_r1.consumers.pool.dead_letters import (
+    LETTER,
+    Letter,
+    RedriveRoute,
+    attempt,
+    letters,
+    redriven,
+    routes_of,
+    summary,
+)
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS, Topic
+from claw_r1.streams.partition.state import PartitionState
 from tests import facts
 from tests.consumers import published
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from claw.data.datasets import COMPARED, differences
-from consumers.export.manifest import DatasetManifest
-from eventlog.kafka.admin import delete_records
-from eventlog.settings import LogSettings
+from claw_r1.claw.data.datasets import COMPARED, differences
+from claw_r1.consumers.export.manifest import DatasetManifest
+from claw_r1.eventlog.kafka.admin import delete_records
+from claw_r1.eventlog.settings import LogSettings
 from tests.consumers import published
 
 pytestmark = pytest.mark.kafka
@@ -24,7 +24,7 @@ def claw(settings: LogSettings, home: Path, *arguments: str) -> subprocess.Compl
         "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
         "CLAW_LOG_PREFIX": settings.prefix,
     }
-    command = [sys.executable, "-m", "claw.cli", *arguments]
+    command = [sys.executable, "-m", "claw_r1.claw.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.cli import REFUSALS
-from claw.data.rebuild import run_rebuild, vector
-from claw.data.settings import RebuildSettings
-from eventlog.kafka.admin import as_on_broker, delete_records, end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.settings import LogSettings
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.claw.cli import REFUSALS
+from claw_r1.claw.data.rebuild import run_rebuild, vector
+from claw_r1.claw.data.settings import RebuildSettings
+from claw_r1.eventlog.kafka.admin import as_on_broker, delete_records, end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.claw.events import captured
 
 pytestmark = pytest.mark.kafka

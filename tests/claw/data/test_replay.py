@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from claw.data.replay import run_replay
-from claw.data.replay_filter import filter_of
-from claw.data.replay_range import bound, merged, paced
-from claw.data.replay_target import into_file, is_file, target_topic
-from claw.data.settings import ReplaySettings
-from claw.errors import CannotRun
-from eventlog.errors import HistoryCut
-from eventlog.kafka.admin import create_topics, delete_records
-from eventlog.kafka.reader import LogReader
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS, DEAD_LETTERS, GROUPS, REWARDS, Topic
+from claw_r1.claw.data.replay import run_replay
+from claw_r1.claw.data.replay_filter import filter_of
+from claw_r1.claw.data.replay_range import bound, merged, paced
+from claw_r1.claw.data.replay_target import into_file, is_file, target_topic
+from claw_r1.claw.data.settings import ReplaySettings
+from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.kafka.admin import create_topics, delete_records
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, GROUPS, REWARDS, Topic
 from tests import facts
 from tests.consumers import published
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.flow import load_flow
-from claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, SILENT_FLOW, DemoComponents
-from claw.demo.run import SETTLE_TIMEOUT_S
-from claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings, Protocol, RewardFrom
-from claw.errors import CannotRun
-from claw.local.stack import Stack
-from consumers.rewards.config import load as load_rewards
-from eventlog.settings import LogSettings
-from schemas.runtime.component import Component
-from trainer.settings import load
+from claw_r1.agentflow.flow import load_flow
+from claw_r1.claw.demo.components import GROUP_SIZE, GROUPS_PER_BATCH, LINGER_S, MODEL_ID, SILENT_FLOW, DemoComponents
+from claw_r1.claw.demo.run import SETTLE_TIMEOUT_S
+from claw_r1.claw.demo.settings import ONLINE_STALENESS_MAX, DemoSettings, Protocol, RewardFrom
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.stack import Stack
+from claw_r1.consumers.rewards.config import load as load_rewards
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.component import Component
+from claw_r1.trainer.settings import load
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_agents_speak_the_chosen_protocol(tmp_path: Path, protocol: Protocol) ->
     )
     flows = {flags(component)["--flow"] for component in (made.agents(), made.evaluation("before"))}
     (flow,) = flows
-    assert flow.lower() == f"examples.verbs.flow:{'' if protocol is Protocol.CHAT else protocol}verbsflow"
+    assert flow.lower() == f"claw_r1.claw.demo.verbs.flow:{'' if protocol is Protocol.CHAT else protocol}verbsflow"
     load_flow(flow)
     for other in ({"online": True}, {"reward": RewardFrom.RULE}):
         if protocol is not Protocol.CHAT:

@@ -2,12 +2,20 @@
 
 from msgspec.structs import replace
 
-from claw.demo.observer import Observer
-from eventlog.records import Record
-from schemas.codec import encode
-from schemas.envelopes import envelope, now_us
-from schemas.events import Event, GroupRecord, RunEnded, RunStarted, WeightsPublished, WorkerReported, WorkerState
-from schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue, Topic
+from claw_r1.claw.demo.observer import Observer
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import envelope, now_us
+from claw_r1.schemas.events import (
+    Event,
+    GroupRecord,
+    RunEnded,
+    RunStarted,
+    WeightsPublished,
+    WorkerReported,
+    WorkerState,
+)
+from claw_r1.schemas.topics import BATCHES, CALLS, DEAD_LETTERS, GROUPS, WEIGHTS, WORKERS, Catalogue, Topic
 from tests.claw.events import ENVELOPE, trained
 
 CATALOGUE = Catalogue()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claw.demo.report import Result, of_batches, plot, reward_first, targets
+from claw_r1.claw.demo.report import Result, of_batches, plot, reward_first, targets
 from tests.claw.events import played, trained
 
 GOOD = Result(

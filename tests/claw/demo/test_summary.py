@@ -6,7 +6,7 @@ import shutil
 import orjson
 import pytest
 
-from claw.demo.summary import _conversation, further
+from claw_r1.claw.demo.summary import _conversation, further
 
 
 def test_the_three_commands_can_be_typed_as_they_stand() -> None:

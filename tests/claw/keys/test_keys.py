@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from claw.cli import REFUSALS, app
-from claw.errors import CannotRun
-from claw.keys import records
-from claw.keys.acts import as_text
-from claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
-from eventlog.kafka.reader import read_topics
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.topics import KEYS
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.keys import records
+from claw_r1.claw.keys.acts import as_text
+from claw_r1.claw.keys.terms import aliases_of, checked_word, duration_us, sampling_of
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import KEYS
 
 Run = Callable[..., Any]  # what the command printed as JSON, and its exit code
 

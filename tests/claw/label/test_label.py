@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from claw.cli import REFUSALS, app
-from claw.errors import CannotRun
-from claw.label.label import as_line as label_line
-from claw.label.label import is_of, subject_of
-from claw.rewards.trial import as_line as trial_line
-from consumers.rewards.trial import Trial
-from datapool.feedback import FeedbackSubject
-from datapool.standing import Feedback
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.reader import read_topics
-from eventlog.settings import LogSettings
-from schemas.events import TrajectoryRecord
-from schemas.topics import REWARDS
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.label.label import as_line as label_line
+from claw_r1.claw.label.label import is_of, subject_of
+from claw_r1.claw.rewards.trial import as_line as trial_line
+from claw_r1.consumers.rewards.trial import Trial
+from claw_r1.datapool.feedback import FeedbackSubject
+from claw_r1.datapool.standing import Feedback
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.topics import REWARDS
 from tests.claw import pooled
 from tests.facts import reward
 from tests.trainer.pooled import group

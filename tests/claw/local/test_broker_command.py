@@ -2,9 +2,9 @@
 
 import pytest
 
-from claw.errors import CannotRun
-from claw.local.broker_command import run_broker
-from claw.local.kafka_tools import TOOLS
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.broker_command import run_broker
+from claw_r1.claw.local.kafka_tools import TOOLS
 
 
 def test_help_names_the_tools_and_anything_else_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

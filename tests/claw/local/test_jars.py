@@ -2,19 +2,15 @@
 
 import hashlib
 import http.server
-import subprocess
-import sys
 import threading
-import zipfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from claw.errors import CannotRun
-from claw.home import PROJECT
-from claw.local.jars import LOCK, Jar, kafka_jars, mirror_in_settings, read_lock, repository_url
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.jars import LOCK, Jar, kafka_jars, mirror_in_settings, read_lock, repository_url
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -98,26 +94,3 @@ def test_a_mirror_of_everything_in_mavens_settings_is_used(tmp_path: Path) -> No
 def test_without_a_setting_the_locked_maven_client_says_where() -> None:
     """The environment that the setup installs always knows a repository."""
     assert repository_url().startswith("http")
-
-
-@pytest.mark.process
-def test_a_wheel_knows_kafkas_jars(tmp_path: Path) -> None:
-    """What is installed from a wheel can start a broker: the list of jars lies in it, beside its reader."""
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    reading = (
-        "import sys; sys.path.insert(0, 'installed'); from claw.local.jars import read_lock; print(len(read_lock()))"
-    )
-    read = subprocess.run(
-        [sys.executable, "-I", "-c", reading], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert read.stdout.strip() == str(len(read_lock())), read.stderr

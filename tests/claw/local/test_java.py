@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from claw.errors import CannotRun
-from claw.local.java import find_java, parse_version
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.java import find_java, parse_version
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,18 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.local.stack import TRAINER_WARNINGS, Stack, remember
-from claw.local.status import as_text, show_status, with_engine
-from eventlog.kafka.producer import EventProducer
-from eventlog.settings import LogSettings
-from schemas.runtime.child import start
-from schemas.runtime.component import ComponentState, State
-from schemas.runtime.identity import ProcessId
-from schemas.topics import BATCHES, WORKERS
+from claw_r1.claw.local.stack import TRAINER_WARNINGS, Stack, remember
+from claw_r1.claw.local.status import as_text, show_status, with_engine
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.child import start
+from claw_r1.runtime.component import ComponentState, State
+from claw_r1.runtime.identity import ProcessId
+from claw_r1.schemas.topics import BATCHES, WORKERS
+from claw_r1.trainer.errors import RUN_WAS_OVER
 from tests import children
 from tests.claw.events import trained
 from tests.claw.workers.reported import report
-from trainer.errors import RUN_WAS_OVER
 
 SAID = "skipped 20 groups in a row, the last because of too_stale: raise it"
 

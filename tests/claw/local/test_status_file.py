@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from claw.local.status_file import read_manager, read_status
-from claw.local.up import run_down
-from schemas.runtime.component import State
-from schemas.runtime.identity import ProcessId
+from claw_r1.claw.local.status_file import read_manager, read_status
+from claw_r1.claw.local.up import run_down
+from claw_r1.runtime.component import State
+from claw_r1.runtime.identity import ProcessId
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
 
@@ -28,9 +28,9 @@ MANAGER = """
 import sys, time
 from pathlib import Path
 from functools import partial
-from claw.local.status_file import write_status
-from schemas.runtime.component import Component
-from schemas.runtime.processes import Processes
+from claw_r1.claw.local.status_file import write_status
+from claw_r1.runtime.component import Component
+from claw_r1.runtime.processes import Processes
 tmp = Path(sys.argv[1])
 processes = Processes(partial(write_status, tmp))
 processes.start(Component("stubborn", (sys.executable, "-S", "-c", sys.argv[2]), tmp / "stubborn.log"))
@@ -62,7 +62,7 @@ def test_where_no_manager_ran_there_is_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path) == []
 
 
-ALONE = "import sys, time; from pathlib import Path; from claw.local.status_file import write_status\n"
+ALONE = "import sys, time; from pathlib import Path; from claw_r1.claw.local.status_file import write_status\n"
 ALONE += "write_status(Path(sys.argv[1]), []); time.sleep(60)"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from claw.errors import CannotRun
-from claw.local.settings import UpSettings
-from claw.local.stack import Stack
-from claw.local.up import components, places_of, run_up, trainer_settings
-from schemas.runtime.component import Component
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.settings import UpSettings
+from claw_r1.claw.local.stack import Stack
+from claw_r1.claw.local.up import components, places_of, run_up, trainer_settings
+from claw_r1.runtime.component import Component
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.settings import LogSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ class Person:
         return self.types("up", "--port", "0", "--prefix", self._prefix)
 
     def types(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "claw", *words]
+        command = [sys.executable, "-m", "claw_r1.claw", *words]
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=300, check=False)
 
     def states(self) -> dict[str, str]:

@@ -12,22 +12,22 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from claw.cli import REFUSALS, app
-from consumers.pool.eviction import not_evicted, rows_of
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.fold.curation import annotated
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import StepState
-from datapool.view.rows import PoolRows
-from eventlog.kafka.admin import create_topics, delete_records, end_offsets
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.events import (
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.consumers.pool.eviction import not_evicted, rows_of
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.curation import annotated
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import StepState
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.kafka.admin import create_topics, delete_records, end_offsets
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -38,8 +38,8 @@ from schemas.events import (
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from schemas.keys import step_key, tokens_key
-from schemas.topics import BATCHES, CALLS, REWARDS, STEPS
+from claw_r1.schemas.keys import step_key, tokens_key
+from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, STEPS
 from tests import facts
 from tests.claw import pooled
 from tests.trainer.pooled import RUN, group
@@ -288,7 +288,7 @@ def test_a_log_that_is_not_whole_any_more_is_one_line(pool_settings: LogSettings
 def refused(settings: LogSettings, *arguments: str) -> str:
     """The last line that `claw pool …` of a person's shell says; the exit code must be 2."""
     env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": "2"}
-    command = [sys.executable, "-m", "claw.cli", "pool", *arguments, "--prefix", settings.prefix]
+    command = [sys.executable, "-m", "claw_r1.claw.cli", "pool", *arguments, "--prefix", settings.prefix]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     return done.stderr.splitlines()[-1]

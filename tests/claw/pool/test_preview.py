@@ -7,18 +7,18 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from claw.cli import REFUSALS, app
-from claw.pool.preview import as_text
-from consumers.pool.knobs import knobs
-from datapool.batch.spec import PRESETS, BatchSpec
-from datapool.fold import bounds
-from datapool.view.preview import previewed
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.why import Perspective
-from schemas.events import BatchSkipped, CallCaptured
-from schemas.keys import step_key
-from schemas.topics import STEPS
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.claw.pool.preview import as_text
+from claw_r1.consumers.pool.knobs import knobs
+from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.view.preview import previewed
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.why import Perspective
+from claw_r1.schemas.events import BatchSkipped, CallCaptured
+from claw_r1.schemas.keys import step_key
+from claw_r1.schemas.topics import STEPS
 from tests import facts
 from tests.datapool.view.test_training_rows import change_prompt
 from tests.trainer.pooled import RUN, group, pooled

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from claw.cli import REFUSALS, app
-from eventlog.settings import LogSettings
-from schemas.events import VerdictRef
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import VerdictRef
 from tests import facts
 from tests.consumers import published
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw.runs.plot import draw
-from claw.runs.show import compare_text, list_text, show_text
-from consumers.runs import read, summary
-from consumers.runs.fold import ObservedRun
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.topics import BATCHES, WEIGHTS
+from claw_r1.claw.runs.plot import draw
+from claw_r1.claw.runs.show import compare_text, list_text, show_text
+from claw_r1.consumers.runs import read, summary
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
 from tests.consumers import published
 from tests.consumers.runs import observed
 
@@ -95,7 +95,7 @@ def test_the_command_reads_the_log(log_settings: LogSettings, tmp_path: Path) ->
 
     def claw(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {"KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers, "CLAW_HOME": str(tmp_path)}
-        command = [sys.executable, "-m", "claw", "runs", *arguments, "--prefix", log_settings.prefix]
+        command = [sys.executable, "-m", "claw_r1.claw", "runs", *arguments, "--prefix", log_settings.prefix]
         return subprocess.run(
             command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
         )

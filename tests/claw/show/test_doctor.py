@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from claw import bf16
-from claw.show.doctor import cpu, run_doctor
-from eventlog.kafka.admin import create_topics
-from eventlog.settings import LogSettings
+from claw_r1.claw import bf16
+from claw_r1.claw.show.doctor import cpu, run_doctor
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.settings import LogSettings
 
 
 def findings(prefix: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:

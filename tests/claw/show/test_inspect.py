@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from claw.show.inspect import inspect
-from consumers.pool.errors import PoolRefusal
-from eventlog.settings import LogSettings
+from claw_r1.claw.show.inspect import inspect
+from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.eventlog.settings import LogSettings
 from tests import facts
 from tests.claw import pooled
 from tests.consumers import published

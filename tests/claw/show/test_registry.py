@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 pytestmark = pytest.mark.process
-COMMAND = (sys.executable, "-m", "claw", "registry", "--prefix", "lab", "--port")
+COMMAND = (sys.executable, "-m", "claw_r1.claw", "registry", "--prefix", "lab", "--port")
 
 
 def test_it_needs_no_broker_and_ends_as_asked() -> None:

@@ -2,8 +2,8 @@
 
 import orjson
 
-from claw.show.rendering import one_line
-from consumers.pool.plain import as_plain
+from claw_r1.claw.show.rendering import one_line
+from claw_r1.consumers.pool.plain import as_plain
 from tests.claw.events import captured
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from claw.show.tables import README, rooms_table, topics_table, with_tables
-from schemas.topics import TOPICS
+from claw_r1.claw.show.tables import README, rooms_table, topics_table, with_tables
+from claw_r1.schemas.topics import TOPICS
 
 
 def test_the_readme_is_up_to_date() -> None:
-    """Writing the tables again changes nothing (`python -m claw.show.tables` brings them up to date)."""
+    """Writing the tables again changes nothing (`python -m claw_r1.claw.show.tables` brings them up to date)."""
     assert with_tables(README.read_text()) == README.read_text()
 
 

@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from claw.show.topics import run_topics
-from eventlog.settings import LogSettings
-from schemas.topics import TOPICS
+from claw_r1.claw.show.topics import run_topics
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import TOPICS
 from tests import facts
 from tests.consumers import published
 

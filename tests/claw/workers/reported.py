@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from schemas.envelopes import envelope
-from schemas.events import WorkerReported
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WorkerReported
 
 START_US = 1_000_000_000_000_000
 

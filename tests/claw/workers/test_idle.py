@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from claw.workers.idle import engine_time, idle_shares, trainer_time
-from schemas.events import BatchTrained, WorkerReported
+from claw_r1.claw.workers.idle import engine_time, idle_shares, trainer_time
+from claw_r1.schemas.events import BatchTrained, WorkerReported
 from tests.claw.events import trained
 from tests.claw.workers.reported import START_US, report
 

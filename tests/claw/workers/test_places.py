@@ -2,8 +2,8 @@
 
 import pytest
 
-from claw.errors import CannotRun
-from claw.workers.places import WorkerPlace, worker_places
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.workers.places import WorkerPlace, worker_places
 
 
 def places(workers: int | None = None, gpus: str | None = None, ranks: int = 1) -> list[WorkerPlace]:

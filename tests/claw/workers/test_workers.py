@@ -9,19 +9,19 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from msgspec.structs import replace
 
-from claw.cli import REFUSALS, app
-from claw.workers import reports
-from claw.workers.ask import _print as show
-from claw.workers.reports import NEWEST_FIRST, known_workers, newest_versions
-from claw.workers.show import as_text
-from consumers.runs.workers import worker_row
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import stream_ranges
-from eventlog.records import Place, Record
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.events import WeightsPublished, WorkerReported
-from schemas.topics import WEIGHTS, WORKERS
+from claw_r1.claw.cli import REFUSALS, app
+from claw_r1.claw.workers import reports
+from claw_r1.claw.workers.ask import _print as show
+from claw_r1.claw.workers.reports import NEWEST_FIRST, known_workers, newest_versions
+from claw_r1.claw.workers.show import as_text
+from claw_r1.consumers.runs.workers import worker_row
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import stream_ranges
+from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import WeightsPublished, WorkerReported
+from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.claw.events import ENVELOPE
 from tests.claw.workers.reported import report
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from schemas.arrays import pack_ids
-from schemas.events import CallCaptured, Edge, Timings
+from claw_r1.schemas.arrays import pack_ids
+from claw_r1.schemas.events import CallCaptured, Edge, Timings
 from tests import facts
 
 Said = dict[str, Any]

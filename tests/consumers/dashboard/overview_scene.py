@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from datapool.fold.project import project
-from datapool.fold.step import tokens
-from eventlog.records import Outgoing
-from schemas.codec import encode
-from schemas.envelopes import now_us
-from schemas.events import (
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import (
     BatchAssembled,
     CallCaptured,
     Event,
@@ -22,8 +22,8 @@ from schemas.events import (
     VersionSpan,
     WorkerReported,
 )
-from schemas.keys import tokens_key
-from schemas.topics import CALLS, REWARDS, STEPS
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import CALLS, REWARDS, STEPS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import said

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from consumers.dashboard.app import dashboard_app
-from consumers.dashboard.settings import DashboardSettings
-from consumers.dashboard.source import DashboardSource, pool_change
-from consumers.web.stream import LiveStream
-from datapool.digests import call_digest
-from datapool.fold.step import tokens
-from datapool.view.view import TOPICS, PoolView
-from eventlog.records import Outgoing
-from schemas.codec import encode
-from schemas.events import CallCaptured, Event, WeightsPublished, WorkerReported
-from schemas.keys import tokens_key
-from schemas.topics import BATCHES, STEPS, WEIGHTS, WORKERS
+from claw_r1.consumers.dashboard.app import dashboard_app
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
+from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.digests import call_digest
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Event, WeightsPublished, WorkerReported
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import BATCHES, STEPS, WEIGHTS, WORKERS
 from tests.consumers.feedback import stage
 
 

@@ -7,18 +7,18 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from consumers.dashboard.routes import acts
-from consumers.dashboard.routes.acts import CurationBody, command
-from consumers.feedback.bodies import FilterQuery
-from consumers.pool.curation import CurationRequest, curations, resolve
-from consumers.pool.eviction import evictions, rows_of
-from datapool.view.query import PoolFilter
-from eventlog.records import Outgoing, readable
-from schemas.api_keys import Role, new_key
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
-from schemas.keys import group_key
-from schemas.topics import CALLS, KEYS, REWARDS
+from claw_r1.consumers.dashboard.routes import acts
+from claw_r1.consumers.dashboard.routes.acts import CurationBody, command
+from claw_r1.consumers.feedback.bodies import FilterQuery
+from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
+from claw_r1.consumers.pool.eviction import evictions, rows_of
+from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.eventlog.records import Outgoing, readable
+from claw_r1.schemas.api_keys import Role, new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode

@@ -12,15 +12,15 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from consumers.dashboard.kept import KeptAnswers
-from consumers.dashboard.routes import trajectory
-from consumers.dashboard.tokens.pieces import NoTokenizer
-from consumers.dashboard.tokens.vocabularies import Vocabularies
-from consumers.runs.fold import ObservedRun
-from eventlog.dead_letters import dead_letter
-from schemas.arrays import pack_floats
-from schemas.events import CallCaptured, Edge, FactPosition
-from schemas.topics import CALLS
+from claw_r1.consumers.dashboard.kept import KeptAnswers
+from claw_r1.consumers.dashboard.routes import trajectory
+from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer
+from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.events import CallCaptured, Edge, FactPosition
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.consumers.dashboard.conversations import told
 from tests.consumers.dashboard.stage import DashboardStage
@@ -167,13 +167,13 @@ def test_a_run_names_files_of_some_size(tmp_path: Path, monkeypatch: pytest.Monk
     assert Vocabularies().of([ObservedRun("run", config={"model_dir": "model"})]).token(0)  # as trainers may say it
     assert "there is no" in refusal("/a\0b")
     assert "no file of at most" in refusal(str(tmp_path / "odd"))
-    monkeypatch.setattr("consumers.dashboard.tokens.vocabularies.FILE_BYTES_MAX", 10)
+    monkeypatch.setattr("claw_r1.consumers.dashboard.tokens.vocabularies.FILE_BYTES_MAX", 10)
     assert "at most 10 bytes" in refusal(str(tmp_path / "model"))
 
 
 def test_long_reasoning_is_cut_as_content_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have the same room; the end of the content comes first."""
-    monkeypatch.setattr("consumers.dashboard.routes.tokens.CHARACTERS_MAX", 30)
+    monkeypatch.setattr("claw_r1.consumers.dashboard.routes.tokens.CHARACTERS_MAX", 30)
     message = {"role": "assistant", "content": "c" * 10, "reasoning_content": "r" * 1000}
     reply = orjson.dumps({"choices": [{"index": 0, "message": message}]})
     with asking(DashboardStage([replace(said("g", "t", "which?", ""), response_body=reply)])) as ask:
@@ -184,7 +184,7 @@ def test_long_reasoning_is_cut_as_content_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_trajectory_of_too_many_calls_is_named_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ids are, and the others' conversations are."""
-    monkeypatch.setattr("consumers.dashboard.routes.explorer.SEARCH_CALLS", 2)
+    monkeypatch.setattr("claw_r1.consumers.dashboard.routes.explorer.SEARCH_CALLS", 2)
     with asking(DashboardStage(told(3, trajectory="long"), told(2, trajectory="short"))) as ask:
         answer = ask("conversations", text="step 1")
         assert [row["t"] for row in answer["matches"]] == ["short"]

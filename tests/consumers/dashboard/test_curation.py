@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from schemas.events import PreferenceGiven, RewardAssigned, StepCurated
+from claw_r1.schemas.events import PreferenceGiven, RewardAssigned, StepCurated
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.stage import DashboardStage

@@ -14,8 +14,8 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser
 
-from consumers.dashboard.app import STATIC
-from schemas.events import Event
+from claw_r1.consumers.dashboard.app import STATIC
+from claw_r1.schemas.events import Event
 from tests import facts
 from tests.browser import ROOT, browser
 from tests.consumers.dashboard.stage import DashboardStage

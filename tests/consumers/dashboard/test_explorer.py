@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from eventlog.records import Outgoing
-from schemas.codec import encode
-from schemas.events import TrajectoryRecord
-from schemas.keys import trajectory_key
-from schemas.topics import TRAJECTORIES
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.keys import trajectory_key
+from claw_r1.schemas.topics import TRAJECTORIES
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
@@ -83,7 +83,7 @@ def test_a_search_goes_on_where_it_stopped(
     opened: tuple[DashboardStage, TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded in time: each answer looks through one row, and all of them through each once."""
-    monkeypatch.setattr("consumers.dashboard.routes.explorer.SEARCH_S", -1.0)
+    monkeypatch.setattr("claw_r1.consumers.dashboard.routes.explorer.SEARCH_S", -1.0)
     after, matches, looked = None, [], 0
     for _ in range(4):
         answer = get(opened[1], "conversations", text="animal", **({"after": after} if after else {}))

@@ -6,12 +6,12 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, expect
 
-from eventlog.records import Outgoing
-from schemas.api_keys import new_key
-from schemas.codec import encode
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded
-from schemas.topics import KEYS
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import ARGUMENTS, browser, chromium
 from tests.consumers.dashboard.stage import DashboardStage

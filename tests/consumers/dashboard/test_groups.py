@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from starlette.testclient import TestClient
 
-from schemas.arrays import pack_ids
-from schemas.events import Event
+from claw_r1.schemas.arrays import pack_ids
+from claw_r1.schemas.events import Event
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode

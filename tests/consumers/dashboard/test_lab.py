@@ -11,21 +11,21 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-import claw.pool.preview
-from claw.pool.options import PerspectiveOptions
-from claw.pool.preview import preview
-from consumers.dashboard.batch_rows import common_prefix
-from consumers.dashboard.routes import lab
-from consumers.pool.perspective import perspective_of
-from datapool.batch.selection import ordered
-from datapool.batch.spec import BatchSpec
-from datapool.view.preview import ids_in_order
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from datapool.view.view import TOPICS, PoolView
-from eventlog.memory import MemoryLog
-from eventlog.records import readable
-from schemas.topics import BATCHES
+from claw_r1.claw.pool import preview as preview_module
+from claw_r1.claw.pool.options import PerspectiveOptions
+from claw_r1.claw.pool.preview import preview
+from claw_r1.consumers.dashboard.batch_rows import common_prefix
+from claw_r1.consumers.dashboard.routes import lab
+from claw_r1.consumers.pool.perspective import perspective_of
+from claw_r1.datapool.batch.selection import ordered
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.preview import ids_in_order
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import readable
+from claw_r1.schemas.topics import BATCHES
 from tests import facts
 from tests.consumers.dashboard.training import TrainingStage, world
 from tests.consumers.feedback.test_routes import Person
@@ -70,7 +70,7 @@ def claw_says(
         yield SimpleNamespace(view=view, runs=lambda: runs)
         view.stop()
 
-    monkeypatch.setattr(claw.pool.preview, "open_pool", opened)
+    monkeypatch.setattr(preview_module, "open_pool", opened)
     preview(PerspectiveOptions(**options), prefix="claw", verbose=False, as_json=True)
     return json.loads(capsys.readouterr().out)
 

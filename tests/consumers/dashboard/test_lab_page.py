@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from datapool.batch.spec import of_text
+from claw_r1.datapool.batch.spec import of_text
 from tests.browser import browser
 from tests.consumers.dashboard.training import TrainingStage, world
 from tests.sitting import PAYLOADS, Sitting, until

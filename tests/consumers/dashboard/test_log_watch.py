@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from consumers.dashboard.log_watch import LogWatch
-from eventlog.errors import BrokerUnreachable
-from eventlog.memory import MemoryLog
-from eventlog.records import Place
-from schemas.topics import Topic
+from claw_r1.consumers.dashboard.log_watch import LogWatch
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Place
+from claw_r1.schemas.topics import Topic
 
 
 class Fickle(MemoryLog):

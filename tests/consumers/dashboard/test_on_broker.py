@@ -13,25 +13,25 @@ import uvicorn
 from playwright.sync_api import Browser, expect
 from typer.testing import CliRunner
 
-from claw.cli import app
-from consumers.dashboard.app import dashboard_app
-from consumers.dashboard.settings import DashboardSettings
-from consumers.dashboard.source import DashboardSource, pool_change
-from consumers.web.serve import PageServer, bind_page, url_of
-from consumers.web.stream import LiveStream
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import Fact
-from datapool.view.view import TOPICS, PoolView
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import read_topics
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.codec import encode
-from schemas.events import FactPosition
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.claw.cli import app
+from claw_r1.consumers.dashboard.app import dashboard_app
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
+from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
+from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import Fact
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import FactPosition
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.browser import browser
 from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting

@@ -8,21 +8,21 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
-from consumers.dashboard.app import dashboard_app
-from consumers.dashboard.settings import DashboardSettings
-from consumers.dashboard.source import DashboardSource, pool_change
-from consumers.web.stream import LiveStream
-from datapool.view.view import PoolView
-from eventlog.dead_letters import dead_letter
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.reader import LogReader, commit_offsets
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from schemas.api_keys import new_key
-from schemas.envelopes import envelope, now_us
-from schemas.events import KeyRecorded
-from schemas.topics import CALLS, KEYS, Topic
+from claw_r1.consumers.dashboard.app import dashboard_app
+from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
+from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.dead_letters import dead_letter
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.envelopes import envelope, now_us
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.topics import CALLS, KEYS, Topic
 from tests import facts
 from tests.browser import browser
 from tests.consumers import published

@@ -7,10 +7,10 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, expect
 
-from consumers.dashboard.overview.alarms import plain
-from consumers.dashboard.overview.log_state import LogState
-from schemas.envelopes import now_us
-from schemas.topics import CALLS, DEAD_LETTERS
+from claw_r1.consumers.dashboard.overview.alarms import plain
+from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.overview_scene import MINUTE_US, WholeStage, plan, played, scene, worker

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports
-from eventlog.kafka.admin import create_topics
-from eventlog.settings import LogSettings
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.settings import LogSettings
 from tests.browser import browser
 from tests.children import end, start
 from tests.consumers.feedback.stage import seed
@@ -29,7 +29,7 @@ def dashboard(settings: LogSettings, log: Path, port: int = 0) -> Iterator[tuple
     flags = ["dashboard", "--json", "--port", str(port), "--prefix", settings.prefix]
     with log.open("ab") as errors:
         process = start(
-            [sys.executable, "-m", "claw", *flags, "--bootstrap-servers", settings.bootstrap_servers],
+            [sys.executable, "-m", "claw_r1.claw", *flags, "--bootstrap-servers", settings.bootstrap_servers],
             stdout=subprocess.PIPE,
             stderr=errors,
         )

@@ -6,14 +6,14 @@ from typing import get_args
 import httpx
 from fastapi.routing import APIRoute
 
-from consumers.dashboard.app import ROUTES
-from consumers.web.sessions import MAY_ON_PAGES, PageAct
-from eventlog.records import Outgoing
-from schemas.api_keys import Role, new_key
-from schemas.codec import encode
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded
-from schemas.topics import KEYS
+from claw_r1.consumers.dashboard.app import ROUTES
+from claw_r1.consumers.web.sessions import MAY_ON_PAGES, PageAct
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.api_keys import Role, new_key
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.topics import KEYS
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from consumers.dashboard.routes import lineage
-from consumers.runs.summary import compared, whole
-from schemas.envelopes import now_us
+from claw_r1.consumers.dashboard.routes import lineage
+from claw_r1.consumers.runs.summary import compared, whole
+from claw_r1.schemas.envelopes import now_us
 from tests.consumers.dashboard.test_lab import reading
 from tests.consumers.dashboard.training import SPEC, TrainingStage, world
 from tests.trainer.pooled import group

@@ -12,15 +12,15 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from consumers.dashboard.tokens.copies import curl_replay
-from consumers.dashboard.tokens.pieces import Vocabulary, pieces_of
-from eventlog.records import Outgoing
-from schemas.api_keys import new_key
-from schemas.codec import HEADER
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded
-from schemas.keys import group_key
-from schemas.topics import CALLS, KEYS
+from claw_r1.consumers.dashboard.tokens.copies import curl_replay
+from claw_r1.consumers.dashboard.tokens.pieces import Vocabulary, pieces_of
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.codec import HEADER
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, KEYS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.dashboard.token_scenes import planned, run_started, sampled, write_tokenizer

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
-from schemas.arrays import pack_floats
-from schemas.events import VersionSpan
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.events import VersionSpan
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.stage import DashboardStage

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from consumers.dashboard.outline import outline
-from consumers.pool.inspection import inspected, steps_of, trajectory_of, turns
-from datapool.view.why import why
-from schemas.events import Edge, StepRecord
+from claw_r1.consumers.dashboard.outline import outline
+from claw_r1.consumers.pool.inspection import inspected, steps_of, trajectory_of, turns
+from claw_r1.datapool.view.why import why
+from claw_r1.schemas.events import Edge, StepRecord
 from tests import facts
 from tests.consumers.dashboard.conversations import Speaker, body_edge, told
 from tests.consumers.dashboard.stage import DashboardStage

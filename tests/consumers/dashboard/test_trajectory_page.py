@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from schemas.events import RewardAssigned
+from claw_r1.schemas.events import RewardAssigned
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.conversations import Speaker, told

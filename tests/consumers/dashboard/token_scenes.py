@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 from tokenizers import Tokenizer
 
-from consumers.dashboard.tokens.pieces import SYMBOLS
-from examples.tokenizer import END, build_tokenizer
-from schemas.arrays import pack_floats, pack_ids
-from schemas.events import (
+from claw_r1.claw.demo.models.tokenizer import END, build_tokenizer
+from claw_r1.consumers.dashboard.tokens.pieces import SYMBOLS
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.events import (
     BatchAssembled,
     CallCaptured,
     Edge,

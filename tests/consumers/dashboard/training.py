@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.rows import PoolRows
-from eventlog.records import Outgoing
-from schemas.events import BatchSkipped, BatchTrained, Event, WeightsPublished
-from schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.events import BatchSkipped, BatchTrained, Event, WeightsPublished
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.runs.observed import started, weights

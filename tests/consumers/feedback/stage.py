@@ -9,21 +9,21 @@ from contextlib import contextmanager
 import orjson
 import uvicorn
 
-from consumers.feedback.app import feedback_app
-from consumers.feedback.settings import FeedbackPageSettings
-from consumers.web.serve import PageServer, bind_page, url_of
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import GroupState
-from datapool.view.view import TOPICS, PoolView
-from eventlog.kafka.producer import EventProducer
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, readable
-from eventlog.settings import LogSettings
-from schemas.codec import encode
-from schemas.events import CallCaptured, Edge, Event, FactPosition, OutputEdited, PreferenceGiven
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.consumers.feedback.app import feedback_app
+from claw_r1.consumers.feedback.settings import FeedbackPageSettings
+from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition, OutputEdited, PreferenceGiven
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
 
 NAMES = {topic.name: topic for topic in TOPICS}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from schemas.api_keys import new_key
-from schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
-from schemas.topics import KEYS
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
+from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import browser
 from tests.consumers.feedback.stage import Stage, episode

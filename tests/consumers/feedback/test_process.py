@@ -12,16 +12,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from claw.local.ports import free_ports
-from eventlog.kafka.reader import read_topics
-from eventlog.records import readable
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned
-from schemas.topics import REWARDS
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned
+from claw_r1.schemas.topics import REWARDS
 from tests.children import end, start
 from tests.consumers.feedback.stage import seed
 
-COMMAND = (sys.executable, "-m", "consumers.feedback")
+COMMAND = (sys.executable, "-m", "claw_r1.consumers.feedback")
 
 
 @contextmanager

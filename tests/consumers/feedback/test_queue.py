@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.feedback import queues
-from consumers.feedback.bodies import QueueQuery
-from consumers.feedback.queue import heard, is_open, pair_items, scorers_apart, sides, silent, single_items
-from consumers.feedback.voices import Voices
-from datapool.view.rows import PoolRows
-from schemas.codec import encode
-from schemas.events import RewardSlot, TrajectoryRecord
-from schemas.keys import trajectory_key
-from schemas.topics import TRAJECTORIES
+from claw_r1.consumers.feedback import queues
+from claw_r1.consumers.feedback.bodies import QueueQuery
+from claw_r1.consumers.feedback.queue import heard, is_open, pair_items, scorers_apart, sides, silent, single_items
+from claw_r1.consumers.feedback.voices import Voices
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import RewardSlot, TrajectoryRecord
+from claw_r1.schemas.keys import trajectory_key
+from claw_r1.schemas.topics import TRAJECTORIES
 
 
 def row(name: str, returned: float | None = None, group: str = "g", **values: float) -> TrajectoryRecord:

@@ -7,14 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from consumers.feedback.view import FeedbackView
-from datapool.view.view import PoolView
-from eventlog.known_keys import KnownKeys
-from eventlog.records import Record
-from schemas.api_keys import new_key
-from schemas.envelopes import envelope
-from schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
-from schemas.topics import KEYS
+from claw_r1.consumers.feedback.view import FeedbackView
+from claw_r1.datapool.view.view import PoolView
+from claw_r1.eventlog.known_keys import KnownKeys
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
+from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.consumers.feedback.stage import Stage, episode
 

@@ -1,7 +1,7 @@
 """A scorer that somebody brings along."""
 
-from consumers.quality.sample import Sample
-from consumers.quality.scorers import Scorer
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.consumers.quality.scorers import Scorer
 
 
 def quarter(sample: Sample) -> float:

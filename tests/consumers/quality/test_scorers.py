@@ -15,23 +15,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from consumers.quality.sample import Sample
-from consumers.quality.scorers import SCORERS, Scorer, ScorerUnknown, named
-from consumers.quality.scoring import Scoring, annotation, signature
-from consumers.quality.settings import QualitySettings
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.view.request_bodies import backwards
-from eventlog.consume import ConsumeLimits, ConsumerLoop
-from eventlog.kafka.reader import LogReader
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.arrays import pack_floats
-from schemas.codec import encode
-from schemas.events import Edge, Sampling, StepCurated, StepRecord
-from schemas.keys import group_key
-from schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.consumers.quality.scorers import SCORERS, Scorer, ScorerUnknown, named
+from claw_r1.consumers.quality.scoring import Scoring, annotation, signature
+from claw_r1.consumers.quality.settings import QualitySettings
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.view.request_bodies import backwards
+from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Edge, Sampling, StepCurated, StepRecord
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from tests import facts
 from tests.consumers import published
 from tests.consumers.quality.own_scorer import MINE
@@ -291,9 +291,9 @@ def scored(settings, count):
 
 @contextmanager
 def running(settings, partitions):
-    """`python -m consumers.quality` with settings that say so many partitions; ended by SIGTERM, with exit code 0."""
+    """`python -m claw_r1.consumers.quality` with settings that say so many partitions; ended by SIGTERM, with exit code 0."""
     servers = {"KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_PARTITIONS": str(partitions)}
-    command = [sys.executable, "-m", "consumers.quality", "--prefix", settings.prefix, "--scorer", "length"]
+    command = [sys.executable, "-m", "claw_r1.consumers.quality", "--prefix", settings.prefix, "--scorer", "length"]
     process = subprocess.Popen(command, env={**os.environ, **servers})
     try:
         yield

@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from consumers.quality.sample import Sample
-from consumers.quality.scorers import SCORERS, Scorer
-from consumers.quality.scoring import annotation
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from schemas.events import CallCaptured
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.consumers.quality.scorers import SCORERS, Scorer
+from claw_r1.consumers.quality.scoring import annotation
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import CallCaptured
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 

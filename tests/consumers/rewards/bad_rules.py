@@ -8,8 +8,8 @@ import socket
 import sys
 import time
 
-from consumers.rewards.judged import Judged
-from consumers.rewards.verdict import Verdict
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.verdict import Verdict
 
 
 def of_tag(judged: Judged):

@@ -12,14 +12,14 @@ from typing import Any
 
 import yaml
 
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import read_topics
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Position, readable
-from eventlog.settings import LogSettings
-from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
-from schemas.keys import group_key
-from schemas.topics import REWARDS, TOPICS, VERDICTS
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Position, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import REWARDS, TOPICS, VERDICTS
 from tests.children import end, start
 from tests.trainer.pooled import rows_of
 
@@ -72,7 +72,9 @@ class RewardsFleet:
             **variables,
         }
         with (self.folder / f"scorer-{len(self.processes)}.log").open("wb") as output:
-            process = start([sys.executable, "-m", "consumers.rewards"], env=environment, stdout=output, stderr=output)
+            process = start(
+                [sys.executable, "-m", "claw_r1.consumers.rewards"], env=environment, stdout=output, stderr=output
+            )
         self.processes.append(process)
         return process
 

@@ -5,27 +5,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 
-from consumers.rewards.budget import DailyBudget
-from consumers.rewards.config import ScoredSlot, SlotOptions
-from consumers.rewards.judged import Judged
-from consumers.rewards.kinds import Kind, ScorerSettings
-from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.opinions import Opinion
-from consumers.rewards.scoring import SlotScoring
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import FetchedCalls, LogHistory
-from consumers.rewards.subjects.of_calls import CallSubjects
-from consumers.rewards.subjects.of_rows import RowSubjects
-from consumers.rewards.verdicts import Verdicts
-from eventlog.consume import ConsumeLimits, ConsumerLoop
-from eventlog.memory import MemoryLog
-from eventlog.partitioner import partition_of
-from eventlog.records import Outgoing, Record, readable
-from eventlog.settings import LogSettings
-from schemas.envelopes import now_us
-from schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
-from schemas.keys import group_key
-from schemas.topics import REWARDS, TOPICS, VERDICTS, Topic
+from claw_r1.consumers.rewards.budget import DailyBudget
+from claw_r1.consumers.rewards.config import ScoredSlot, SlotOptions
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.opinions import Opinion
+from claw_r1.consumers.rewards.scoring import SlotScoring
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.verdicts import Verdicts
+from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Record, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed, VerdictKept
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import REWARDS, TOPICS, VERDICTS, Topic
 from tests.trainer.pooled import rows_of
 
 Answer = Callable[[Judged], object]

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claw.rewards.agree import as_text
-from consumers.rewards.measures.agreement import agreement, kappa
-from consumers.rewards.measures.ratings import Rating, ratings
-from schemas.events import VerdictRef
+from claw_r1.claw.rewards.agree import as_text
+from claw_r1.consumers.rewards.measures.agreement import agreement, kappa
+from claw_r1.consumers.rewards.measures.ratings import Rating, ratings
+from claw_r1.schemas.events import VerdictRef
 from tests import facts
 
 JUDGE, ADA, BEN, EVE = "judge/style", "human:ada/style", "human:ben/style", "human:eve/style"

@@ -4,24 +4,24 @@ from contextlib import closing
 
 import pytest
 
-from consumers.rewards import budget as module
-from consumers.rewards.budget import TokenBudget, guessed_tokens
-from consumers.rewards.config import ScoredSlot, SlotOptions
-from consumers.rewards.judged import Judged
-from consumers.rewards.kinds import ScorerSettings, kind_of
-from consumers.rewards.metrics import RewardsMetrics
-from consumers.rewards.opinions import GaveUp, Opinion
-from consumers.rewards.rescoring.backfill import slot_again
-from consumers.rewards.scoring import ScoringStopped, SlotScoring
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.history import FetchedCalls
-from consumers.rewards.subjects.of_rows import RowSubjects
-from consumers.rewards.verdicts import DAY_US, Verdicts
-from eventlog.memory import MemoryLog
-from eventlog.partitioner import partition_of
-from schemas.envelopes import now_us
-from schemas.keys import group_key
-from schemas.topics import GROUPS, TRAJECTORIES
+from claw_r1.consumers.rewards import budget as module
+from claw_r1.consumers.rewards.budget import TokenBudget, guessed_tokens
+from claw_r1.consumers.rewards.config import ScoredSlot, SlotOptions
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.kinds import ScorerSettings, kind_of
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.rescoring.backfill import slot_again
+from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.verdicts import DAY_US, Verdicts
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 from tests.consumers.published import episode
 from tests.consumers.rewards.in_memory import (
     NEVER,

@@ -3,9 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from consumers.rewards.app import warn_of_timeouts
-from consumers.rewards.config import ConfigRefused, load
-from consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.app import warn_of_timeouts
+from claw_r1.consumers.rewards.config import ConfigRefused, load
+from claw_r1.consumers.rewards.settings import RewardsSettings
 from tests.consumers.rewards.in_memory import slot_of
 
 GOOD = """

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from eventlog.settings import LogSettings
-from schemas.events import RewardAssigned
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned
 from tests.consumers.published import episode, say
 from tests.consumers.rewards.fleet import RewardsFleet, fleet, until, write
 
@@ -107,7 +107,7 @@ def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_sett
 
 def test_a_broker_that_is_restarted_costs_time_and_nothing_else(local_broker, tmp_path):
     """Killed and started again while verdicts are being made."""
-    from eventlog.kafka.admin import create_topics
+    from claw_r1.eventlog.kafka.admin import create_topics
 
     settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="restarted", partitions=2)
     create_topics(settings)

@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from consumers.errors import ConsumerError
-from consumers.rewards.judged import Judged, JudgedCall
-from consumers.rewards.kinds import kind_of
-from consumers.rewards.kinds.function import FunctionSettings, bytes_of
-from consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall
+from claw_r1.consumers.rewards.kinds import kind_of
+from claw_r1.consumers.rewards.kinds.function import FunctionSettings, bytes_of
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 
 pytestmark = pytest.mark.process
 HERE = Path(__file__).parent
@@ -242,7 +242,7 @@ def test_a_worker_loads_nothing_heavy() -> None:
     import subprocess
     import sys
 
-    code = "import sys, consumers.rewards.functions.worker as w; print([m for m in ('pydantic','confluent_kafka','structlog','psutil') if m in sys.modules])"
+    code = "import sys, claw_r1.consumers.rewards.functions.worker as w; print([m for m in ('pydantic','confluent_kafka','structlog','psutil') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )

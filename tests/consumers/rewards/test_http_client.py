@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError
 import pytest
 from aiohttp import web
 
-from consumers.rewards.http_client import HttpClient, Refused
-from consumers.rewards.opinions import GaveUp
+from claw_r1.consumers.rewards.http_client import HttpClient, Refused
+from claw_r1.consumers.rewards.opinions import GaveUp
 from tests.consumers.rewards.scripted_http import serving
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects import of_calls
-from consumers.rewards.subjects.history import FetchedCalls, LogHistory
-from consumers.rewards.subjects.of_calls import CallSubjects
-from consumers.rewards.subjects.of_rows import RowSubjects
-from eventlog.errors import BrokerUnreachable, Retryable
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from schemas.topics import CALLS, GROUPS, TRAJECTORIES
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects import of_calls
+from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.eventlog.errors import BrokerUnreachable, Retryable
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 from tests import facts
 from tests.consumers.rewards.in_memory import history_of, pooled_log, slot_of
 from tests.consumers.rewards.test_subjects import dialogue, turn

@@ -21,7 +21,7 @@ def test_it_ends_with_one_line(tmp_path, case):
     text, line = REFUSED[case]
     if text is not None:
         (tmp_path / "rewards.yaml").write_text(text)
-    argv = [sys.executable, "-m", "consumers.rewards", "--config", str(tmp_path / "rewards.yaml")]
+    argv = [sys.executable, "-m", "claw_r1.consumers.rewards", "--config", str(tmp_path / "rewards.yaml")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, last.startswith("rewards: ")) == (2, True)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from claw.data.lineage import answer_of, as_text
-from claw.rewards.stats import as_lines
-from consumers.rewards.config import load
-from consumers.rewards.measures.totals import totals
-from consumers.rewards.trial import rows_of, try_out
-from schemas.events import RewardAssigned
+from claw_r1.claw.data.lineage import answer_of, as_text
+from claw_r1.claw.rewards.stats import as_lines
+from claw_r1.consumers.rewards.config import load
+from claw_r1.consumers.rewards.measures.totals import totals
+from claw_r1.consumers.rewards.trial import rows_of, try_out
+from claw_r1.schemas.events import RewardAssigned
 from tests.consumers.published import group
 from tests.consumers.rewards.fleet import fleet, until, write
 

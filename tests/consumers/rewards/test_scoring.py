@@ -5,12 +5,12 @@ from contextlib import closing
 
 import pytest
 
-from consumers.rewards.config import SlotOptions
-from consumers.rewards.opinions import GaveUp, Opinion
-from eventlog.errors import Fenced, NotAcknowledged
-from eventlog.memory import MemoryLog
-from schemas.events import RewardAssigned, ScoringFailed
-from schemas.topics import GROUPS, TRAJECTORIES, VERDICTS
+from claw_r1.consumers.rewards.config import SlotOptions
+from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.eventlog.errors import Fenced, NotAcknowledged
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.schemas.events import RewardAssigned, ScoringFailed
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES, VERDICTS
 from tests import facts
 from tests.consumers.published import episode
 from tests.consumers.rewards.in_memory import (

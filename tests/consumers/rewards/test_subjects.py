@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from consumers.rewards.settings import RewardsSettings
-from consumers.rewards.subjects.subject import call_content, digest_of
-from eventlog.records import Outgoing
-from schemas.arrays import pack_ids
-from schemas.events import Edge
-from schemas.topics import CALLS
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.subject import call_content, digest_of
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.arrays import pack_ids
+from claw_r1.schemas.events import Edge
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.consumers.published import chat_call
 from tests.consumers.rewards.in_memory import add_to, judge_all, pooled_log, slot_of, slots, words

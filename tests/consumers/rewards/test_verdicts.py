@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from consumers.rewards import verdicts as module
-from consumers.rewards.verdicts import Verdicts
-from eventlog.errors import BrokerUnreachable
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from schemas.topics import VERDICTS
+from claw_r1.consumers.rewards import verdicts as module
+from claw_r1.consumers.rewards.verdicts import Verdicts
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.topics import VERDICTS
 from tests.consumers.published import episode
 from tests.consumers.rewards.in_memory import SETTINGS, add_to, judge_all, pooled_log, slot_of, verdicts
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from eventlog.records import Record
-from schemas.codec import encode
-from schemas.events import (
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchTrained,
     Event,

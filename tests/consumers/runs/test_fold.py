@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from consumers.runs import read
-from consumers.runs.fold import ObservedRun
-from eventlog.records import Record
-from schemas.events import BatchSkipped
+from claw_r1.consumers.runs import read
+from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.events import BatchSkipped
 from tests import facts
 from tests.consumers.runs import observed
 

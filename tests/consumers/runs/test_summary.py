@@ -1,7 +1,7 @@
 """What is said of runs: curves in parts, two runs over equally many batches."""
 
-from consumers.runs import read, summary
-from consumers.runs.fold import ObservedRun
+from claw_r1.consumers.runs import read, summary
+from claw_r1.consumers.runs.fold import ObservedRun
 from tests.consumers.runs import observed
 
 

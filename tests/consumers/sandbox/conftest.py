@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.sandbox.sandbox import Sandbox
+from claw_r1.consumers.sandbox.sandbox import Sandbox
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumers.sandbox.sandbox import SandboxLimits
-from consumers.sandbox.tested import BrokenTests, CodeResult, by_tests
+from claw_r1.consumers.sandbox.sandbox import SandboxLimits
+from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_tests
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=10, wall_s=60, memory_bytes=256 << 20)

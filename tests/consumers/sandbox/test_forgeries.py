@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from consumers.sandbox.joined import wire
-from consumers.sandbox.sandbox import SandboxLimits
-from consumers.sandbox.tested import CodeResult, by_tests
+from claw_r1.consumers.sandbox.joined import wire
+from claw_r1.consumers.sandbox.sandbox import SandboxLimits
+from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=20, wall_s=60, memory_bytes=512 << 20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.sandbox import inside
-from consumers.sandbox.sandbox import ROOT, Sandbox, SandboxProgram, SandboxRefused
+from claw_r1.consumers.sandbox import inside
+from claw_r1.consumers.sandbox.sandbox import ROOT, Sandbox, SandboxProgram, SandboxRefused
 
 pytestmark = pytest.mark.process
 
@@ -32,7 +32,7 @@ def child(python: Path, script: str, *arguments: object) -> str:
 
 
 OPENED = """
-from consumers.sandbox.sandbox import Sandbox, SandboxProgram, SandboxRefused
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxProgram, SandboxRefused
 try:
     with Sandbox() as sandbox:
         print('opened')

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from consumers.sandbox.sandbox import SandboxLimits, SandboxProgram
-from consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
+from claw_r1.consumers.sandbox.sandbox import SandboxLimits, SandboxProgram
+from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=3, wall_s=30, memory_bytes=256 << 20)

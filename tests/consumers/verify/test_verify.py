@@ -8,20 +8,20 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from claw.data.verify import run_verify, verify_run
-from consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
-from consumers.verify.facts import wrong_prompts
-from consumers.verify.oracle.digests import tokens_digest
-from consumers.verify.pool import digest, look, position, snapshot
-from consumers.verify.verify import verify
-from datapool import FOLD_VERSION
-from eventlog.errors import HistoryCut
-from eventlog.kafka.admin import create_topics, delete_records, end_offsets
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.arrays import ITEM_BYTES
-from schemas.codec import encode
-from schemas.events import (
+from claw_r1.claw.data.verify import run_verify, verify_run
+from claw_r1.consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
+from claw_r1.consumers.verify.facts import wrong_prompts
+from claw_r1.consumers.verify.oracle.digests import tokens_digest
+from claw_r1.consumers.verify.pool import digest, look, position, snapshot
+from claw_r1.consumers.verify.verify import verify
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.kafka.admin import create_topics, delete_records, end_offsets
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -32,9 +32,9 @@ from schemas.events import (
     StreamPosition,
     WeightsPublished,
 )
-from schemas.keys import group_key
-from schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TRAJECTORIES, WEIGHTS
-from streams.rebuild import rebuild
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, STEPS, TRAJECTORIES, WEIGHTS
+from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
 

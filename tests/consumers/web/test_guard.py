@@ -7,8 +7,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from consumers.feedback.settings import FeedbackPageSettings
-from consumers.web.serve import bind_page, url_of
+from claw_r1.consumers.feedback.settings import FeedbackPageSettings
+from claw_r1.consumers.web.serve import bind_page, url_of
 from tests.consumers.feedback.stage import Stage, episode
 
 BODY = {"group_id": "a", "trajectory_id": "a0", "thumb": True}

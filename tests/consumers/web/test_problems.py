@@ -7,8 +7,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from consumers.web.problems import SafeJson, answer_problems
-from eventlog.errors import LogError
+from claw_r1.consumers.web.problems import SafeJson, answer_problems
+from claw_r1.eventlog.errors import LogError
 
 
 @pytest.mark.parametrize(("method", "writes"), [("GET", False), ("POST", True)])

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from consumers.web.stream import BEHIND_MAX, LiveStream
+from claw_r1.consumers.web.stream import BEHIND_MAX, LiveStream
 
 
 def test_what_a_reader_missed_comes_once_and_what_is_too_old_is_read_again() -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import Selection, select
-from datapool.batch.spec import BatchSpec
-from schemas.events import BatchAssembled, Event
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import Selection, select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import BatchAssembled, Event
 from tests import facts
 from tests.trainer.pooled import RUN, pooled
 

@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from datapool.batch.advantages import ESTIMATORS, CallState, Return, dr_grpo, grpo, rloo
-from datapool.batch.spec import PRESETS, BatchSpec
-from trainer.algorithms.losses import LOSSES
-from trainer.algorithms.norms import NORMS
-from trainer.compose import objective_of
-from trainer.settings import TrainerSettings
+from claw_r1.datapool.batch.advantages import ESTIMATORS, CallState, Return, dr_grpo, grpo, rloo
+from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
+from claw_r1.trainer.algorithms.losses import LOSSES
+from claw_r1.trainer.algorithms.norms import NORMS
+from claw_r1.trainer.compose import objective_of
+from claw_r1.trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "batches.md"
 

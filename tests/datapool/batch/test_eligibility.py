@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.members import plan_bytes
-from datapool.batch.selection import Selection, select
-from datapool.batch.spec import BatchSpec
-from datapool.fold import bounds
-from eventlog.records import Record
-from gateway.control.admission import AdmissionView, Admitted
-from schemas.codec import encode
-from schemas.events import BatchSkipped, CallCaptured, Event, RunStarted, VersionSpan, WeightsPublished
+from claw_r1.datapool.batch.members import plan_bytes
+from claw_r1.datapool.batch.selection import Selection, select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.eventlog.records import Record
+from claw_r1.gateway.control.admission import AdmissionView, Admitted
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import BatchSkipped, CallCaptured, Event, RunStarted, VersionSpan, WeightsPublished
 from tests import facts
 from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, planned, selected
 from tests.trainer.pooled import RUN, apply_to, group, pooled

@@ -4,14 +4,14 @@ import pytest
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from datapool.batch.plan import assemble, is_logged_data
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.training_rows import assemble_rows
-from schemas.events import CallCaptured, Event, Integrity, Sampling, TrajectoryCompleted
+from claw_r1.datapool.batch.plan import assemble, is_logged_data
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.schemas.events import CallCaptured, Event, Integrity, Sampling, TrajectoryCompleted
+from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, VOCABULARY, group, pooled
-from trainer.plan.facts import rows_of
 
 ANY = BatchSpec.model_validate({"preset": "sft_logged", "groups_per_batch": 1})
 OWN = BatchSpec.model_validate({"preset": "sft_best", "groups_per_batch": 1, "group_size": 1})

@@ -2,12 +2,12 @@
 
 import pytest
 
-from datapool.batch.masks import STEP_FILTERS, step_filters
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.runs import RunIndex
-from datapool.view.why import Perspective, why
+from claw_r1.datapool.batch.masks import STEP_FILTERS, step_filters
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.why import Perspective, why
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from datapool.batch.members import plan_bytes
-from datapool.batch.plan import groups_of
-from datapool.batch.selection import Selection, select
-from datapool.digests import call_digest
-from schemas.codec import encode
-from schemas.events import Event
+from claw_r1.datapool.batch.members import plan_bytes
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.datapool.batch.selection import Selection, select
+from claw_r1.datapool.digests import call_digest
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Event
+from claw_r1.trainer.plan.history import history_of
 from tests import facts
 from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, planned, selected
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.plan.history import history_of
 
 
 @pytest.mark.parametrize(

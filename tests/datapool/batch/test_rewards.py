@@ -5,15 +5,15 @@ import itertools
 import pytest
 from hypothesis import given, settings
 
-from datapool.batch.rewards import unheard_of, worth
-from datapool.batch.selection import Selection, select
-from datapool.batch.spec import BatchSpec
-from datapool.fold.fold import fold
-from datapool.fold.merge import winners
-from datapool.fold.project import project
-from datapool.fold.state import GroupState
-from datapool.fold.validation import PASSED_BY
-from schemas.events import Event, StepRecord, TrajectoryRecord
+from claw_r1.datapool.batch.rewards import unheard_of, worth
+from claw_r1.datapool.batch.selection import Selection, select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.merge import winners
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import PASSED_BY
+from claw_r1.schemas.events import Event, StepRecord, TrajectoryRecord
 from tests import facts
 from tests.datapool.batch.selecting import planned
 from tests.trainer.pooled import RUN, group, pooled

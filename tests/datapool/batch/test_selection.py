@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from datapool.batch.candidates import Members
-from datapool.batch.members import plan_bytes
-from datapool.batch.selection import Selection, Selector, select
-from datapool.batch.spec import BatchSpec
-from datapool.fold import bounds
-from datapool.view.rows import PoolRows
-from datapool.view.view import TOPICS, PoolView
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from schemas.events import Event, GroupRecord
+from claw_r1.datapool.batch.candidates import Members
+from claw_r1.datapool.batch.members import plan_bytes
+from claw_r1.datapool.batch.selection import Selection, Selector, select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.events import Event, GroupRecord
 from tests import facts
 from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, selected
 from tests.trainer.pooled import RUN, SETTINGS, group, rows_of

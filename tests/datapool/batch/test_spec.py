@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from datapool.batch.spec import BatchSpec, Bounds, load
-from datapool.errors import BatchSpecInvalid
+from claw_r1.datapool.batch.spec import BatchSpec, Bounds, load
+from claw_r1.datapool.errors import BatchSpecInvalid
 
 
 def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:

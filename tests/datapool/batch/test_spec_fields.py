@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.advantages import ESTIMATORS
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec, Bounds
-from schemas.events import CallCaptured, Event, TrajectoryCompleted
+from claw_r1.datapool.batch.advantages import ESTIMATORS
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec, Bounds
+from claw_r1.schemas.events import CallCaptured, Event, TrajectoryCompleted
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 

@@ -2,14 +2,14 @@
 
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.training_rows import assemble_rows
-from schemas.events import CallCaptured, Event, VersionSpan
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.schemas.events import CallCaptured, Event, VersionSpan
+from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, VOCABULARY, group, pooled
-from trainer.plan.facts import rows_of
 
 GROUP = BatchSpec(algorithm="dr_grpo", groups_per_batch=1, group_size=2, staleness_max=1)
 TOKENS = GROUP.model_copy(update={"stale": "tokens"})

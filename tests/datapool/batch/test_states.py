@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from datapool.batch.states import MAIN_LINE, states_of
-from schemas.events import CallCaptured, Event, StepRecord
+from claw_r1.datapool.batch.states import MAIN_LINE, states_of
+from claw_r1.schemas.events import CallCaptured, Event, StepRecord
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, planned, selected
 from tests.trainer.pooled import group

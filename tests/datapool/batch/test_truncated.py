@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.spec import BatchSpec
-from schemas.events import CallCaptured, Event, TrajectoryCompleted
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import CallCaptured, Event, TrajectoryCompleted
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, chosen, planned, selected
 from tests.trainer.pooled import group

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.export.choose import choose
-from consumers.verify.oracle import bounds as oracle_bounds
-from datapool.errors import UnusableFact
-from datapool.fold import bounds
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.restore import restore
-from datapool.fold.state import GroupState
-from datapool.fold.validation import usable
-from datapool.view.query import PoolFilter, find_groups
-from schemas.codec import decode, encode
-from schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
-from schemas.keys import is_tokens_key
+from claw_r1.consumers.export.choose import choose
+from claw_r1.consumers.verify.oracle import bounds as oracle_bounds
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import usable
+from claw_r1.datapool.view.query import PoolFilter, find_groups
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 from tests.trainer.pooled import pooled
 

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.fold.curation import SCORER_REVISION_MAX, annotated, undoing
-from schemas.envelopes import now_us
+from claw_r1.datapool.fold.curation import SCORER_REVISION_MAX, annotated, undoing
+from claw_r1.schemas.envelopes import now_us
 from tests import facts
 
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.errors import UnusableFact
-from datapool.fold.fold import flag, fold
-from datapool.fold.project import changes, image, project
-from datapool.fold.restore import restore
-from datapool.fold.state import GroupState
-from datapool.fold.validation import PASSED_BY, usable
-from schemas.codec import decode, encode
-from schemas.events import StepRecord, TrajectoryRecord
-from schemas.keys import is_tokens_key
+from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.fold.fold import flag, fold
+from claw_r1.datapool.fold.project import changes, image, project
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import PASSED_BY, usable
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 
 Placed = list[tuple[facts.Event, facts.FactPosition]]

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from datapool.batch.deltas import prompts, resolve
-from datapool.batch.sequences import CallTokens, rows
-from datapool.fold import forest
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.step import tokens
-from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
-from schemas.codec import decode, encode
-from schemas.events import CallCaptured, Edge, StepRecord, StepTokens, TrajectoryRecord, VersionSpan
+from claw_r1.datapool.batch.deltas import prompts, resolve
+from claw_r1.datapool.batch.sequences import CallTokens, rows
+from claw_r1.datapool.fold import forest
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import CallCaptured, Edge, StepRecord, StepTokens, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.deltas import delta
 

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from datapool.fold.fold import fold
-from datapool.fold.project import changes, image, project
-from datapool.fold.restore import restore
-from schemas.arrays import pack_floats
-from schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import changes, image, project
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.facts import PLAIN
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool import columns, growing
-from datapool.fold import project
-from datapool.fold.fold import fold
-from datapool.fold.project import changes, image
-from datapool.fold.restore import restore
-from datapool.fold.state import GroupState
-from datapool.fold.validation import PASSED_BY, usable
-from schemas.codec import decode, encode
-from schemas.events import CallCaptured, Event
-from schemas.keys import is_tokens_key
+from claw_r1.datapool import columns, growing
+from claw_r1.datapool.fold import project
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import changes, image
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.datapool.fold.validation import PASSED_BY, usable
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 from tests.datapool.fold.test_bounds import small_records
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.quality.sample import Sample
-from consumers.quality.scorers import SCORERS
-from datapool.view.chat_format import FORMATS
-from datapool.view.conversations import (
+from claw_r1.consumers.quality.sample import Sample
+from claw_r1.consumers.quality.scorers import SCORERS
+from claw_r1.datapool.view.chat_format import FORMATS
+from claw_r1.datapool.view.conversations import (
     CallBodies,
     conversation,
     function_parameters,

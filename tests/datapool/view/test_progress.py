@@ -2,10 +2,10 @@
 
 import threading
 
-from datapool.view.listing.pages import count
-from datapool.view.view import TOPICS, PoolView
-from eventlog.errors import BrokerUnreachable
-from eventlog.memory import MemoryLog
+from claw_r1.datapool.view.listing.pages import count
+from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.memory import MemoryLog
 from tests.trainer.pooled import SETTINGS, group, write_pool
 
 

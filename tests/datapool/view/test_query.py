@@ -2,8 +2,8 @@
 
 import pytest
 
-from datapool.batch.spec import Bounds
-from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
+from claw_r1.datapool.batch.spec import Bounds
+from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
 from tests import facts
 from tests.trainer.pooled import group, pooled
 

@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from datapool.view.request_bodies import BLOCK, RequestBodies, backwards
-from eventlog.memory import MemoryLog
-from eventlog.records import Position, Record
-from eventlog.settings import LogSettings
-from schemas.events import CallCaptured, Edge
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.datapool.view.request_bodies import BLOCK, RequestBodies, backwards
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import CallCaptured, Edge
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 
 BYTES_MAX = 1 << 20

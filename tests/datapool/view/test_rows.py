@@ -6,13 +6,13 @@ import tracemalloc
 
 import pytest
 
-from datapool.fold.fold import fold
-from datapool.fold.project import changes
-from datapool.fold.step import tokens
-from datapool.view.rows import PoolRows
-from schemas.codec import encode
-from schemas.events import CallCaptured
-from schemas.keys import is_tokens_key, tokens_key
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import changes
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.keys import is_tokens_key, tokens_key
 from tests import facts
 
 CALL = facts.call("a/b", "t", "c")

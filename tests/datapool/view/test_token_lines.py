@@ -3,17 +3,17 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from datapool.digests import call_digest
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.step import tokens
-from datapool.view.rows import PoolRows
-from datapool.view.token_lines import TokenLine, token_line
-from schemas.arrays import pack_ids, unpack_ids
-from schemas.codec import encode
-from schemas.events import CallCaptured, Edge
-from schemas.keys import tokens_key
-from schemas.topics import STEPS
+from claw_r1.datapool.digests import call_digest
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.token_lines import TokenLine, token_line
+from claw_r1.schemas.arrays import pack_ids, unpack_ids
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Edge
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import STEPS
 from tests import facts
 
 

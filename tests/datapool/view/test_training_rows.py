@@ -3,21 +3,21 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.sequences import TrainingRow
-from datapool.batch.spec import BatchSpec
-from datapool.errors import PromptBroken
-from datapool.view.rows import PoolRows
-from datapool.view.training_rows import assemble_rows
-from schemas.arrays import ITEM_BYTES, pack_ids
-from schemas.codec import encode
-from schemas.events import CallCaptured, Event
-from schemas.keys import tokens_key
-from schemas.topics import STEPS
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.sequences import TrainingRow
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.schemas.arrays import ITEM_BYTES, pack_ids
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.topics import STEPS
+from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, VOCABULARY, Pooled, group, pooled
-from trainer.plan.facts import rows_of
 
 SPEC = BatchSpec(groups_per_batch=1, group_size=2)
 KEEP = 5

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.fold import bounds
-from datapool.view.runs import RunIndex
-from datapool.view.why import Perspective, why
-from schemas.events import BatchSkipped, BatchTrained, CallCaptured, RunEnded, RunStarted
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.view.why import Perspective, why
+from claw_r1.schemas.events import BatchSkipped, BatchTrained, CallCaptured, RunEnded, RunStarted
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 

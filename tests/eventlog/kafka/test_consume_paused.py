@@ -7,13 +7,13 @@ import uuid
 import pytest
 from structlog.testing import capture_logs
 
-from claw.local.broker import LocalBroker
-from eventlog.consume import ConsumeLimits, Output, consume
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.records import Record
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS
+from claw_r1.claw.local.broker import LocalBroker
+from claw_r1.eventlog.consume import ConsumeLimits, Output, consume
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS
 from tests.eventlog.test_consume import GROUP, PARTITIONS, committed, in_topic, judged, numbered, publish, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

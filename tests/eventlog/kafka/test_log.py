@@ -12,20 +12,20 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as RawProducer
 
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports
-from eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
-from eventlog.kafka.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.kafka.producer import EventProducer
-from eventlog.kafka.reader import LogReader, committed_offsets
-from eventlog.kafka.session import Session
-from eventlog.kafka.transactions import TransactionalProducer
-from eventlog.memory import MemoryLog
-from eventlog.protocols import Reader
-from eventlog.records import Outgoing, Place, Position, Record
-from eventlog.settings import LogSettings
-from schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
+from claw_r1.eventlog.kafka.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import LogReader, committed_offsets
+from claw_r1.eventlog.kafka.session import Session
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
 from tests.eventlog.samples import AnyLog, item, names, started, visible
 
 pytestmark = pytest.mark.kafka

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventlog.errors import BrokerUnreachable, LogError, TopicMissing
-from eventlog.kafka.librdkafka import MOVING, heals, patiently
-from eventlog.kafka.offsets import known_topics
-from eventlog.settings import LogSettings
+from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from claw_r1.eventlog.kafka.librdkafka import MOVING, heals, patiently
+from claw_r1.eventlog.kafka.offsets import known_topics
+from claw_r1.eventlog.settings import LogSettings
 
 SETTINGS = LogSettings(connect_timeout_s=10)
 HURRIED = LogSettings(connect_timeout_s=0.01)

@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventlog.errors import NotAcknowledged, RecordTooLarge, SpoolFull
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from eventlog.spool.drain import Drainer, waves
-from eventlog.spool.frames import Spooled, frame, read_frames
-from eventlog.spool.spool import REFUSED_FILE, Spool
-from schemas.codec import decode
-from schemas.topics import CALLS, REWARDS
+from claw_r1.eventlog.errors import NotAcknowledged, RecordTooLarge, SpoolFull
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.spool.drain import Drainer, waves
+from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
+from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.eventlog.samples import item, names
 
 MIB = 1 << 20
@@ -262,8 +262,8 @@ CHILD = """
 import resource, sys
 import structlog
 from pathlib import Path
-from eventlog.errors import SpoolFull
-from eventlog.spool.spool import Spool
+from claw_r1.eventlog.errors import SpoolFull
+from claw_r1.eventlog.spool.spool import Spool
 from tests.eventlog.samples import item
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 limit = int(sys.argv[2])

@@ -6,10 +6,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.anthropic.content import StreamedMessage
-from gateway.anthropic.messages import AnthropicMessages, sampling_of
-from gateway.errors import GatewayError, InvalidRequest, NotCaptured, Overloaded, UpstreamTimeout
-from schemas.arrays import unpack_ids
+from claw_r1.gateway.anthropic.content import StreamedMessage
+from claw_r1.gateway.anthropic.messages import AnthropicMessages, sampling_of
+from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotCaptured, Overloaded, UpstreamTimeout
+from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import read, read_broken
 from tests.gateway.engine import Json, Reply, ScriptedEngine

@@ -10,11 +10,11 @@ import anthropic
 import httpx
 import pytest
 
-from datapool.batch.deltas import prompts
-from datapool.batch.sequences import call_tokens, rows
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import CallCaptured, VersionSpan
-from schemas.http import TOKENS_HEADER
+from claw_r1.datapool.batch.deltas import prompts
+from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import CallCaptured, VersionSpan
+from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.callers.callers import Caller, Callers, RetryKey
-from gateway.callers.hints import hints
-from gateway.callers.scopes import derived_id, own_id, owned_scope, require_own, scope_of
-from gateway.callers.signs import signs
-from gateway.errors import Forbidden, InvalidRequest
-from gateway.identity import Identity, resolve
-from schemas.api_keys import ApiKey
+from claw_r1.gateway.callers.callers import Caller, Callers, RetryKey
+from claw_r1.gateway.callers.hints import hints
+from claw_r1.gateway.callers.scopes import derived_id, own_id, owned_scope, require_own, scope_of
+from claw_r1.gateway.callers.signs import signs
+from claw_r1.gateway.errors import Forbidden, InvalidRequest
+from claw_r1.gateway.identity import Identity, resolve
+from claw_r1.schemas.api_keys import ApiKey
 
 TEAM = ApiKey("agent", b"\x01" * 32, name="one", scope="team", idle_s=30.0)
 NAMED = ApiKey("agent", b"\x02" * 32, name="two")

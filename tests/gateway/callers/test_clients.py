@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from datapool.fold.step import kind_of
-from gateway.callers.callers import Caller, Callers, RetryKey
-from gateway.callers.hints import hints
-from gateway.callers.signs import CallerSigns, signs
-from gateway.identity import Identity, resolve
-from schemas.api_keys import ApiKey
+from claw_r1.datapool.fold.step import kind_of
+from claw_r1.gateway.callers.callers import Caller, Callers, RetryKey
+from claw_r1.gateway.callers.hints import hints
+from claw_r1.gateway.callers.signs import CallerSigns, signs
+from claw_r1.gateway.identity import Identity, resolve
+from claw_r1.schemas.api_keys import ApiKey
 
 CLIENTS = Path(__file__).parent / "clients"
 TRAFFIC = Path(__file__).parents[2] / "clients" / "traffic"

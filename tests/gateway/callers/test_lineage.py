@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.callers.hints import hints
-from gateway.callers.lineage import OWNERS_MAX, Beginning, Lineage
-from gateway.identity import Identity
-from schemas.envelopes import new_id
+from claw_r1.gateway.callers.hints import hints
+from claw_r1.gateway.callers.lineage import OWNERS_MAX, Beginning, Lineage
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.envelopes import new_id
 
 OPENING = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 

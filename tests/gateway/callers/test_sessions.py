@@ -7,11 +7,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from schemas.api_keys import ApiKey
-from schemas.envelopes import decision_id
-from schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryStarted
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryStarted
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 

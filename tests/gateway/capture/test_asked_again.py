@@ -6,8 +6,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from schemas.api_keys import ApiKey
-from schemas.events import CallCaptured
+from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.events import CallCaptured
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES

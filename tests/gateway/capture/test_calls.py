@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from gateway.capture.events import without_bodies
-from gateway.settings import GatewaySettings
-from gateway.upstream.dispatch import POLL_S
-from gateway.upstream.engines import WorkerTable
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.envelopes import decision_id
-from schemas.events import VersionSpan
+from claw_r1.gateway.capture.events import without_bodies
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.gateway.upstream.dispatch import POLL_S
+from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, stream
 from tests.gateway.house import House, report, until
 

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.batch.deltas import bodies, prompts, resolve, resolve_all
-from datapool.digests import base_digest
-from datapool.errors import PromptBroken
-from gateway.call_protocol import CallRequest, EngineReply
-from gateway.callers.callers import Caller
-from gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
-from gateway.capture.events import ModelCall, captured, without_bodies
-from gateway.capture.idempotency import Attempt
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from gateway.openai.chat import ChatCompletions
-from gateway.openai.reply import understood
-from gateway.openai.sampling import effective
-from gateway.tokens.packing import SampledTokens
-from gateway.upstream.engines import Engine
-from schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
-from schemas.codec import decode, encode
-from schemas.events import CallCaptured, Edge, Timings
+from claw_r1.datapool.batch.deltas import bodies, prompts, resolve, resolve_all
+from claw_r1.datapool.digests import base_digest
+from claw_r1.datapool.errors import PromptBroken
+from claw_r1.gateway.call_protocol import CallRequest, EngineReply
+from claw_r1.gateway.callers.callers import Caller
+from claw_r1.gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
+from claw_r1.gateway.capture.events import ModelCall, captured, without_bodies
+from claw_r1.gateway.capture.idempotency import Attempt
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.openai.reply import understood
+from claw_r1.gateway.openai.sampling import effective
+from claw_r1.gateway.tokens.packing import SampledTokens
+from claw_r1.gateway.upstream.engines import Engine
+from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import CallCaptured, Edge, Timings
 
 WHO = Identity("g", "t")
 BIG = 1 << 30

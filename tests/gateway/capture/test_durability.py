@@ -24,10 +24,10 @@ import aiohttp
 import psutil
 import pytest
 
-from claw.local.kafka_node import LocalBroker
-from claw.local.ports import free_ports, is_free
-from eventlog.kafka.admin import create_topics
-from eventlog.settings import LogSettings
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.processes import ASK, SECRET, SOAK, STARTED, Agents, Found, GatewayProcess, poll
 from tests.gateway.speaking import SPEAKING, answer
@@ -356,7 +356,7 @@ def unheard(log: LogSettings, folder: Path, *flags: str, reader: str) -> Iterato
     where = ["--prefix", log.prefix, "--partitions", str(log.partitions), "--spool-dir", str(folder / "spool")]
     environment = {**os.environ, **QUICK, "KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers}
     environment["CLAW_GATEWAY_ACCESS_LOG"] = "true"
-    argv = [sys.executable, "-m", "gateway", "--port", "0", *where, *flags]
+    argv = [sys.executable, "-m", "claw_r1.gateway", "--port", "0", *where, *flags]
     with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

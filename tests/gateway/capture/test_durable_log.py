@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from eventlog.errors import LogError, NotAcknowledged, RecordTooLarge, SpoolFull
-from eventlog.memory import MemoryLog, MemoryProducer
-from eventlog.records import Outgoing, Position
-from eventlog.settings import LogSettings
-from eventlog.spool.frames import frame
-from eventlog.spool.spool import Spool
-from gateway.capture.durable_log import Store
-from gateway.metrics import Metrics
-from gateway.settings import GatewaySettings
-from schemas.envelopes import envelope
-from schemas.events import CallCaptured, Event, TrajectoryCompleted
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS, Topic
+from claw_r1.eventlog.errors import LogError, NotAcknowledged, RecordTooLarge, SpoolFull
+from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
+from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.spool.frames import frame
+from claw_r1.eventlog.spool.spool import Spool
+from claw_r1.gateway.capture.durable_log import Store
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import CallCaptured, Event, TrajectoryCompleted
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 from tests.facts import call, completed, failure, reward
 from tests.gateway.house import until
 

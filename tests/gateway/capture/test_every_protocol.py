@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.http import TOKENS_HEADER
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine

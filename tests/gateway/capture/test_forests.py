@@ -7,14 +7,14 @@ import json
 import aiohttp
 import pytest
 
-from datapool.batch.deltas import bodies, prompts
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import GroupState
-from eventlog.memory import MemoryLog
-from schemas.arrays import pack_ids, unpack_ids
-from schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryCompleted, TrajectoryStarted
-from schemas.topics import CALLS
+from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.schemas.arrays import pack_ids, unpack_ids
+from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryCompleted, TrajectoryStarted
+from claw_r1.schemas.topics import CALLS
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.capture.idempotency import Finished, RecentCalls
-from gateway.errors import InvalidRequest
-from gateway.headers import ClientHeaders
-from gateway.identity import Identity
-from schemas.envelopes import decision_id
+from claw_r1.gateway.capture.idempotency import Finished, RecentCalls
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.headers import ClientHeaders
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.envelopes import decision_id
 
 WHO = Identity("g", "t")
 DONE = Finished(b"reply", [], ())

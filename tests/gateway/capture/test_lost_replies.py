@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from schemas.arrays import unpack_ids
+from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
 from tests.gateway.house import House, until
 

@@ -14,13 +14,13 @@ import aiohttp
 import orjson
 import pytest
 
-from claw.local.ports import free_ports
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from datapool.fold.state import GroupState
-from eventlog.settings import LogSettings
-from schemas.envelopes import decision_id
-from schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryRecord
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import decision_id
+from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryRecord
 from tests.gateway.engine import Action, Json, Received, Reply, ScriptedEngine, completion, stream
 from tests.gateway.processes import SOAK, Found, GatewayProcess, poll
 

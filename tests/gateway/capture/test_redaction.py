@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.capture.redaction import redacted_body
+from claw_r1.gateway.capture.redaction import redacted_body
 
 ODD = 'sk/ab"c\\d-é9'
 

@@ -1,8 +1,8 @@
 """What is remembered of the calls that were answered: the last of each trajectory, and of all trajectories so many."""
 
-from gateway.capture.replied import Replied
-from gateway.identity import Identity
-from schemas.events import VersionSpan
+from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.identity import Identity
+from claw_r1.schemas.events import VersionSpan
 
 ONE, OTHER, THIRD = (Identity(name, name) for name in "abc")
 

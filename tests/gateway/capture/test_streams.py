@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import VersionSpan
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, chunk, stream
 from tests.gateway.house import House, until
 

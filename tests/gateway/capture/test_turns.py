@@ -10,16 +10,16 @@ from typing import Any
 import openai
 import pytest
 
-from eventlog.errors import BrokerUnreachable
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from gateway.call_protocol import CallRequest, EarlierCall
-from gateway.capture import turns
-from gateway.errors import InvalidRequest
-from gateway.openai.responses import Responses
-from schemas.keys import group_key
-from schemas.topics import CALLS
+from claw_r1.eventlog.errors import BrokerUnreachable
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.call_protocol import CallRequest, EarlierCall
+from claw_r1.gateway.capture import turns
+from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.gateway.openai.responses import Responses
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 from tests.gateway.capture.test_calls import Answer, ask
 from tests.gateway.engine import Action, Received, Reply, ScriptedEngine
 from tests.gateway.house import House

@@ -8,16 +8,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from datapool.standing import Feedback
-from eventlog.kafka.reader import read_topics
-from eventlog.records import Outgoing, Record
-from eventlog.settings import LogSettings
-from gateway.control import keyed
-from schemas.api_keys import ApiKey, new_key
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
-from schemas.keys import group_key
-from schemas.topics import KEYS, REWARDS
+from claw_r1.datapool.standing import Feedback
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.control import keyed
+from claw_r1.schemas.api_keys import ApiKey, new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import KEYS, REWARDS
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House, until

@@ -5,10 +5,10 @@ import asyncio
 import aiohttp
 import pytest
 
-from gateway.identity import ANYWHERE, OWN_ENDPOINTS
-from schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from schemas.keys import group_key
-from schemas.topics import CALLS, REWARDS
+from claw_r1.gateway.identity import ANYWHERE, OWN_ENDPOINTS
+from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.gateway.house import House, record, until
 from tests.gateway.test_words import group, started
 

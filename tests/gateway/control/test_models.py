@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.api_keys import ApiKey, new_key
+from claw_r1.schemas.api_keys import ApiKey, new_key
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_keys import record

@@ -2,10 +2,10 @@
 
 import aiohttp
 
-from eventlog.errors import LogError
-from gateway.control.orders import Orders
-from schemas.envelopes import decision_id, envelope
-from schemas.events import GroupOpened, GroupRecord
+from claw_r1.eventlog.errors import LogError
+from claw_r1.gateway.control.orders import Orders
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.events import GroupOpened, GroupRecord
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.house import House, record
 

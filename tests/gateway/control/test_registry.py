@@ -14,13 +14,13 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema
 
-from claw.show.registry import server
-from schemas.api_keys import new_key
-from schemas.avro_files import current_ids, schema_ids, self_contained, wire_schema, written_schema
-from schemas.codec import as_dict
-from schemas.events import EVENT_TYPES
-from schemas.registry import Registry
-from schemas.topics import TOPICS, Catalogue
+from claw_r1.claw.show.registry import server
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.avro_files import current_ids, schema_ids, self_contained, wire_schema, written_schema
+from claw_r1.schemas.codec import as_dict
+from claw_r1.schemas.events import EVENT_TYPES
+from claw_r1.schemas.registry import Registry
+from claw_r1.schemas.topics import TOPICS, Catalogue
 from tests.gateway.house import House, until
 from tests.schemas.examples import event, golden
 

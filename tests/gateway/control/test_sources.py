@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from gateway.settings import GatewaySettings
-from schemas.api_keys import Role, new_key
-from schemas.envelopes import now_us
-from schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from schemas.topics import REWARDS
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.api_keys import Role, new_key
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
+from claw_r1.schemas.topics import REWARDS
 from tests.gateway.control.test_feedback import annotator
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.engine import ScriptedEngine

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from datapool.fold.trainable import capture_flaws
-from datapool.fold.validation import usable
-from gateway.control.steps import SubmittedStep
-from schemas.arrays import pack_floats, unpack_floats, unpack_ids
-from schemas.events import CallCaptured, RewardAssigned, TrajectoryCompleted, TrajectoryStarted, VersionSpan
-from schemas.topics import LARGEST_RECORD_BYTES, REWARDS
+from claw_r1.datapool.fold.trainable import capture_flaws
+from claw_r1.datapool.fold.validation import usable
+from claw_r1.gateway.control.steps import SubmittedStep
+from claw_r1.schemas.arrays import pack_floats, unpack_floats, unpack_ids
+from claw_r1.schemas.events import CallCaptured, RewardAssigned, TrajectoryCompleted, TrajectoryStarted, VersionSpan
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, REWARDS
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.house import House

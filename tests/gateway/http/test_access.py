@@ -12,13 +12,13 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from eventlog.records import Outgoing, Record
-from gateway.identity import ANYWHERE, MODELS, OWN_ENDPOINTS
-from gateway.protocols import PROTOCOLS
-from schemas.api_keys import Role, new_key
-from schemas.envelopes import envelope
-from schemas.events import CallCaptured, CallFailed, GroupOpened, KeyRecorded
-from schemas.topics import CALLS, KEYS, REWARDS
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.gateway.identity import ANYWHERE, MODELS, OWN_ENDPOINTS
+from claw_r1.gateway.protocols import PROTOCOLS
+from claw_r1.schemas.api_keys import Role, new_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import CallCaptured, CallFailed, GroupOpened, KeyRecorded
+from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import send

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from gateway.settings import GatewaySettings
-from schemas.api_keys import new_key
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.api_keys import new_key
 from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import CHAT, GOOD, send

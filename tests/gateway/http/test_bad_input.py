@@ -11,12 +11,12 @@ import aiohttp
 import orjson
 import pytest
 
-from claw.local.kafka_node import LocalBroker
-from eventlog.kafka.admin import create_topics
-from eventlog.kafka.log import KafkaLog
-from eventlog.settings import LogSettings
-from schemas.api_keys import new_key
-from schemas.topics import CALLS
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.api_keys import new_key
+from claw_r1.schemas.topics import CALLS
 from tests.gateway.engine import Json, Reply, ScriptedEngine, chunk, completion
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import BODIES, CHAT, GOOD, send

@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.http.connection import WAITING_MAX, ClientConnection
-from gateway.settings import GatewaySettings
-from schemas.events import RewardAssigned
-from schemas.topics import REWARDS
+from claw_r1.gateway.http.connection import WAITING_MAX, ClientConnection
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.events import RewardAssigned
+from claw_r1.schemas.topics import REWARDS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.http.test_malformed import CHAT, GOOD, send

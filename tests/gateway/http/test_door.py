@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from eventlog.memory import MemoryLog, MemoryProducer
-from eventlog.records import Position
-from schemas.events import Event, RewardAssigned
-from schemas.topics import Topic
+from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import Event, RewardAssigned
+from claw_r1.schemas.topics import Topic
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.http.test_connection import LARGE, POST, ROOM, asking, held, statuses

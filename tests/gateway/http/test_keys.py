@@ -8,13 +8,13 @@ from hashlib import sha256
 import aiohttp
 import pytest
 
-from eventlog.records import Outgoing, Record
-from gateway.errors import Unauthorized
-from gateway.http.auth import KeyRing
-from schemas.api_keys import MAY, Role, new_key, parse_key
-from schemas.envelopes import envelope
-from schemas.events import KeyRecorded
-from schemas.topics import KEYS
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.gateway.errors import Unauthorized
+from claw_r1.gateway.http.auth import KeyRing
+from claw_r1.schemas.api_keys import MAY, Role, new_key, parse_key
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.topics import KEYS
 from tests.gateway.engine import ScriptedEngine, stream
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import CHAT, GOOD, send

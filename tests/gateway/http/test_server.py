@@ -5,7 +5,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from gateway.http.server import GracefulServer
+from claw_r1.gateway.http.server import GracefulServer
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, until
 from tests.gateway.http.test_connection import WHOLE

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway.http.connection import ClientConnection
+from claw_r1.gateway.http.connection import ClientConnection
 from tests.gateway.processes import poll
 
 ROOT = Path(__file__).parents[3]

@@ -27,9 +27,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vllm(tiny_model: Path) -> Iterator[str]:
     """URL of a vLLM with the project's own command line, plugins and a tiny model; its weights are `run/7`."""
-    from claw.local.ports import free_ports
-    from rollout.process.command import arguments, environment
-    from rollout.settings import RolloutSettings
+    from claw_r1.claw.local.ports import free_ports
+    from claw_r1.rollout.process.command import arguments, environment
+    from claw_r1.rollout.settings import RolloutSettings
 
     settings = RolloutSettings(model=tiny_model, model_id="m", worker_id="w0", kv_cache_bytes="64M")
     (port,) = free_ports(1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.openai.chunks import StreamedCompletion
+from claw_r1.gateway.openai.chunks import StreamedCompletion
 from tests.gateway.speaking import added_up
 
 

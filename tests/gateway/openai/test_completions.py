@@ -7,10 +7,10 @@ import openai
 import orjson
 import pytest
 
-from datapool.view.conversations import CallBodies, conversation
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import VersionSpan
-from schemas.http import TOKENS_HEADER
+from claw_r1.datapool.view.conversations import CallBodies, conversation
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import VersionSpan
+from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine
 from tests.gateway.house import House

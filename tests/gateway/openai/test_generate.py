@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datapool.view.conversations import CallBodies, conversation
-from schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.datapool.view.conversations import CallBodies, conversation
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House

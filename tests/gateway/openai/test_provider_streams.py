@@ -5,9 +5,9 @@ import json
 import aiohttp
 import pytest
 
-from datapool.fold.fold import fold
-from datapool.fold.project import project
-from schemas.events import FactPosition, StepRecord
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.schemas.events import FactPosition, StepRecord
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Json, Reply, ScriptedEngine
 from tests.gateway.house import House

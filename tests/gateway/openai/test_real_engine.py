@@ -8,9 +8,9 @@ import openai
 import orjson
 import pytest
 
-from datapool.batch.deltas import bodies, prompts
-from schemas.arrays import count, unpack_floats, unpack_ids
-from schemas.events import VersionSpan
+from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.schemas.arrays import count, unpack_floats, unpack_ids
+from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json
 from tests.gateway.house import House, until
 from tests.gateway.raw import say

@@ -12,14 +12,14 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from agentflow.bodies import TrajectoryId
-from agentflow.client import GatewayClient
-from agentflow.episode import Episode
-from agentflow.flow import load_flow
-from datapool.batch.deltas import prompts
-from datapool.batch.sequences import call_tokens, rows
-from schemas.arrays import count, unpack_ids
-from schemas.events import CallCaptured, StepRecord, VersionSpan
+from claw_r1.agentflow.bodies import TrajectoryId
+from claw_r1.agentflow.client import GatewayClient
+from claw_r1.agentflow.episode import Episode
+from claw_r1.agentflow.flow import load_flow
+from claw_r1.datapool.batch.deltas import prompts
+from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.schemas.arrays import count, unpack_ids
+from claw_r1.schemas.events import CallCaptured, StepRecord, VersionSpan
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House

@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.openai.response_events import StreamedResponse
-from schemas.arrays import unpack_ids
+from claw_r1.gateway.openai.response_events import StreamedResponse
+from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import gather
 from tests.gateway.engine import Reply, ScriptedEngine

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.sse import spans_comment, without_comment, without_fields
-from gateway.tokens.sse import Splitter, data_of
+from claw_r1.gateway.openai.sse import spans_comment, without_comment, without_fields
+from claw_r1.gateway.tokens.sse import Splitter, data_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 80), 1 << 80) | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamBroken
-from gateway.protocols import PROTOCOLS
-from gateway.tokens.protocol import PackedProtocol
+from claw_r1.gateway.errors import UpstreamBroken
+from claw_r1.gateway.protocols import PROTOCOLS
+from claw_r1.gateway.tokens.protocol import PackedProtocol
 
 WORDS = (
     "index delta message logprobs token_ids finish_reason text content tool_calls role citation partial_json type output_index "

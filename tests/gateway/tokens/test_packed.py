@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.call_protocol import CallRequest
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
+from claw_r1.gateway.call_protocol import CallRequest
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House

@@ -10,10 +10,10 @@ import openai
 import pytest
 from openai.types.responses import FunctionToolParam
 
-from gateway.tokens.sse import Splitter, data_of
-from schemas.arrays import unpack_floats, unpack_ids
-from schemas.events import CallCaptured
-from schemas.http import TOKENS_HEADER
+from claw_r1.gateway.tokens.sse import Splitter, data_of
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.house import House
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.arrays import unpack_ids
+from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.house import House
 from tests.gateway.tokens.test_real_tokens import MESSAGES, alone

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.arrays import unpack_floats, unpack_ids
+from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.house import House
 

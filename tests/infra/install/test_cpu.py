@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from claw import bf16
-from claw.bf16 import VARIABLES, WITHOUT_AMX
+from claw_r1.claw import bf16
+from claw_r1.claw.bf16 import VARIABLES, WITHOUT_AMX
 from infra.install.cpu import settle
 
 pytestmark = pytest.mark.process

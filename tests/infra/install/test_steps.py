@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.home import PROJECT
+from claw_r1.claw.home import PROJECT
 from infra.install.environment import LOCKS, VENV, expected_stamp
 from infra.install.machine import Machine
 from infra.install.steps import first_line

@@ -3,10 +3,10 @@
 import pytest
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from eventlog.settings import LogSettings
-from streams.faust_.app import faust_app
-from streams.faust_.assignor import CopartitionedAssignor
-from streams.settings import StreamsSettings
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.faust_.app import faust_app
+from claw_r1.streams.faust_.assignor import CopartitionedAssignor
+from claw_r1.streams.settings import StreamsSettings
 
 TOPICS = ["claw.calls", "claw.rewards"]
 

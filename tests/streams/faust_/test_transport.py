@@ -2,10 +2,10 @@
 
 import asyncio
 
-from eventlog.settings import LogSettings
-from streams.faust_.app import faust_app
-from streams.faust_.transport import Consumer
-from streams.settings import StreamsSettings
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams.faust_.app import faust_app
+from claw_r1.streams.faust_.transport import Consumer
+from claw_r1.streams.settings import StreamsSettings
 
 
 async def delivering(suspended):

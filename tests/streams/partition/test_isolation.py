@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from datapool.fold import bounds, project
-from datapool.fold.fold import fold
-from datapool.fold.restore import restore
-from eventlog.memory import MemoryLog
-from eventlog.settings import LogSettings
-from schemas.codec import decode, encode
-from schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from schemas.topics import LARGEST_RECORD_BYTES
-from streams.partition import isolation, row_sizes
-from streams.partition.state import PartitionState
-from streams.reactors import decide, outlived
+from claw_r1.datapool.fold import bounds, project
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.restore import restore
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.streams.partition import isolation, row_sizes
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.reactors import decide, outlived
 from tests import facts
 from tests.streams.partition.test_state import Log, record
 

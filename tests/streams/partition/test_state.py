@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from datapool import FOLD_VERSION
-from datapool.fold.fold import fold
-from eventlog.records import Record
-from schemas.codec import decode, encode
-from schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
-from schemas.keys import group_key, parts
-from schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
-from streams.cold_store import SqliteColdStore
-from streams.errors import FoldVersionMismatch
-from streams.partition import groups
-from streams.partition.groups import UNTOUCHED_MAX, ColdRow
-from streams.partition.state import PartitionState
-from streams.recovery import state_of
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
+from claw_r1.schemas.keys import group_key, parts
+from claw_r1.schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
+from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.errors import FoldVersionMismatch
+from claw_r1.streams.partition import groups
+from claw_r1.streams.partition.groups import UNTOUCHED_MAX, ColdRow
+from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.recovery import state_of
 from tests import facts, oracle
 
 

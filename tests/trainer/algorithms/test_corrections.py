@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from trainer.algorithms.corrections import CORRECTIONS, corrected, sequence_mask, truncated
-from trainer.algorithms.losses import ppo_clip
+from claw_r1.trainer.algorithms.corrections import CORRECTIONS, corrected, sequence_mask, truncated
+from claw_r1.trainer.algorithms.losses import ppo_clip
 
 BEHAVIOUR = torch.full((6,), -2.0)
 OLD = BEHAVIOUR + torch.tensor([1.0, 1.5, 4.0, 0.5, 1.0, 3.0]).log()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer.algorithms.divergence import DIVERGENCES
+from claw_r1.trainer.algorithms.divergence import DIVERGENCES
 
 LOGPROBS = torch.tensor([-1.0, -2.0, -0.5])
 REFERENCE = torch.tensor([-1.2, -1.5, -0.5])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainer.algorithms.gae import gae, token_rewards, whitened
+from claw_r1.trainer.algorithms.gae import gae, token_rewards, whitened
 
 REWARDS, VALUES = [0.0, 0.0, 1.0], [0.5, 0.4, 0.8]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer.algorithms.lags import lag_metrics, lag_sums
+from claw_r1.trainer.algorithms.lags import lag_metrics, lag_sums
 
 LAGS = torch.tensor([0, 0, 1, 5, 3, -1])
 BEHAVIOUR = torch.full((6,), -1.0)

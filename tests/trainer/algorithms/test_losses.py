@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from trainer.algorithms.losses import LOSSES, bound, cross_entropy, gspo, ppo_clip, ppo_dual_clip, sequence_means
+from claw_r1.trainer.algorithms.losses import (
+    LOSSES,
+    bound,
+    cross_entropy,
+    gspo,
+    ppo_clip,
+    ppo_dual_clip,
+    sequence_means,
+)
 
 RATIOS = torch.tensor([1.5, 1.1, 0.5, 0.5, 1.5, 4.0])
 ADVANTAGES = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainer.algorithms.norms import NORMS, scales
+from claw_r1.trainer.algorithms.norms import NORMS, scales
 
 SEQUENCES = np.array([5, 5, 5, 7, 9, 9])  # 3 tokens, 1, 2
 TRAJECTORIES = np.array([0, 0, 0, 0, 1, 1])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.algorithms.schedules import factor
+from claw_r1.trainer.algorithms.schedules import factor
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.algorithms.values import explained_variance, value_loss
+from claw_r1.trainer.algorithms.values import explained_variance, value_loss
 
 
 def test_the_clipped_loss_of_values():

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from trainer.learn.examples import Example
+from claw_r1.trainer.learn.examples import Example
 
 
 def forest(seed: int, *, examples: int = 12, longest: int = 24, vocabulary: int = 32) -> list[Example]:

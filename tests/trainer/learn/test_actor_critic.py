@@ -4,13 +4,13 @@ import math
 
 import pytest
 
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.errors import CheckpointInvalid
+from claw_r1.trainer.learn.examples import LearnerBatch
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.learn.test_critic import batch
 from tests.trainer.tiny import make_model
-from trainer.compose import learner_of
-from trainer.errors import CheckpointInvalid
-from trainer.learn.examples import LearnerBatch
-from trainer.settings import TrainerSettings
-from weights.manifest import WeightsManifest
 
 pytestmark = pytest.mark.process
 

@@ -7,14 +7,14 @@ import torch
 import transformers
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.learn.attention import TrieAttention, attend, block_mask, layout_of, say
+from claw_r1.trainer.learn.layouts import lay_out, packed_tree, padded_rows
+from claw_r1.trainer.learn.metrics import TokenTotals
+from claw_r1.trainer.learn.objective import Objective, summed
+from claw_r1.trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.learn.trees import in_order, trie
 from tests.trainer.learn.forests import forest
-from trainer.algorithms.losses import bound
-from trainer.learn.attention import TrieAttention, attend, block_mask, layout_of, say
-from trainer.learn.layouts import lay_out, packed_tree, padded_rows
-from trainer.learn.metrics import TokenTotals
-from trainer.learn.objective import Objective, summed
-from trainer.learn.policy_model import PolicyModel
-from trainer.learn.trees import in_order, trie
 
 CPU = torch.device("cpu")
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
@@ -219,7 +219,7 @@ def test_what_cannot_have_trees_keeps_rows_and_says_why(model, reason, caplog):
     say.cache_clear()
     subject = causal(**model)
     before = subject.config._attn_implementation
-    with caplog.at_level(logging.WARNING, "trainer.learn.attention"):
+    with caplog.at_level(logging.WARNING, "claw_r1.trainer.learn.attention"):
         assert layout_of(subject, "tree", CPU) == "rows"
         assert layout_of(subject, "auto", CPU) == "rows"
     assert [reason in record.getMessage() for record in caplog.records] == [True]

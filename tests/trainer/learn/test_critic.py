@@ -10,15 +10,15 @@ import torch
 from torch.nn.functional import linear
 from transformers import AutoModel, AutoModelForTokenClassification
 
+from claw_r1.trainer.algorithms.values import value_loss
+from claw_r1.trainer.errors import CheckpointInvalid, ModelInvalid
+from claw_r1.trainer.learn.engine import join_alone
+from claw_r1.trainer.learn.examples import column, with_column
+from claw_r1.trainer.learn.models.critic import Critic, advantages_of, scalar_head
+from claw_r1.trainer.learn.stepping import StepSettings
+from claw_r1.trainer.sections.critic import CriticSettings
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
-from trainer.algorithms.values import value_loss
-from trainer.errors import CheckpointInvalid, ModelInvalid
-from trainer.learn.engine import join_alone
-from trainer.learn.examples import column, with_column
-from trainer.learn.models.critic import Critic, advantages_of, scalar_head
-from trainer.learn.stepping import StepSettings
-from trainer.sections.critic import CriticSettings
 
 pytestmark = pytest.mark.process
 STEPPING = StepSettings(learning_rate=1e-2, precision="fp32")

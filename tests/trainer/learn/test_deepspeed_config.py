@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from trainer.errors import SettingsInvalid
-from trainer.learn.deepspeed_config import config_of
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.learn.deepspeed_config import config_of
 
 
 def config(tmp_path, theirs, **changes):

@@ -8,16 +8,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.errors import CheckpointInvalid, ModelInvalid, SettingsInvalid, Stopped
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.objective import Objective
+from claw_r1.trainer.sections.optimizer import OptimizerSettings
+from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
 from tests.weights.tensors import read
-from trainer.algorithms.losses import bound
-from trainer.errors import CheckpointInvalid, ModelInvalid, SettingsInvalid, Stopped
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.objective import Objective
-from trainer.sections.optimizer import OptimizerSettings
-from weights.manifest import WeightsManifest
-from weights.snapshot import WeightsSnapshot
 
 pytestmark = pytest.mark.process
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from trainer.learn import head
-from trainer.learn.head import LogitShape, score
+from claw_r1.trainer.learn import head
+from claw_r1.trainer.learn.head import LogitShape, score
 
 
 def scored(logits, ids, temperatures=None, **changes):

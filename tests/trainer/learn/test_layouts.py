@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claw_r1.trainer.learn.layouts import lay_out, pack, padded_rows
 from tests.trainer.examples import example
 from tests.trainer.learn.forests import forest
-from trainer.learn.layouts import lay_out, pack, padded_rows
 
 
 def of_length(length, **changes):

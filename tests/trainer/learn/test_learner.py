@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from claw_r1.trainer.learn.examples import LearnerBatch, mini_batches
+from claw_r1.trainer.learn.learner import Learner, Pace
+from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.examples import example
 from tests.trainer.learn.test_engine import OBJECTIVE, SETTINGS, engine, model_dir  # noqa: F401  # a fixture
-from trainer.learn.examples import LearnerBatch, mini_batches
-from trainer.learn.learner import Learner, Pace
-from weights.manifest import WeightsManifest
 
 pytestmark = pytest.mark.process
 

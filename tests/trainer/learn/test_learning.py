@@ -7,18 +7,18 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from datapool.batch.spec import BatchSpec
-from eventlog.memory import MemoryLog
-from schemas.arrays import pack_floats, pack_ids
-from schemas.events import BatchTrained, Sampling, VersionSpan
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.events import BatchTrained, Sampling, VersionSpan
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import SETTINGS, ReadRows, apply_to
 from tests.trainer.test_run import events, memory_journal
 from tests.trainer.tiny import VOCABULARY, make_model
-from trainer.compose import learner_of
-from trainer.dependencies import TrainerDependencies
-from trainer.run import TrainingRun
 
 TEMPERATURE = 0.8
 SPEC = BatchSpec(groups_per_batch=4, group_size=8, staleness_max=0)

@@ -5,16 +5,16 @@ import math
 import pytest
 import torch
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.trainer.learn.head import TokenScores
+from claw_r1.trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.learn.metrics import TokenTotals, finite, merged
+from claw_r1.trainer.learn.objective import ObjectiveLosses
+from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.learn.head import TokenScores
-from trainer.learn.layouts import TrainedTokens
-from trainer.learn.metrics import TokenTotals, finite, merged
-from trainer.learn.objective import ObjectiveLosses
-from trainer.plan.plan_metrics import plan_metrics
 
 
 def totals(logprobs, behaviour, versions, parts=1, version=5, **changes):

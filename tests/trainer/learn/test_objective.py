@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from claw_r1.trainer.algorithms.losses import LOSSES, bound
+from claw_r1.trainer.algorithms.norms import NORMS
+from claw_r1.trainer.learn.head import TokenScores
+from claw_r1.trainer.learn.layouts import padded_rows
+from claw_r1.trainer.learn.objective import Objective, summed
 from tests.trainer.examples import example
-from trainer.algorithms.losses import LOSSES, bound
-from trainer.algorithms.norms import NORMS
-from trainer.learn.head import TokenScores
-from trainer.learn.layouts import padded_rows
-from trainer.learn.objective import Objective, summed
 
 LOSS = bound("ppo_dual_clip", clip_low=0.2, clip_high=0.28)
 

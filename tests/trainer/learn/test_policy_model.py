@@ -15,8 +15,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from trainer.errors import ModelInvalid
-from trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.errors import ModelInvalid
+from claw_r1.trainer.learn.policy_model import PolicyModel
 
 SIZES = {
     "vocab_size": 32,

@@ -8,17 +8,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from claw_r1.trainer.algorithms.divergence import DIVERGENCES
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.errors import ModelInvalid
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.examples import LearnerBatch, column
+from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.learn.models.reference import Reference, charged
+from claw_r1.trainer.learn.objective import Objective
+from claw_r1.trainer.sections.reference import ReferenceSettings
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
-from trainer.algorithms.divergence import DIVERGENCES
-from trainer.algorithms.losses import bound
-from trainer.errors import ModelInvalid
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.examples import LearnerBatch, column
-from trainer.learn.learner import Learner
-from trainer.learn.models.reference import Reference, charged
-from trainer.learn.objective import Objective
-from trainer.sections.reference import ReferenceSettings
 
 pytestmark = pytest.mark.process
 HOW = {"device": torch.device("cpu"), "precision": "fp32", "vocabulary": VOCABULARY, "micro_batch_tokens_max": 20}

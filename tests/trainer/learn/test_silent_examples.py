@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from claw_r1.trainer.learn.objective import Objective
 from tests.trainer.examples import example
 from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
-from trainer.learn.objective import Objective
 
 pytestmark = pytest.mark.process
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from claw_r1.trainer.algorithms.losses import TokenLosses
 from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
-from trainer.algorithms.losses import TokenLosses
 
 pytestmark = pytest.mark.process
 

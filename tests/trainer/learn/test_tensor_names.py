@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn import tensor_names
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.tensor_names import CheckpointTensors
+from claw_r1.weights.manifest import WeightsManifest, spec_of
+from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.weights.tensors import read
-from trainer.learn import model as models
-from trainer.learn import tensor_names
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.tensor_names import CheckpointTensors
-from weights.manifest import WeightsManifest, spec_of
-from weights.snapshot import WeightsSnapshot
 
 pytestmark = pytest.mark.process
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.objective import Objective
 from tests.trainer.learn.forests import forest
 from tests.trainer.tiny import make_model
-from trainer.algorithms.losses import bound
-from trainer.learn.engine import EngineSettings, TrainingEngine
-from trainer.learn.objective import Objective
 
 pytestmark = pytest.mark.process
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from claw_r1.trainer.learn.trees import computed, cut, in_order, trie
 from tests.trainer.examples import example
 from tests.trainer.learn.forests import forest
-from trainer.learn.trees import computed, cut, in_order, trie
 
 
 def visible(row):

@@ -6,24 +6,24 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from consumers.export.choose import choose
-from consumers.export.rows import step_rows
-from consumers.export.tables import STEPS, TableWriter
-from datapool.fold.fold import fold
-from eventlog.errors import LogError
-from schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
+from claw_r1.consumers.export.choose import choose
+from claw_r1.consumers.export.rows import step_rows
+from claw_r1.consumers.export.tables import STEPS, TableWriter
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.eventlog.errors import LogError
+from claw_r1.schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
+from claw_r1.trainer.app import Nobody
+from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.offline.dataset import OfflineDataset
+from claw_r1.trainer.offline.journal import file_journal, records
+from claw_r1.trainer.offline.samples import AnybodysSamples, unaged
+from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.test_run import model_dir, stopping_at
-from trainer.app import Nobody
-from trainer.compose import learner_of
-from trainer.dependencies import Milestone, TrainerDependencies
-from trainer.errors import SettingsInvalid
-from trainer.offline.dataset import OfflineDataset
-from trainer.offline.journal import file_journal, records
-from trainer.offline.samples import AnybodysSamples, unaged
-from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
 

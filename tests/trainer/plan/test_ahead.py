@@ -6,17 +6,17 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from datapool.batch.plan import groups_of
-from eventlog.errors import BrokerUnreachable, HistoryCut
-from eventlog.records import Position
-from schemas.events import BatchAssembled, BatchSkipped
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.eventlog.errors import BrokerUnreachable, HistoryCut
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.plan import ahead, planner
+from claw_r1.trainer.plan.ahead import FactsAhead
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import cut, events, model_dir, two_batches, world_of
-from trainer.dependencies import Milestone
-from trainer.plan import ahead, planner
-from trainer.plan.ahead import FactsAhead
-from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
 DEADLINE_S = 30

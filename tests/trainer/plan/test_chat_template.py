@@ -6,18 +6,18 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from datapool.batch.plan import assemble
-from datapool.batch.selection import select
-from datapool.batch.spec import BatchSpec
-from datapool.view.conversations import CallBodies
-from examples.tokenizer import build_tokenizer
-from schemas.arrays import unpack_ids
-from schemas.events import CallCaptured, Edge, Integrity, Usage
+from claw_r1.claw.demo.models.tokenizer import build_tokenizer
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.view.conversations import CallBodies
+from claw_r1.schemas.arrays import unpack_ids
+from claw_r1.schemas.events import CallCaptured, Edge, Integrity, Usage
+from claw_r1.trainer.errors import FactUnreadable, NotRenderable
+from claw_r1.trainer.plan.chat_template import ChatTemplate
+from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
-from trainer.errors import FactUnreadable, NotRenderable
-from trainer.plan.chat_template import ChatTemplate
-from trainer.plan.facts import rows_of
 
 TOKENIZER = build_tokenizer()
 ANY = BatchSpec.model_validate({"preset": "sft_logged", "groups_per_batch": 1})

@@ -4,11 +4,11 @@ from array import array
 
 import numpy as np
 
-from datapool.batch.sequences import CallTokens, rows
-from schemas.events import BatchAssembled, FactPosition, PlannedStep, PlannedTrajectory
+from claw_r1.datapool.batch.sequences import CallTokens, rows
+from claw_r1.schemas.events import BatchAssembled, FactPosition, PlannedStep, PlannedTrajectory
+from claw_r1.trainer.learn.examples import by_trajectory, column
+from claw_r1.trainer.plan.examples import examples_of
 from tests import facts
-from trainer.learn.examples import by_trajectory, column
-from trainer.plan.examples import examples_of
 
 
 def call(name, prompt, response):

@@ -4,7 +4,7 @@ import tracemalloc
 
 from msgspec.structs import replace
 
-from schemas.events import (
+from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
     BatchTrained,
@@ -12,8 +12,8 @@ from schemas.events import (
     RunStarted,
     WeightsPublished,
 )
+from claw_r1.trainer.plan.history import History, history_of
 from tests import facts
-from trainer.plan.history import History, history_of
 
 
 def started(run="run"):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from trainer.learn.head import LOGITS_MAX
-from trainer.plan.memory import LOGITS, bytes_per_rank, shape_of
+from claw_r1.trainer.learn.head import LOGITS_MAX
+from claw_r1.trainer.plan.memory import LOGITS, bytes_per_rank, shape_of
 
 TOKENS = 256
 SIZES = {

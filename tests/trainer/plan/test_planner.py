@@ -5,11 +5,11 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from datapool.fold.bounds import SKIPPED_GROUPS_MAX
+from claw_r1.datapool.fold.bounds import SKIPPED_GROUPS_MAX
+from claw_r1.trainer.plan.planner import by_reason
+from claw_r1.trainer.plan.skips import IN_A_ROW, STARVED_S, Skips
+from claw_r1.trainer.progress import TrainingProgress
 from tests.trainer.incarnation import RUN, settings
-from trainer.plan.planner import by_reason
-from trainer.plan.skips import IN_A_ROW, STARVED_S, Skips
-from trainer.progress import TrainingProgress
 
 
 def test_a_backlog_that_is_skipped_is_told_in_events_of_a_bounded_size() -> None:

@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 
-from schemas.events import BatchTrained
-from schemas.topics import BATCHES, WEIGHTS
+from claw_r1.schemas.events import BatchTrained
+from claw_r1.schemas.topics import BATCHES, WEIGHTS
+from claw_r1.trainer.errors import SettingsInvalid, Stopped
+from claw_r1.trainer.plan.replay_batch import check_planned, replay
+from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, memory_journal, model_dir, world_of
-from trainer.errors import SettingsInvalid, Stopped
-from trainer.plan.replay_batch import check_planned, replay
-from trainer.run import TrainingRun
 
 __all__ = ["model_dir"]  # a fixture
 BATCHES_TRAINED = 4

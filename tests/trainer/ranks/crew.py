@@ -7,11 +7,11 @@ import socket
 import sys
 import threading
 
+from claw_r1.trainer.ranks.follower import follow
+from claw_r1.trainer.ranks.launch import Launched
+from claw_r1.trainer.ranks.leader import leading
+from claw_r1.trainer.ranks.place import Place
 from tests.children import HEAVY_START_S
-from trainer.ranks.follower import follow
-from trainer.ranks.launch import Launched
-from trainer.ranks.leader import leading
-from trainer.ranks.place import Place
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(

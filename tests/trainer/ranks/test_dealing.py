@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from claw_r1.trainer.learn.layouts import lay_out
+from claw_r1.trainer.ranks.dealing import Share, dealt
 from tests.trainer.examples import example
-from trainer.learn.layouts import lay_out
-from trainer.ranks.dealing import Share, dealt
 
 
 def batch(seed, groups=6, members=4):

@@ -1,4 +1,4 @@
-"""`python -m trainer` on two ranks with a real broker, by our launcher and by torch's."""
+"""`python -m claw_r1.trainer` on two ranks with a real broker, by our launcher and by torch's."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from schemas.events import BatchTrained, RunEnded, WeightsPublished
+from claw_r1.schemas.events import BatchTrained, RunEnded, WeightsPublished
 from tests import children
 from tests.children import HEAVY_START_S
 from tests.trainer.pooled import RUN, group
@@ -56,7 +56,7 @@ def start(log_settings, tmp_path):
 def test_two_ranks_stop_and_resume(log_settings, start):
     """SIGTERM to the command ends all ranks with 0; torchrun goes on with the same run, to its end."""
     write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
-    process = start("trainer", "--ranks", "2")
+    process = start("claw_r1.trainer", "--ranks", "2")
     until(lambda: len(events(log_settings, BatchTrained)) == 1, process)
     followers = psutil.Process(process.pid).children()
     assert len(followers) == 1
@@ -67,7 +67,7 @@ def test_two_ranks_stop_and_resume(log_settings, start):
     assert events(log_settings, RunEnded) == []
 
     write_groups(log_settings, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
-    process = start("torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "trainer")
+    process = start("torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "claw_r1.trainer")
     assert process.wait(HEAVY_START_S) == 0, process.stderr.read()
     settled(log_settings)
     assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
+from claw_r1.trainer.learn.examples import LearnerBatch
 from tests.trainer import incarnation
 from tests.trainer.examples import example
 from tests.trainer.ranks.crew import crew, run
 from tests.trainer.tiny import VOCABULARY, make_model
-from trainer.learn.examples import LearnerBatch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 STEPS = 5

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec
 from tests.trainer import incarnation
 from tests.trainer.ranks.crew import crew, run
 from tests.trainer.ranks.test_law import batch

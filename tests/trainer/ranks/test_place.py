@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainer import settings
-from trainer.errors import SettingsInvalid
-from trainer.ranks import place
-from trainer.ranks.member import check_devices
-from trainer.ranks.place import Place
+from claw_r1.trainer import settings
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.ranks import place
+from claw_r1.trainer.ranks.member import check_devices
+from claw_r1.trainer.ranks.place import Place
 
 COMPLETE = ["--model-dir", "model", "--model-id", "tiny", "--run-id", "r", "--out-dir", "out"]
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}

@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
-from datapool.batch.plan import groups_of
-from schemas.events import BatchAssembled, BatchTrained, RunEnded, WeightsPublished
+from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, WeightsPublished
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.errors import CheckpointForeign
 from tests.gateway.processes import SOAK
 from tests.trainer import incarnation
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.ranks.crew import crew, kill_rank, run
 from tests.trainer.tiny import make_model
-from trainer.dependencies import Milestone
-from trainer.errors import CheckpointForeign
 
 pytestmark = pytest.mark.slow
 DEATHS = [(milestone, 1) for milestone in Milestone]

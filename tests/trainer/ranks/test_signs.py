@@ -1,6 +1,6 @@
 """Who is silent, by the clock of whoever looks."""
 
-from trainer.ranks.heartbeat import Signs
+from claw_r1.trainer.ranks.heartbeat import Signs
 
 
 def test_what_does_not_change_is_silent():

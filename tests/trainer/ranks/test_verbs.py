@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from claw_r1.trainer.errors import CheckpointInvalid, Stopped
 from tests.trainer import incarnation
 from tests.trainer.ranks.crew import crew, run
 from tests.trainer.ranks.test_law import batch
 from tests.trainer.tiny import make_model
-from trainer.errors import CheckpointInvalid, Stopped
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from trainer.errors import SettingsInvalid
-from trainer.sections.changes import check_changes, leaves
-from trainer.settings import TrainerSettings
+from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.sections.changes import check_changes, leaves
+from claw_r1.trainer.settings import TrainerSettings
 
 FIELDS = {"model_dir": "model", "model_id": "m", "run_id": "r", "out_dir": "out"}
 BEFORE = TrainerSettings(**FIELDS)

@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms.gae import gae, whitened
-from trainer.algorithms.values import explained_variance, value_loss
-from trainer.learn import model as models
-from trainer.learn.attention import LayoutWish, TrieAttention, layout_of
-from trainer.learn.examples import Example, by_trajectory, column, with_column
-from trainer.learn.layouts import MicroBatch, lay_out
-from trainer.learn.policy_model import hidden_states
-from trainer.learn.stepping import SteppedModel, StepSettings
-from trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
-from trainer.sections.critic import CriticSettings
-from trainer.sections.directories import refuse_other_vocabulary
-from weights.manifest import WeightsManifest
+from claw_r1.trainer.algorithms.gae import gae, whitened
+from claw_r1.trainer.algorithms.values import explained_variance, value_loss
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn.attention import LayoutWish, TrieAttention, layout_of
+from claw_r1.trainer.learn.examples import Example, by_trajectory, column, with_column
+from claw_r1.trainer.learn.layouts import MicroBatch, lay_out
+from claw_r1.trainer.learn.policy_model import hidden_states
+from claw_r1.trainer.learn.stepping import SteppedModel, StepSettings
+from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
+from claw_r1.trainer.sections.critic import CriticSettings
+from claw_r1.trainer.sections.directories import refuse_other_vocabulary
+from claw_r1.weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

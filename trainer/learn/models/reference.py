@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.algorithms.divergence import DIVERGENCES
-from trainer.learn import model as models
-from trainer.learn.attention import LayoutWish, layout_of
-from trainer.learn.examples import Example, column, with_column
-from trainer.learn.layouts import MicroBatch, lay_out
-from trainer.learn.policy_model import PolicyModel
-from trainer.ranks.dealing import per_token, share_of_this_rank
-from trainer.sections.directories import refuse_other_vocabulary
-from trainer.sections.reference import ReferenceSettings
+from claw_r1.trainer.algorithms.divergence import DIVERGENCES
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn.attention import LayoutWish, layout_of
+from claw_r1.trainer.learn.examples import Example, column, with_column
+from claw_r1.trainer.learn.layouts import MicroBatch, lay_out
+from claw_r1.trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.ranks.dealing import per_token, share_of_this_rank
+from claw_r1.trainer.sections.directories import refuse_other_vocabulary
+from claw_r1.trainer.sections.reference import ReferenceSettings
 
 
 class Reference:

@@ -1,6 +1,6 @@
 """Subjects to judge."""
 
-from consumers.rewards.judged import Judged, JudgedCall, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message
 
 
 def says(content: str, role: str = "assistant") -> Message:

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.rewards.judging.answers import MERGES, ParsedAnswer, Unparsable, merged, parsed, soft, without_thought
-from consumers.rewards.judging.rubrics import Rubric
+from claw_r1.consumers.rewards.judging.answers import (
+    MERGES,
+    ParsedAnswer,
+    Unparsable,
+    merged,
+    parsed,
+    soft,
+    without_thought,
+)
+from claw_r1.consumers.rewards.judging.rubrics import Rubric
 
 CHOICE = Rubric(answer="choice", scale=(0, 1), choices={"wrong": 0, "right": 1}, instructions="x")
 NUMBER = Rubric(answer="number", scale=(0, 10), instructions="x")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.judge_attempts import ATTEMPTS
-from consumers.rewards.judged import Judged
-from consumers.rewards.judging.prompts import questions
-from consumers.rewards.judging.quoting import defused, mark, quotation
-from consumers.rewards.judging.rubrics import Rubric
+from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.judging.prompts import questions
+from claw_r1.consumers.rewards.judging.quoting import defused, mark, quotation
+from claw_r1.consumers.rewards.judging.rubrics import Rubric
 from tests.consumers.rewards.judging.subjects import call, says, subject
 
 RUBRIC = Rubric(answer="choice", scale=(0, 1), instructions="Is it right?")

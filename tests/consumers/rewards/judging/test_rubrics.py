@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import ConsumerError
-from consumers.rewards.judging.rubrics import read_rubric
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.judging.rubrics import read_rubric
 
 WHOLE = """---
 answer: json

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from consumers.rewards.measures.comparison import ScoredBy, compare, distribution, scores_of
-from schemas.envelopes import envelope
-from schemas.events import RewardAssigned, ScoringFailed, VerdictRef
+from claw_r1.consumers.rewards.measures.comparison import ScoredBy, compare, distribution, scores_of
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import RewardAssigned, ScoringFailed, VerdictRef
 
 
 def said(trajectory, value, *, version=1, generation=0, revision=10, name="style", failed=False):

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import yaml
 
-from schemas.events import RewardAssigned
-from schemas.topics import CALLS
+from claw_r1.schemas.events import RewardAssigned
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.claw.pooled import write
 from tests.consumers.published import group
@@ -32,7 +32,11 @@ def claw(scorers, *arguments):
         "RULE_LOG": str(scorers.rule_log),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "claw", *arguments, "--json"], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "claw_r1.claw", *arguments, "--json"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
@@ -170,8 +174,8 @@ def test_a_rebuilt_pool_asks_no_scorer(log_settings, tmp_path):
 
 def finished(scorers):
     """Whether the group of rule/whole has committed every row of generation 2."""
-    from eventlog.kafka.log import KafkaLog
-    from schemas.topics import TRAJECTORIES
+    from claw_r1.eventlog.kafka.log import KafkaLog
+    from claw_r1.schemas.topics import TRAJECTORIES
 
     settings = scorers.settings.model_copy(update={"generation": 2})
     kafka = KafkaLog(settings)

@@ -3,12 +3,12 @@
 import threading
 import time
 
-from consumers.rewards.rescoring.bounded_log import BoundedMembership
-from eventlog.consume import ConsumeLimits, ConsumerLoop
-from eventlog.memory import MemoryLog
-from eventlog.records import Outgoing
-from eventlog.settings import LogSettings
-from schemas.topics import CALLS
+from claw_r1.consumers.rewards.rescoring.bounded_log import BoundedMembership
+from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 
 GROUP = "claw.rewards.rule.call.g1"

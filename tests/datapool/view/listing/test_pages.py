@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapool.view.listing.pages import COLUMNS, count, facets, neighbours, page
-from datapool.view.query import EVERYTHING, PoolFilter
-from datapool.view.rows import PoolRows
-from eventlog.memory import MemoryLog
+from claw_r1.datapool.view.listing.pages import COLUMNS, count, facets, neighbours, page
+from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.eventlog.memory import MemoryLog
 from tests import facts
 from tests.trainer.pooled import SETTINGS, apply_to, group
 

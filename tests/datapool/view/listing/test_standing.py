@@ -2,9 +2,9 @@
 
 import pytest
 
-from datapool.view.listing.standing import StandingOrder
-from datapool.view.query import EVERYTHING, PoolFilter
-from datapool.view.rows import PoolRows
+from claw_r1.datapool.view.listing.standing import StandingOrder
+from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.rows import PoolRows
 from tests.datapool.view.listing.test_pages import group, listed
 
 

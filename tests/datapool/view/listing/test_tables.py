@@ -5,16 +5,16 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.feedback.queue import scorers_apart
-from consumers.pool.perspective import perspective_of
-from datapool.batch.spec import BatchSpec, Bounds
-from datapool.feedback import HUMAN
-from datapool.view.listing.pages import count, facets, page
-from datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
-from datapool.view.rows import PoolRows
-from datapool.view.runs import RunIndex
-from eventlog.memory import MemoryLog
-from schemas.events import VersionSpan
+from claw_r1.consumers.feedback.queue import scorers_apart
+from claw_r1.consumers.pool.perspective import perspective_of
+from claw_r1.datapool.batch.spec import BatchSpec, Bounds
+from claw_r1.datapool.feedback import HUMAN
+from claw_r1.datapool.view.listing.pages import count, facets, page
+from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.schemas.events import VersionSpan
 from tests import facts
 from tests.trainer.pooled import SETTINGS, rows_of
 

@@ -1,0 +1,1 @@
+"""The models of the demo and of the examples, made in code."""

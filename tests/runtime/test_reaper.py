@@ -1,0 +1,85 @@
+"""No process outlives its reaper, whoever dies first."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # a test helper without stubs
+import pytest
+
+from claw_r1.runtime import child
+from claw_r1.runtime.reaper import KILL_NOW, reaped
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.process
+# A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
+STUBBORN = (
+    "import os, signal, subprocess, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "print(os.getpid(), child.pid, flush=True); time.sleep(60)"
+)
+# Starts a reaper and tells its pid, then waits: the supervisor's part.
+PARENT = (
+    "import sys, time\n"
+    "from claw_r1.runtime.child import start\nfrom claw_r1.runtime.reaper import KILL_NOW, reaped\n"
+    "reaper = start(reaped([sys.executable, '-c', sys.argv[1]]), death_signal=KILL_NOW)\n"
+    "print(reaper.pid, flush=True); time.sleep(60)"
+)
+
+
+def start(code: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """The parent, and the processes [reaper, command, grandchild]."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert parent.stdout is not None
+    pids = f"{parent.stdout.readline()} {parent.stdout.readline()}".split()
+    return parent, [psutil.Process(int(pid)) for pid in pids]
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, "condition not met in time"
+        time.sleep(0.02)
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("victim", ["parent", "reaper", "command"])
+def test_a_kill_of_one_takes_everything_below(victim: str) -> None:
+    """kill -9 of the parent or the command takes all; of the reaper, at least the command (vLLM's plugin adds the engine)."""
+    parent, (reaper, command, grandchild) = start(STUBBORN)
+    pid = {"parent": parent.pid, "reaper": reaper.pid, "command": command.pid}[victim]
+    os.kill(pid, signal.SIGKILL)
+    expected = [reaper, command] if victim == "reaper" else [reaper, command, grandchild]
+    try:
+        until(lambda: all(gone(p) for p in expected), 5)
+    finally:
+        if not gone(grandchild):
+            grandchild.kill()
+        parent.kill()
+        parent.communicate()
+
+
+def test_sigterm_is_passed_on_and_the_exit_code_comes_back() -> None:
+    """A command that stops politely is stopped politely, and what it leaves behind is killed."""
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(os.getpid(), child.pid, flush=True); time.sleep(60)"
+    )
+    command = reaped([sys.executable, "-c", code])
+    reaper = child.start(command, death_signal=KILL_NOW, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert reaper.stdout is not None
+    left = psutil.Process(int(reaper.stdout.readline().split()[1]))
+    reaper.terminate()
+    assert reaper.wait(timeout=10) == 7
+    until(lambda: gone(left), 5)
+    reaper.communicate()
