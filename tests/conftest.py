@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.broker import broker, catalogue, local_broker, log_settings
-from tests.scheduling import pytest_xdist_make_scheduler
+from tests.scheduling import first, pytest_xdist_make_scheduler
 
 __all__ = ["broker", "catalogue", "local_broker", "log_settings", "pytest_xdist_make_scheduler"]
 
@@ -14,6 +14,6 @@ settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: whoever runs files side by side (`make test`) must not end with one long file."""
+    """Long files come first: whoever runs files side by side (`make test`) must not end with one of them."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: first(item, item.path in slow))

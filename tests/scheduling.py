@@ -1,4 +1,5 @@
-"""How tests are spread over processes (`make test`): a file at a time, and a process that dies costs the one test that it ran.
+"""How tests are spread over processes (`make test`): a file at a time, but those that press both cores one after the other in one
+process; and a process that dies costs the one test that it ran.
 
 xdist's own scheduler of files gives the dying test to the next process, again and again, and hands work to processes that
 still collect, which ends the whole run by an internal error.
@@ -10,6 +11,24 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+HEAVY = "heavy"
+HEAVY_FILES = (
+    "tests/e2e/test_survival.py",
+    "tests/rollout/test_fleet_faults.py",
+    "tests/rollout/test_tensor_parallel.py",
+    "tests/rollout/test_engine.py",
+    "tests/rollout/test_reward_server.py",
+    "tests/claw/demo/test_verbs_judge.py",
+    "tests/claw/demo/test_tiny_model_served.py",
+    "tests/gateway/openai/test_real_engine.py",
+    "tests/gateway/openai/test_real_tokens.py",
+    "tests/gateway/tokens/test_real_responses.py",
+    "tests/gateway/tokens/test_real_routes.py",
+    "tests/gateway/tokens/test_real_tokens.py",
+    "tests/gateway/anthropic/test_real_messages.py",
+)
+"""Files that start an engine: two at once leave no time for what waits for them, and the gateway's share one."""
 
 
 class FileScheduling(LoadFileScheduling):
@@ -28,6 +47,10 @@ class FileScheduling(LoadFileScheduling):
         """What a process can run, by name: one that came later for a dead one is no exception."""
         self.registered_collections[node] = list(collection)
 
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return HEAVY if file in HEAVY_FILES else file
+
     def _reschedule(self, node: WorkerController) -> None:
         if node in self.registered_collections:  # else it still collects, and is given work when it has
             super()._reschedule(node)
@@ -37,3 +60,9 @@ class FileScheduling(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
     """Takes `--dist loadfile` over from xdist."""
     return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def first(item: pytest.Item, slow: bool) -> int:
+    """When a test comes: what is heavy first, of which one process has work for as long as the others; then files with slow tests."""
+    heavy = item.nodeid.split("::", 1)[0] in HEAVY_FILES
+    return 0 if heavy else 1 if slow else 2

@@ -10,8 +10,10 @@ import pytest
 
 from claw_r1.claw.home import PROJECT
 from infra.install.steps import SIDE_BY_SIDE
+from tests.scheduling import HEAVY_FILES
 
 pytestmark = pytest.mark.process
+VLLM = "pytest.mark.vllm"
 TESTS = 7
 # Which test of which file ends its process: in the middle, the first, the last one, two of one file, one in its fixture, none.
 DYING = {"a": {3}, "b": {0}, "c": {TESTS - 1}, "d": {2, 5}, "e": {4}, "f": set(), "g": {1}, "h": {TESTS - 1}}
@@ -66,3 +68,13 @@ def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
     failed = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")}
     assert failed == dead
     assert Counter((tmp_path / "begun").read_text().split()) == Counter(everything), "each test is begun once"
+
+
+def test_no_two_engines_are_started_at_once() -> None:
+    """Each file whose tests are marked `vllm` stands in the list of those that one process runs, and no other."""
+    marked = {
+        path.relative_to(PROJECT).as_posix()
+        for path in (PROJECT / "tests").rglob("test_*.py")
+        if VLLM in path.read_text()
+    }
+    assert {*HEAVY_FILES} == marked - {"tests/test_scheduling.py"}

@@ -1,13 +1,20 @@
-"""Fixtures of the gateway's tests."""
+"""Fixtures of the gateway's tests; of a real vLLM there is one for all of them."""
 
+import os
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
+import orjson
 import pytest
 
+from tests import children
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES
 from tests.gateway.speaking import answer
+
+SECRET = "for this test only"
 
 
 @pytest.fixture
@@ -39,4 +46,48 @@ def speaking_house(engine: ScriptedEngine) -> Iterator[House]:
     engine.default = answer
     with House() as running:
         running.worker(engine.url, capabilities=CAPABILITIES)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a tiny random model."""
+    from tests.rollout.tiny_model import make_tiny_model
+
+    folder: Path = tmp_path_factory.mktemp("tiny") / "model"
+    make_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vllm(tiny_model: Path) -> Iterator[str]:
+    """URL of a vLLM with the project's own command line, plugins and a tiny model; its weights are `run/7`."""
+    from claw_r1.claw.local.ports import free_ports
+    from claw_r1.rollout.process.command import arguments, environment
+    from claw_r1.rollout.settings import RolloutSettings
+
+    settings = RolloutSettings(model=tiny_model, model_id="m", worker_id="w0", kv_cache_bytes="64M")
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    env = environment(settings, SECRET, os.environ)
+    with children.serving(arguments(settings, port), f"{url}/health", tiny_model.with_name("log"), env=env):
+        label = orjson.dumps({"new_version": "run/7"})
+        headers = {"content-type": "application/json", "x-claw-control": SECRET}
+        urllib.request.urlopen(urllib.request.Request(f"{url}/update_weight_version", label, headers), timeout=10)
+        yield url
+
+
+@pytest.fixture
+def real(vllm: str) -> Iterator[House]:
+    """A gateway with the real engine as its worker."""
+    with House() as running:
+        running.worker(vllm, model="policy")
+        yield running
+
+
+@pytest.fixture
+def packing(vllm: str) -> Iterator[House]:
+    """A gateway with the real engine as its worker."""
+    with House() as running:
+        running.worker(vllm, model="policy", capabilities=CAPABILITIES)
         yield running

@@ -11,12 +11,14 @@ import pytest
 
 from bench.judge import agreement, judge_at, kappa, moved
 from claw_r1.claw.demo.models.tiny_model import Recipe
-from claw_r1.claw.demo.verbs.judge import MODEL, call_of, is_right, lesson, make_judge
+from claw_r1.claw.demo.verbs.judge import MODEL, RECIPE, call_of, is_right, lesson, make_judge
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.schemas.keys import step_key
 from tests import children
 from tests.gateway.house import House
 from tests.models import MODELS
+
+BRIEF = Recipe(steps=1, batch_dialogues=2)
 
 
 def test_lessons_are_right_and_wrong_by_the_rule() -> None:
@@ -31,8 +33,7 @@ def test_lessons_are_right_and_wrong_by_the_rule() -> None:
 
 def test_a_judge_is_a_function_of_its_seed(tmp_path: Path) -> None:
     """Two makes of a seed are equal byte by byte, and nothing else is left beside them."""
-    brief = Recipe(steps=1, batch_dialogues=2)
-    first, again = (make_judge(tmp_path / name, 0, brief) for name in "ab")
+    first, again = (make_judge(tmp_path / name, 0, BRIEF) for name in "ab")
     assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in again.iterdir())
     assert all(path.read_bytes() == (again / path.name).read_bytes() for path in first.iterdir())
     assert list((tmp_path / "a").iterdir()) == [first]
@@ -47,8 +48,10 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     ) == pytest.approx(0.4)
 
 
+TAUGHT = bool(os.environ.get("CLAW_SOAK"))
+"""Whether the judge is the real one, which takes two minutes of one core to make; else it has seen one batch of lessons."""
 MAKING = pytest.mark.timeout(1200)
-"""The judge is made first, two minutes of one core, and more where others use it."""
+SOAK_ONLY = pytest.mark.skipif(not TAUGHT, reason="only in make soak")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from claw_r1.rollout.settings import RolloutSettings
 
     settings = RolloutSettings(
-        model=make_judge(MODELS), model_id=MODEL, served_name=MODEL, worker_id="w0", kv_cache_bytes="64M"
+        model=make_judge(MODELS, 0, RECIPE if TAUGHT else BRIEF),
+        model_id=MODEL,
+        served_name=MODEL,
+        worker_id="w0",
+        kv_cache_bytes="64M",
     )
     (port,) = free_ports(1)
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("judge") / "log"
@@ -76,11 +83,9 @@ def gateway(engine: str) -> Iterator[House]:
 
 @pytest.mark.vllm
 @pytest.mark.slow
-@MAKING
-def test_it_agrees_with_the_rule_and_each_verdict_has_its_evidence(gateway: House) -> None:
-    """Kappa of at least 0.6; one captured call per verdict, on channel judge, held to its form by the engine."""
+def test_each_verdict_has_its_evidence(gateway: House) -> None:
+    """One captured call per verdict, on channel judge, held to its form by the engine."""
     with judge_at(gateway.url) as scorer:
-        assert agreement(scorer, 200, random.Random(5))["kappa"] >= 0.6
         opinions = [
             future.result() for future in scorer.judge([call_of(random.Random(n), right=True) for n in range(50)])
         ]
@@ -95,7 +100,18 @@ def test_it_agrees_with_the_rule_and_each_verdict_has_its_evidence(gateway: Hous
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.soak
+@SOAK_ONLY
+@MAKING
+def test_it_agrees_with_the_rule(gateway: House) -> None:
+    """Kappa of at least 0.6 over 200 calls."""
+    with judge_at(gateway.url) as scorer:
+        assert agreement(scorer, 200, random.Random(5))["kappa"] >= 0.6
+
+
+@pytest.mark.vllm
+@pytest.mark.soak
+@SOAK_ONLY
 @MAKING
 def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
     """And agrees with the rule as well; the engine's probabilities come through the gateway."""
@@ -107,7 +123,8 @@ def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.slow
+@pytest.mark.soak
+@SOAK_ONLY
 @MAKING
 def test_how_often_it_is_moved_is_measured(gateway: House) -> None:
     """Every attempt has a share; whatever it is, each question got an answer."""

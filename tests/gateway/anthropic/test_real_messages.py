@@ -18,8 +18,6 @@ from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
-from tests.gateway.openai.conftest import tiny_model, vllm  # noqa: F401  # fixtures
-from tests.gateway.tokens.conftest import packing  # noqa: F401  # a fixture
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 
@@ -97,7 +95,7 @@ def check(call: CallCaptured, generation: Json) -> None:
 
 
 @pytest.mark.parametrize("name", WISHES)
-def test_the_engines_bytes_and_tokens(packing: House, vllm: str, name: str) -> None:  # noqa: F811  # fixtures
+def test_the_engines_bytes_and_tokens(packing: House, vllm: str, name: str) -> None:
     """Direct or through the gateway: the same bytes, whole and in the sum of a stream; the log has what the engine sampled."""
     ask = {**GREEDY, **WISHES[name]}
     direct, generation = alone(vllm, ask)
@@ -119,7 +117,7 @@ def texts(stream: bytes) -> tuple[bytes, set[bytes]]:
     return said + tail, set(re.findall(rb"event: (\w+)", stream))
 
 
-async def test_the_sdk(packing: House, vllm: str) -> None:  # noqa: F811  # fixtures
+async def test_the_sdk(packing: House, vllm: str) -> None:
     """Sync and async, whole and streamed, a forced tool, and a refusal of vLLM's own."""
     seen = []
     for url in (vllm, f"{packing.url}/t/g"):
@@ -141,7 +139,7 @@ async def test_the_sdk(packing: House, vllm: str) -> None:  # noqa: F811  # fixt
     assert len({call.response_ids for call in packing.captured}) == 1
 
 
-def test_a_model_of_the_same_weights_agrees(packing: House, tiny_model: Path) -> None:  # noqa: F811  # fixtures
+def test_a_model_of_the_same_weights_agrees(packing: House, tiny_model: Path) -> None:
     """Two turns as the trainer gets them: each trained token's log-probability by transformers, within 1e-4."""
     import torch
     from transformers import AutoModelForCausalLM
