@@ -18,6 +18,7 @@ import yaml
 from tests import children
 from tests.models import share_models
 from tests.patience import PATIENCE_S
+from tests.soak import SOAK
 
 BATCHES = 8
 COMPONENTS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
@@ -200,7 +201,7 @@ def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
 @pytest.mark.parametrize("demo", [1], indirect=True)
 def test_ctrl_c_stops_everything(demo: RunningDemo, tmp_path: Path) -> None:
     """A demo that is interrupted while its engine starts (in `make soak`: while it trains) exits with 130 and leaves no process."""
-    if os.environ.get("CLAW_SOAK"):
+    if SOAK:
         demo.wait_for_batch(1)
     else:
         demo.wait_for_engine(tmp_path)

@@ -22,8 +22,6 @@ from tests import children
 from tests.gateway.house import until
 from tests.gateway.speaking import CHAT, SPEAKING, Spoken
 
-SOAK = int(os.environ.get("CLAW_SOAK", "0"))
-"""How often the soak repeats what `make test` does once or twice; 0: no soak."""
 STARTED = re.compile(r'"url": "(http://[^"]+)".*"event": "gateway_listening"')
 ASK = CHAT.ask
 SECRET = "planted-secret-7f3a"

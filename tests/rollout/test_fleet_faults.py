@@ -3,7 +3,6 @@
 One fleet for all tests here, in order. `make soak N=50` adds so many random schedules.
 """
 
-import os
 import random
 import resource
 import time
@@ -16,8 +15,8 @@ import torch
 from tests.rollout.fleet import Fleet
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import until
+from tests.soak import SOAK
 
-SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 SEEDED = 4
 """In `make test`; a restart of an engine costs half a minute of both cores. More by `make soak N=50`."""
 DEADLINE_S = 90.0

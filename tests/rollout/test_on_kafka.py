@@ -1,7 +1,6 @@
 """A worker's ends on a real broker: where it begins to read, and whose name it has."""
 
 import asyncio
-import os
 import threading
 import time
 from pathlib import Path
@@ -21,9 +20,10 @@ from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
 from tests.rollout.test_identity import REPORT
 from tests.rollout.test_topics import published
+from tests.soak import SOAK
 
 pytestmark = pytest.mark.kafka
-AWAY_S = 60 if os.environ.get("CLAW_SOAK") else 8
+AWAY_S = 60 if SOAK else 8
 BACK_S = 60
 
 

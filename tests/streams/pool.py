@@ -23,9 +23,10 @@ from claw_r1.schemas.events import Event, FactPosition, GroupClosed, StepRecord,
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
 from tests import children, facts, oracle
+from tests.soak import SOAK
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = int(os.environ.get("CLAW_SOAK", "0")) or 2
+ROUNDS = SOAK or 2
 """How often each trouble comes: twice in `make test`, N times in `make soak N=100`."""
 FAST = {
     "CLAW_STREAMS_SESSION_TIMEOUT_S": "6",

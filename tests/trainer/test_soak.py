@@ -1,6 +1,5 @@
 """`make soak N=50`: runs killed at random, again and again, with and without a critic, at every stage of ZeRO."""
 
-import os
 import random
 import signal
 
@@ -9,12 +8,12 @@ import pytest
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.trainer.dependencies import Milestone
+from tests.soak import SOAK
 from tests.trainer import incarnation
 from tests.trainer.file_log import transactions
 from tests.trainer.test_resume import PROCESSES, Story, exit_code
 from tests.trainer.tiny import make_model
 
-SOAK = int(os.environ.get("CLAW_SOAK", "0"))
 pytestmark = [pytest.mark.soak, pytest.mark.skipif(SOAK == 0, reason="only in make soak")]
 POINTS = (Milestone.PLANNED, Milestone.TRAINED, Milestone.KEPT, Milestone.STAGED, Milestone.PUBLISHED)
 BATCHES = 4

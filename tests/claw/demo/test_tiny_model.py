@@ -1,5 +1,4 @@
 import hashlib
-import os
 from pathlib import Path
 from statistics import fmean
 
@@ -11,6 +10,7 @@ from claw_r1.claw.demo.models.tiny_model import Recipe, main
 from claw_r1.claw.demo.verbs.environment import CALLS_MAX, Task, judge
 from claw_r1.claw.demo.verbs.tiny_model import ensure
 from tests.models import MODELS
+from tests.soak import in_soak
 
 BRIEF = Recipe(steps=2, batch_dialogues=4)
 
@@ -80,7 +80,7 @@ def returns(directory: Path, episodes: int, sampled: bool) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(2 if os.environ.get("CLAW_SOAK") else 1))
+@pytest.mark.parametrize("seed", [0, in_soak(1)])
 def test_learning_can_start_and_has_not_happened(seed: int) -> None:
     """After the warm-up sampled play earns between 0.05 and 0.2, greedy play nothing: the policy is RL's to find."""
     directory = ensure(MODELS, seed)

@@ -17,6 +17,7 @@ from claw_r1.schemas.keys import step_key
 from tests import children
 from tests.gateway.house import House
 from tests.models import MODELS
+from tests.soak import SOAK
 
 BRIEF = Recipe(steps=1, batch_dialogues=2)
 
@@ -48,10 +49,9 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     ) == pytest.approx(0.4)
 
 
-TAUGHT = bool(os.environ.get("CLAW_SOAK"))
+TAUGHT = bool(SOAK)
 """Whether the judge is the real one, which takes two minutes of one core to make; else it has seen one batch of lessons."""
 MAKING = pytest.mark.timeout(1200)
-SOAK_ONLY = pytest.mark.skipif(not TAUGHT, reason="only in make soak")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_each_verdict_has_its_evidence(gateway: House) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.soak
-@SOAK_ONLY
+@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
 @MAKING
 def test_it_agrees_with_the_rule(gateway: House) -> None:
     """Kappa of at least 0.6 over 200 calls."""
@@ -111,7 +111,7 @@ def test_it_agrees_with_the_rule(gateway: House) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.soak
-@SOAK_ONLY
+@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
 @MAKING
 def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
     """And agrees with the rule as well; the engine's probabilities come through the gateway."""
@@ -124,7 +124,7 @@ def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.soak
-@SOAK_ONLY
+@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
 @MAKING
 def test_how_often_it_is_moved_is_measured(gateway: House) -> None:
     """Every attempt has a share; whatever it is, each question got an answer."""

@@ -29,8 +29,9 @@ from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.processes import ASK, SECRET, SOAK, STARTED, Agents, Found, GatewayProcess, poll
+from tests.gateway.processes import ASK, SECRET, STARTED, Agents, Found, GatewayProcess, poll
 from tests.gateway.speaking import SPEAKING, answer
+from tests.soak import SOAK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MIB = 1 << 20

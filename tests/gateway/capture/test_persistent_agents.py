@@ -22,7 +22,8 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryRecord
 from tests.gateway.engine import Action, Json, Received, Reply, ScriptedEngine, completion, stream
-from tests.gateway.processes import SOAK, Found, GatewayProcess, poll
+from tests.gateway.processes import Found, GatewayProcess, poll
+from tests.soak import SOAK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 ASK: Json = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}

@@ -7,9 +7,15 @@ import pytest
 import torch
 
 from claw_r1.trainer.algorithms.losses import TokenLosses
+from tests.soak import in_soak
 from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.process
+CASES = [
+    (0, "fp32"), in_soak(0, "bf16"), in_soak(1, "fp32"), (1, "bf16"),
+    (2, "fp32"), in_soak(2, "bf16"), in_soak(3, "fp32"), (3, "bf16"),
+]  # fmt: skip
+"""Each stage, and each precision twice."""
 
 
 def vertical(logprobs, behaviour, advantages, sequences):  # every loss is called alike
@@ -45,8 +51,7 @@ def memory(subject):
     return tensors
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(("stage", "precision"), CASES)
 def test_a_step_that_is_not_finite_is_skipped_whole(model_dir, stage, precision):  # noqa: F811  # the fixture
     """Weights and optimizer state keep every bit, and what comes after is what would have come without it."""
     settings = replace(SETTINGS, zero_stage=stage, precision=precision, micro_batch_tokens_max=40)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from claw_r1.trainer.learn.examples import LearnerBatch
+from tests.soak import EVERY_ZERO_STAGE
 from tests.trainer import incarnation
 from tests.trainer.examples import example
 from tests.trainer.ranks.crew import crew, run
@@ -58,7 +59,7 @@ def alone(tmp_path_factory, model_dir):
     return trained(tmp_path_factory.mktemp("alone"), model_dir, ranks=1, stage=0)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@EVERY_ZERO_STAGE
 def test_two_ranks_are_one(tmp_path, model_dir, alone, stage):
     """Metrics, log-probabilities and weights of five steps agree to 1e-5, at every stage of ZeRO."""
     (expected_metrics, expected), (metrics, weights) = alone, trained(tmp_path, model_dir, ranks=2, stage=stage)

@@ -11,7 +11,7 @@ from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, WeightsPublished
 from claw_r1.trainer.dependencies import Milestone
 from claw_r1.trainer.errors import CheckpointForeign
-from tests.gateway.processes import SOAK
+from tests.soak import SOAK
 from tests.trainer import incarnation
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.ranks.crew import crew, kill_rank, run
