@@ -15,3 +15,15 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every relative link of the page names a file or a folder of this repository."""
     links = [link for link in LINK.findall(page.read_text()) if not link.startswith(("http:", "https:", "mailto:"))]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    """Whoever follows links from README.md comes to each page: what no link leads to is read by nobody."""
+    reached, waiting = {ROOT / "README.md"}, [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
+        new = {each for each in linked if each.suffix == ".md" and each.is_file()} - reached
+        reached |= new
+        waiting += new
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
