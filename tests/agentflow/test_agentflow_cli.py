@@ -164,7 +164,7 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
     ):
         process = await started("run", *arguments)
         out, err = await process.communicate()
-        assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1)
+        assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1), (arguments, err)
         assert err.startswith(b"agentflow: ")
 
 

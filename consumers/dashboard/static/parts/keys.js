@@ -1,6 +1,6 @@
 // Keys of the page and of the view that is open. A key in a field is the field's.
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "/web/shell.js";
 
 export const helpOpen = signal(false);
@@ -17,7 +17,7 @@ const inField = (target) => target.closest?.("input:not([type=checkbox]), textar
 export function useKeys(title, keys) {
   const layer = useRef({ title, keys });
   Object.assign(layer.current, { title, keys });
-  useEffect(() => {
+  useLayoutEffect(() => { // not after the next paint: who sees a button may press its key
     const own = layer.current;
     layers.push(own);
     shown.value = [...layers];
