@@ -20,7 +20,7 @@ from tests.models import share_models
 from tests.patience import PATIENCE_S
 from tests.soak import SOAK
 
-BATCHES = 8
+BATCHES = 12
 COMPONENTS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
 ADDED = "from-elsewhere"
 GO_ON_S = 300.0
