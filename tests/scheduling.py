@@ -5,7 +5,9 @@ xdist's own scheduler of files gives the dying test to the next process, again a
 still collect, which ends the whole run by an internal error.
 """
 
-from collections.abc import Sequence
+import faulthandler
+import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 from xdist.remote import Producer
@@ -29,6 +31,10 @@ HEAVY_FILES = (
     "tests/gateway/anthropic/test_real_messages.py",
 )
 """Files that start an engine: two at once leave no time for what waits for them, and the gateway's share one."""
+
+
+LAST_RESORT_S = 120.0
+"""So long after its time limit a test that could not be interrupted (native code, another event loop's) ends its process."""
 
 
 class FileScheduling(LoadFileScheduling):
@@ -66,3 +72,16 @@ def first(item: pytest.Item, slow: bool) -> int:
     """When a test comes: what is heavy first, of which one process has work for as long as the others; then files with slow tests."""
     heavy = item.nodeid.split("::", 1)[0] in HEAVY_FILES
     return 0 if heavy else 1 if slow else 2
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that outlives its own time limit writes all stacks and ends its process: it must not hold up the whole run."""
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout") or 0)
+    if limit_s:
+        faulthandler.dump_traceback_later(limit_s + LAST_RESORT_S, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

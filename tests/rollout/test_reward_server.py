@@ -23,6 +23,7 @@ from claw_r1.consumers.rewards.opinions import GaveUp
 from claw_r1.runtime.child import start
 from tests import children
 from tests.consumers.rewards.scripted_http import serving as answering
+from tests.soak import only_in_soak
 
 ROOT = Path(__file__).parents[2]
 EPISODES = 200
@@ -135,6 +136,7 @@ def test_what_it_says_is_what_transformers_says_and_solved_stands_above_failed(m
         time.sleep(0.05)
 
 
+@only_in_soak
 def test_rows_per_token_at_the_ends_of_replies_are_the_steps(model: Path, tmp_path: Path) -> None:
     """token_classify on the same weights: the row behind each reply is transformers' logit at that token."""
     played = episodes()[:30]
