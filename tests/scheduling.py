@@ -6,10 +6,12 @@ still collect, which ends the whole run by an internal error.
 """
 
 import faulthandler
-import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
+from _pytest.faulthandler import (
+    fault_handler_stderr_fd_key,
+)  # pytest's own copy of stderr: what fd 2 is now, is captured
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -80,7 +82,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     marker = item.get_closest_marker("timeout")
     limit_s = float(marker.args[0] if marker else item.config.getini("timeout") or 0)
     if limit_s:
-        faulthandler.dump_traceback_later(limit_s + LAST_RESORT_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(
+            limit_s + LAST_RESORT_S, exit=True, file=item.config.stash.get(fault_handler_stderr_fd_key, 2)
+        )
     try:
         return (yield)
     finally:

@@ -20,8 +20,7 @@ def served(model: Path, log: Path) -> Iterator[str]:
     from claw_r1.rollout.process.command import arguments, environment
     from claw_r1.rollout.settings import RolloutSettings
 
-    names = {"model_id": MODEL, "served_name": MODEL, "worker_id": "w0"}
-    settings = RolloutSettings(model=model, kv_cache_bytes="64M", **names)
+    settings = RolloutSettings(model=model, model_id=MODEL, served_name=MODEL, worker_id="w0", kv_cache_bytes="64M")
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     env = environment(settings, "for this test only", os.environ)
