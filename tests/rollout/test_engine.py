@@ -201,7 +201,7 @@ def test_a_transfer_that_fails_leaves_the_old_weights(worker: Worker, how: str, 
     # The first question may come as soon as the event is out, so the size must be there before.
     trainer.nbytes = sum(parameter.nbytes for parameter in worker.base.parameters())
     states = len(worker.states())
-    before = worker.wait_ready(worker.last_report()["version"])["version"]  # type: ignore[index]
+    before = worker.wait_ready(worker.last_report()["version"])["version"]  # type: ignore[index]  # the kind that this test makes has it
     worker.publish(version, offer_url=trainer.url)
     until(lambda: trainer.requests >= 2, "a second attempt")
     trainer.close()

@@ -96,7 +96,7 @@ async def test_of_many_versions_only_the_newest_are_read() -> None:
         topic = WeightsTopic(log, "m", run_id)
         feed = asyncio.create_task(
             topic.run(lambda event, got=got: got.append((event.run_id, event.version)), caught_up)
-        )  # type: ignore[misc]
+        )  # type: ignore[misc]  # a class or a lambda made in the test
         await asyncio.wait_for(caught_up.wait(), 5)
         assert got[-1] == (run_id or "other", newest)
         assert len(got) <= 8
