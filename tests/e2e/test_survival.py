@@ -20,7 +20,8 @@ from tests.models import share_models
 from tests.patience import PATIENCE_S
 from tests.soak import SOAK, in_soak
 
-ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout-1")
+ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
+OF_TWO_WORKERS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
 """A worker's engine ends with it; that a killed engine alone is replaced is the law of tests/rollout/test_fleet_faults.py."""
 ADDED = "from-elsewhere"
 GO_ON_S = 300.0
@@ -134,9 +135,7 @@ def demo(tmp_path: Path, workers: int, batches: int) -> Iterator[RunningDemo]:
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
 
-@pytest.mark.parametrize(
-    ("workers", "batches", "components"), [(1, 7, ONE_OF_EACH), in_soak(2, 12, (*ONE_OF_EACH, "vllm-2"))]
-)
+@pytest.mark.parametrize(("workers", "batches", "components"), [(1, 7, ONE_OF_EACH), in_soak(2, 12, OF_TWO_WORKERS)])
 def test_the_loop_goes_on_when_any_component_is_killed(
     demo: RunningDemo, workers: int, batches: int, components: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -153,8 +152,9 @@ def test_the_loop_goes_on_when_any_component_is_killed(
         result = demo.result()
     finally:
         children.end(added, 30)
-    took_calls = {name if name == ADDED else name[-len("rollout-N") :] for name in result["calls_by_worker"]}
-    assert took_calls == {*(f"rollout-{number + 1}" for number in range(workers)), ADDED}
+    took_calls = {name for name in result["calls_by_worker"] if name != ADDED}
+    assert len(took_calls) == workers
+    assert ADDED in result["calls_by_worker"]
     assert result["batches"] == batches
     assert result["groups_trained"] == 8 * batches
     assert result["calls_captured"] == result["calls_replied"]
