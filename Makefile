@@ -38,6 +38,7 @@ check:  ## format, lint, types and import contracts, without changing a file
 format:  ## rewrite the files in the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	DENO_DIR=.deno_cache $(BIN)/deno fmt --quiet
 
 lint:  ## style rules
 	$(BIN)/ruff check .
