@@ -22,7 +22,11 @@ def completion(request: dict[str, Any]) -> dict[str, Any]:
         "model": request.get("model", "scripted"),
         "choices": [{**choice, "logprobs": {"content": logprobs}, "token_ids": sampled}],
         "prompt_token_ids": [*b"user: ", *sampled],
-        "usage": {"prompt_tokens": 6 + len(sampled), "completion_tokens": len(sampled), "total_tokens": 6 + 2 * len(sampled)},
+        "usage": {
+            "prompt_tokens": 6 + len(sampled),
+            "completion_tokens": len(sampled),
+            "total_tokens": 6 + 2 * len(sampled),
+        },
     }
 
 
