@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit wheel-test clients setup check format lint types contracts schemas lock gpu-check clean help
+.PHONY: demo test soak test-unit wheel-test clients setup light check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,12 +29,16 @@ clients:  ## real clients from their registries, as `claw client` configures the
 setup:  ## install only
 	@$(PYTHON) claw/bootstrap.py setup
 
+light:  ## install gateway, streams and Kafka only, without torch
+	@$(PYTHON) claw/bootstrap.py setup --light
+
 check:  ## format, lint, types and import contracts, without changing a file
 	@infra/check.sh
 
 format:  ## rewrite the files in the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	DENO_DIR=.deno_cache $(BIN)/deno fmt --quiet
 
 lint:  ## style rules
 	$(BIN)/ruff check .

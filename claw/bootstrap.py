@@ -14,7 +14,8 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PYTHONS = ("python3.11", "python3.12")
 USAGE = """usage: python3 claw/bootstrap.py demo  [claw demo's arguments]   set up, then run the demo
        python3 claw/bootstrap.py test  [pytest's arguments]      set up, then run the tests
-       python3 claw/bootstrap.py setup [--gpu]                   set up only; --gpu: with vLLM's CUDA build
+       python3 claw/bootstrap.py setup [--gpu | --light]         set up only; --gpu: with vLLM's CUDA build;
+                                                                 --light: gateway, streams and Kafka, no torch
        python3 claw/bootstrap.py check                           check this machine, download nothing"""
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, lint, strict types and import contracts, lint and types of the pages' JavaScript; needs the environment that claw/bootstrap.py makes. Changes nothing.
+# Format, lint, strict types and import contracts; format of the pages' JavaScript and CSS, lint and types of the JavaScript; needs the environment that claw/bootstrap.py makes. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/ruff format --check .
@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 .venv/bin/mypy
 .venv/bin/lint-imports
 export DENO_DIR=.deno_cache  # our pages; nothing is fetched
+.venv/bin/deno fmt --check --quiet
 .venv/bin/deno lint --quiet
 .venv/bin/deno check --quiet consumers/*/static/*.js
 

@@ -9,6 +9,7 @@ extras=(gateway streams trainer rollout agentflow consumers stack dev)
 
 $uv lock
 $uv export -q --frozen --no-header --no-emit-project --no-annotate "${extras[@]/#/--extra=}" -o locks/cpu.txt
+$uv export -q --frozen --no-header --no-emit-project --no-annotate --extra=light -o locks/light.txt
 
 # The CUDA build of vLLM needs triton, which breaks the CPU build: a resolution of its own, at the same versions otherwise.
 gpu=$(mktemp -d)

@@ -1,15 +1,12 @@
-"""`python -m claw_r1.claw.show.tables`: writes the README's tables of rooms and topics from the code.
+"""`python -m claw_r1.claw.show.tables`: writes the table of topics in CONTRIBUTING.md from the catalogue.
 
-A table stands between `<!-- name -->` and `<!-- /name -->`.
+The table stands between `<!-- topics -->` and `<!-- /topics -->`.
 """
-
-import ast
-from pathlib import Path
 
 from claw_r1.claw.home import PROJECT
 from claw_r1.schemas.topics import TOPICS
 
-README = PROJECT / "README.md"
+PAGE = PROJECT / "CONTRIBUTING.md"
 ROOMS = (
     "schemas",
     "runtime",
@@ -26,20 +23,6 @@ ROOMS = (
 )
 
 
-def rooms_table() -> str:
-    """One row per room: its charter is the first line of its package's docstring."""
-    rows = [f"| [`{room}/`]({room}/) | {charter(PROJECT / room / '__init__.py')} |" for room in ROOMS]
-    return "\n".join(["| room | what it is |", "|---|---|", *rows])
-
-
-def charter(package: Path) -> str:
-    """First line of a package's docstring. Raises ValueError when it has none."""
-    docstring = ast.get_docstring(ast.parse(package.read_text()))
-    if not docstring:
-        raise ValueError(f"{package} says nothing about itself")
-    return docstring.splitlines()[0]
-
-
 def topics_table() -> str:
     """One row per topic of the catalogue, with the default prefix."""
     rows = [
@@ -49,16 +32,14 @@ def topics_table() -> str:
     return "\n".join(["| topic | key | policy | records | written by | read by |", "|---|---|---|---|---|---|", *rows])
 
 
-def with_tables(text: str) -> str:
-    """The README's text with each table replaced by the generated one. Raises ValueError when a marker is missing."""
-    for name, table in (("rooms", rooms_table()), ("topics", topics_table())):
-        head, mark, rest = text.partition(f"<!-- {name} -->\n")
-        _, end_mark, tail = rest.partition(f"<!-- /{name} -->")
-        if not (mark and end_mark):
-            raise ValueError(f"the README has no place for the table of {name}")
-        text = f"{head}{mark}{table}\n{end_mark}{tail}"
-    return text
+def with_table(text: str) -> str:
+    """The page's text with the table replaced by the generated one. Raises ValueError when a marker is missing."""
+    head, mark, rest = text.partition("<!-- topics -->\n")
+    _, end_mark, tail = rest.partition("<!-- /topics -->")
+    if not (mark and end_mark):
+        raise ValueError("the page has no place for the table of topics")
+    return f"{head}{mark}{topics_table()}\n{end_mark}{tail}"
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text()))
+    PAGE.write_text(with_table(PAGE.read_text()))

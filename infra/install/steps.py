@@ -14,7 +14,7 @@ from claw_r1.claw.home import PROJECT, claw_home
 from infra.install.command import run, say
 from infra.install.cpu import settle
 from infra.install.environment import PYTHON, VENV, install, is_current
-from infra.install.machine import DISK_FRESH_GIB, check, look
+from infra.install.machine import Machine, check, look, needed_gib
 
 COMMANDS = ("demo", "test", "setup", "check")
 # Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str], usage: str) -> int:
         return 0 if arguments and arguments[0] in {"-h", "--help"} else 2
     command, rest = arguments[0], list(arguments[1:])
     try:
-        _set_up(only_check=command == "check", gpu=command in {"setup", "check"} and "--gpu" in rest)
+        flags = set(rest) if command in {"setup", "check"} else set()
+        _set_up(look(gpu="--gpu" in flags, light="--light" in flags), only_check=command == "check")
     except CannotRun as error:
         say(f"claw setup: {error}")
         return 2
@@ -41,32 +42,33 @@ def main(arguments: Sequence[str], usage: str) -> int:
     return 0
 
 
-def _set_up(*, only_check: bool, gpu: bool) -> None:
-    started_s, machine = time.monotonic(), look(gpu=gpu)
-    current = is_current(machine.locks)
-    say(first_line(current=current, exists=VENV.exists()))
+def _set_up(machine: Machine, *, only_check: bool) -> None:
+    started_s, current = time.monotonic(), is_current(machine.locks)
+    say(first_line(machine, current=current, exists=VENV.exists()))
     check(machine, fresh=not current)
     if only_check:
         say("claw setup: this machine can run the demo")
         return
     if not current:
         install(machine.locks)
-    settle(VENV, again=not current)
+    if not machine.light:  # without torch nothing multiplies
+        settle(VENV, again=not current)
     if machine.broker is None:
         _fetch_kafka()
     if not current:
         say(f"claw setup: done in {time.monotonic() - started_s:.0f} s; the command is {VENV / 'bin' / 'claw'}")
 
 
-def first_line(*, current: bool, exists: bool) -> str:
+def first_line(machine: Machine, *, current: bool, exists: bool) -> str:
     """What will be downloaded, what disk it needs and about how long it takes; of a `.venv` that exists or is current."""
     if current:
         return "claw setup: everything is installed, nothing to download"
     if exists:
         return "claw setup: .venv is brought up to date; what the package cache lacks is downloaded"
+    size, at_100, at_5 = ("0.2 GB", "seconds", "1 minute") if machine.light else ("3 GB", "1-2 minutes", "10")
     return (
-        "claw setup: downloads about 3 GB once (Python packages, Apache Kafka), needs "
-        f"{DISK_FRESH_GIB:.0f} GB of disk, takes 1-2 minutes at 100 MB/s and about 10 at 5 MB/s; less where the caches hold it"
+        f"claw setup: downloads about {size} once (Python packages, Apache Kafka), needs {needed_gib(machine):.0f} GB of disk, "
+        f"takes {at_100} at 100 MB/s and about {at_5} at 5 MB/s; less where the caches hold it"
     )
 
 

@@ -13,23 +13,23 @@ PAGE = Path(__file__).parents[2] / "docs" / "own-environment.md"
 
 
 async def test_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch) -> None:
-    """The flow of docs/own-environment.md, saved as the page says, is loaded by name and earns what a guesser earns."""
+    """The flow of docs/own-environment.md, saved as the page says, is loaded by name and earns what one that knows one desk earns."""
     code = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert code is not None
-    (tmp_path / "guess.py").write_text(code[1])
+    (tmp_path / "desk.py").write_text(code[1])
     monkeypatch.chdir(tmp_path)  # one's own flow is found where one works
-    guesses = ["4", "none", "6"]
-    async with FakeGateway(lambda messages: guesses[len(messages) // 2]) as fake, GatewayClient(fake.url) as client:
-        summary = await Runner(
-            load_flow("guess:Guess"), client, RunPlan(group_size=2, concurrency=2, seed=1, groups_max=20)
-        ).run()
-    numbers = {body["group_id"]: body["task"]["number"] for body in fake.bodies("groups")}
-    assert set(numbers.values()) == set(range(1, 8))
+    async with (
+        FakeGateway(lambda messages: f"money {messages[-1]['content'].split()[1]}") as fake,
+        GatewayClient(fake.url) as client,
+    ):
+        plan = RunPlan(group_size=2, concurrency=2, seed=1, groups_max=20)
+        summary = await Runner(load_flow("desk:Desk"), client, plan).run()
+    tickets = [ticket for body in fake.bodies("groups") for ticket in body["task"]["tickets"]]
+    assert {ticket.split()[0] for ticket in tickets} == {"bill", "crash", "offer"}
     assert summary.episodes_failed == 0
-    for completion in fake.bodies("complete_trajectory"):
-        number = numbers[completion["ids"][1]]
-        assert completion["reward"] == (number in {4, 6})
-        assert (completion["calls"], completion.get("rewards", 0)) == {4: (1, 0), 6: (3, 2)}.get(number, (3, 3))
+    assert [body["reward"] for body in fake.bodies("complete_trajectory")] == [0.0] * 40
+    bills = sum(ticket.startswith("bill") for ticket in tickets)
+    assert sum(body["value"] for body in fake.bodies("rewards")) == 0.5 * 2 * bills
 
 
 async def test_the_tools_of_the_page_on_flows_run_as_they_stand(tmp_path: Path) -> None:

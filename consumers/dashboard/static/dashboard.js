@@ -1,10 +1,10 @@
 // The frame of the dashboard: which view is open, the way to the others, who is signed in, and whether what is shown is live.
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { SignIn, Word, html, loadSession, nextTheme, session, theme } from "/web/shell.js";
-import { Link, go, link, openViews, params, view } from "./parts/address.js";
+import { html, loadSession, nextTheme, session, SignIn, theme, Word } from "/web/shell.js";
+import { go, Link, link, openViews, params, view } from "./parts/address.js";
 import { useAnswer } from "./parts/answers.js";
-import { KeyHelp, helpOpen, useKeys } from "./parts/keys.js";
+import { helpOpen, KeyHelp, useKeys } from "./parts/keys.js";
 import { concerns, listen, liveState } from "./parts/live.js";
 import { Ago } from "./parts/words.js";
 import overview from "./views/overview.js";
@@ -20,7 +20,11 @@ import operations from "./views/operations.js";
 
 /** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
 const VIEWS = [overview, explorer, group, trajectory, tokens, curation, lab, runs, rewards, operations].filter(Boolean);
-const STATES = { starting: "connecting…", live: "live", lost: "the dashboard's server does not answer: what you see may be old" };
+const STATES = {
+  starting: "connecting…",
+  live: "live",
+  lost: "the dashboard's server does not answer: what you see may be old",
+};
 const TEST_MS = 1000;
 
 const open = (who) => VIEWS.filter(({ roles }) => !roles || roles.includes(who.role));
@@ -32,14 +36,31 @@ function Bar({ who, state }) {
     return () => clearTimeout(timer);
   }, [state.data]);
   return html`<header class="bar">
-    <nav aria-label="Views">${open(who).filter(({ key }) => key).map(({ name, title, key }) => html`
-      <${Link} to=${name} aria-current=${name === view.value ? "page" : null} title=${`g ${key}`}>${title}<//>`)}</nav>
-    <span class=${`stream ${liveState.value}`} role="status">${liveState.value === "lost" ? "lost" : STATES[liveState.value]}</span>
-    ${state.data && !state.data.caught_up && html`<span class="warn" role="status">still reading the log: answers grow</span>`}
-    ${state.data && html`<span class="quiet where">${state.data.prefix}${state.data.generation > 1 && ` · generation ${state.data.generation}`}</span>`}
+    <nav aria-label="Views">${
+    open(who).filter(({ key }) => key).map(({ name, title, key }) =>
+      html`
+        <${Link} to=${name} aria-current=${name === view.value ? "page" : null} title=${`g ${key}`}>${title}<//>
+      `
+    )
+  }</nav>
+    <span class=${`stream ${liveState.value}`} role="status">${
+    liveState.value === "lost" ? "lost" : STATES[liveState.value]
+  }</span>
+    ${
+    state.data && !state.data.caught_up &&
+    html`<span class="warn" role="status">still reading the log: answers grow</span>`
+  }
+    ${
+    state.data &&
+    html`<span class="quiet where">${state.data.prefix}${
+      state.data.generation > 1 && ` · generation ${state.data.generation}`
+    }</span>`
+  }
     <span class="who"><${Word}>${who.who}<//> <small class="quiet">${who.role}</small></span>
     <button onClick=${nextTheme} title="light, dark or the system's">${theme.value}</button>
-    <button onClick=${() => { helpOpen.value = true; }} title="keys" aria-label="Keys">?</button>
+    <button onClick=${() => {
+    helpOpen.value = true;
+  }} title="keys" aria-label="Keys">?</button>
   </header>`;
 }
 
@@ -47,22 +68,48 @@ function Frame({ who }) {
   const state = useAnswer("state", (update) => concerns(update, "log"));
   const awaySince = liveState.value !== "lost" && state.data?.log_away_since_us;
   const views = open(who);
-  const letters = Object.fromEntries(views.filter(({ key }) => key).map(({ name, title, key }) => [`g ${key}`, { does: title, act: () => go(link(name)) }]));
+  const letters = Object.fromEntries(
+    views.filter(({ key }) => key).map((
+      { name, title, key },
+    ) => [`g ${key}`, { does: title, act: () => go(link(name)) }]),
+  );
   useKeys("Everywhere", {
     ...letters,
-    "?": { does: "these keys; Escape closes them", act: () => { helpOpen.value = true; } },
+    "?": {
+      does: "these keys; Escape closes them",
+      act: () => {
+        helpOpen.value = true;
+      },
+    },
   });
   useEffect(listen, []);
-  useEffect(() => { openViews.value = new Set(views.map(({ name }) => name)); }, [who.role]);
+  useEffect(() => {
+    openViews.value = new Set(views.map(({ name }) => name));
+  }, [who.role]);
   const current = views.find(({ name }) => name === view.value);
-  useEffect(() => { if (!current && location.pathname === "/") go(link(views[0].name), { replace: true }); }, []);
-  useEffect(() => { document.title = `${current ? current.title : "nothing"} · claw`; }, [current]);
+  useEffect(() => {
+    if (!current && location.pathname === "/") go(link(views[0].name), { replace: true });
+  }, []);
+  useEffect(() => {
+    document.title = `${current ? current.title : "nothing"} · claw`;
+  }, [current]);
   return html`<${Bar} who=${who} state=${state} />
     ${liveState.value === "lost" && html`<p class="banner" role="alert">${STATES.lost}</p>`}
-    ${awaySince && html`<p class="banner" role="alert">the log does not answer since <${Ago} us=${awaySince} />: what you see may be old, and nothing can be written</p>`}
-    <main class=${`view-${view.value}`}>${current
+    ${
+    awaySince && html`
+      <p class="banner"
+        role="alert">the log does not answer since <${Ago} us=${awaySince} />: what you see may be old, and nothing can be written</p>
+    `
+  }
+    <main class=${`view-${view.value}`}>${
+    current
       ? html`<${current.View} params=${params.value} key=${current.name} />`
-      : html`<p class="problem">There is no view ${view.value}${VIEWS.some(({ name }) => name === view.value) ? " for your role" : ""}. <${Link} to=${views[0]?.name || ""}>${views[0]?.title}<//></p>`}</main>
+      : html`<p class="problem">There is no view ${view.value}${
+        VIEWS.some(({ name }) => name === view.value)
+          ? " for your role"
+          : ""
+      }. <${Link} to=${views[0]?.name || ""}>${views[0]?.title}<//></p>`
+  }</main>
     <${KeyHelp} />`;
 }
 
@@ -72,4 +119,7 @@ function Page() {
   return who === null ? html`<${SignIn} title="claw dashboard" />` : html`<${Frame} who=${who} />`;
 }
 
-loadSession().then(() => render(html`<${Page} />`, document.body), (problem) => render(html`<p class="problem" role="alert">${problem.message}</p>`, document.body));
+loadSession().then(
+  () => render(html`<${Page} />`, document.body),
+  (problem) => render(html`<p class="problem" role="alert">${problem.message}</p>`, document.body),
+);

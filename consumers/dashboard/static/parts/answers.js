@@ -1,6 +1,6 @@
 // What the API answers, read again when it changes.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem, ask, html } from "/web/shell.js";
+import { ask, html, Problem } from "/web/shell.js";
 import { onChange } from "./live.js";
 
 const AGAIN_MS = 400;
@@ -10,7 +10,10 @@ const TIMEOUT_MS = 30000;
 export function read(path) {
   let timer;
   const late = new Promise((_, refuse) => {
-    timer = setTimeout(() => refuse(new Problem(0, "no answer came within 30 seconds; reload to ask again")), TIMEOUT_MS);
+    timer = setTimeout(
+      () => refuse(new Problem(0, "no answer came within 30 seconds; reload to ask again")),
+      TIMEOUT_MS,
+    );
   });
   return Promise.race([ask("GET", path), late]).finally(() => clearTimeout(timer));
 }
@@ -26,7 +29,10 @@ export function useAnswer(path, about = () => false) {
     let [alive, busy, due, timer, loaded] = [true, false, false, null, 0];
     const load = async () => {
       timer = null;
-      if (busy) { due = true; return; }
+      if (busy) {
+        due = true;
+        return;
+      }
       [busy, due, loaded] = [true, false, Date.now()];
       let next;
       try {
@@ -36,24 +42,44 @@ export function useAnswer(path, about = () => false) {
       }
       busy = false;
       if (!alive) return;
-      setAnswer((before) => (next.problem && before.path === path && next.problem.status === 0 ? { ...before, problem: next.problem } : next));
+      setAnswer((
+        before,
+      ) => (next.problem && before.path === path && next.problem.status === 0
+        ? { ...before, problem: next.problem }
+        : next)
+      );
       if (due) later();
     };
-    const later = () => { timer ??= setTimeout(load, Math.max(0, AGAIN_MS - (Date.now() - loaded))); };
+    const later = () => {
+      timer ??= setTimeout(load, Math.max(0, AGAIN_MS - (Date.now() - loaded)));
+    };
     latest.current.again = load;
     load();
-    const end = onChange((update) => { if (update === null || latest.current.about(update)) later(); });
-    return () => { alive = false; clearTimeout(timer); end(); };
+    const end = onChange((update) => {
+      if (update === null || latest.current.about(update)) later();
+    });
+    return () => {
+      alive = false;
+      clearTimeout(timer);
+      end();
+    };
   }, [path]);
   const own = answer.path === path ? answer : { data: null, problem: null };
-  return { data: own.data, problem: own.problem, reading: path !== null && !own.data && !own.problem, again: () => latest.current.again?.() };
+  return {
+    data: own.data,
+    problem: own.problem,
+    reading: path !== null && !own.data && !own.problem,
+    again: () => latest.current.again?.(),
+  };
 }
 
 /** What stands where an answer is awaited or went wrong: never nothing. */
 export function Awaited({ answer, children }) {
   const { data, problem, reading, again } = answer;
   return html`
-    ${problem && html`<p class="problem" role="alert">${problem.message} <button onClick=${again}>Ask again</button></p>`}
+    ${problem &&
+      html`<p class="problem" role="alert">${problem.message} <button onClick=${again}>Ask again</button></p>`}
     ${reading && html`<p class="quiet reading" role="status">Reading…</p>`}
-    ${data && children(data)}`;
+    ${data && children(data)}
+  `;
 }

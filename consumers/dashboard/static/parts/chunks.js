@@ -20,9 +20,15 @@ export function Chunks({ count, part, seen, to }) {
     if (!box.current) return;
     let first = 0;
     let bottom = box.current.getBoundingClientRect().top;
-    while (first < count - 1 && bottom + height(first) < -innerHeight) { bottom += height(first); first += 1; }
+    while (first < count - 1 && bottom + height(first) < -innerHeight) {
+      bottom += height(first);
+      first += 1;
+    }
     let last = first;
-    while (last < count && bottom < 2 * innerHeight) { bottom += height(last); last += 1; }
+    while (last < count && bottom < 2 * innerHeight) {
+      bottom += height(last);
+      last += 1;
+    }
     setSpan((before) => (before[0] === first && before[1] === last ? before : [first, last]));
   };
   const aim = useRef(to);
@@ -30,24 +36,42 @@ export function Chunks({ count, part, seen, to }) {
   useEffect(() => {
     let frame = 0;
     const later = () => {
-      frame ||= requestAnimationFrame(() => { frame = 0; if (!aim.current) look(); });
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        if (!aim.current) look();
+      });
     };
     const resized = new ResizeObserver(later);
     resized.observe(box.current);
     addEventListener("scroll", later, { passive: true });
     addEventListener("resize", later);
-    return () => { cancelAnimationFrame(frame); resized.disconnect(); removeEventListener("scroll", later); removeEventListener("resize", later); };
+    return () => {
+      cancelAnimationFrame(frame);
+      resized.disconnect();
+      removeEventListener("scroll", later);
+      removeEventListener("resize", later);
+    };
   }, [count]);
-  const [first, last] = to ? [Math.max(0, to.part - 1), Math.min(count, to.part + 2)] : [Math.min(span[0], Math.max(0, count - 1)), Math.min(span[1], count)];
+  const [first, last] = to
+    ? [Math.max(0, to.part - 1), Math.min(count, to.part + 2)]
+    : [Math.min(span[0], Math.max(0, count - 1)), Math.min(span[1], count)];
   useLayoutEffect(() => {
-    for (const element of box.current.children) if (element.dataset.part) heights.current[element.dataset.part] = element.offsetHeight;
+    for (const element of box.current.children) {
+      if (element.dataset.part) heights.current[element.dataset.part] = element.offsetHeight;
+    }
     if (to) setSpan((before) => (before[0] === first && before[1] === last ? before : [first, last])); // stays when `to` goes
     else look();
   });
-  useEffect(() => { seen(first, last); }, [first, last, count]);
+  useEffect(() => {
+    seen(first, last);
+  }, [first, last, count]);
   const parts = [];
-  for (let at = first; at < last; at += 1) parts.push(html`<div class="chunk" data-part=${at} key=${at}>${part(at)}</div>`);
+  for (let at = first; at < last; at += 1) {
+    parts.push(html`<div class="chunk" data-part=${at} key=${at}>${part(at)}</div>`);
+  }
   return html`<div ref=${box}>
-    <div key="before" style=${{ height: `${room(0, first)}px` }}></div>${parts}<div key="behind" style=${{ height: `${room(last, count)}px` }}></div>
+    <div key="before" style=${{ height: `${room(0, first)}px` }}></div>${parts}<div key="behind" style=${{
+    height: `${room(last, count)}px`,
+  }}></div>
   </div>`;
 }

@@ -34,7 +34,9 @@ export function filterOf(params, kind) {
 export function queryOf(filter, more = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries({ ...filter, ...more })) {
-    for (const each of Array.isArray(value) ? value : [value]) if (each !== undefined && each !== null && each !== "") query.append(name, each);
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== undefined && each !== null && each !== "") query.append(name, each);
+    }
   }
   return query.toString();
 }

@@ -53,18 +53,38 @@ addEventListener("keydown", (event) => {
   }
   if (layers.some(({ keys }) => Object.keys(keys).some((each) => each.startsWith(`${event.key} `)))) {
     prefix = event.key;
-    prefixTimer = setTimeout(() => { prefix = ""; }, 1500);
+    prefixTimer = setTimeout(() => {
+      prefix = "";
+    }, 1500);
   }
 });
 
 /** All keys that do something here and now. */
 export function KeyHelp() {
   if (!helpOpen.value) return null;
-  const close = () => { helpOpen.value = false; };
-  return html`<div class="veil" onClick=${close}><section class="panel help" role="dialog" aria-modal="true" aria-label="Keys" onClick=${(event) => event.stopPropagation()}>
-    <h2>Keys</h2>
-    ${shown.value.map(({ title, keys }) => html`<h3>${title}</h3><dl>${Object.entries(keys).map(([key, { does }]) => html`
-      <div><dt>${key.split(" ").map((each) => html`<kbd>${each}</kbd> `)}</dt><dd>${does}</dd></div>`)}</dl>`)}
-    <button onClick=${close}>Close</button>
-  </section></div>`;
+  const close = () => {
+    helpOpen.value = false;
+  };
+  return html`
+    <div class="veil" onClick=${close}>
+      <section class="panel help" role="dialog" aria-modal="true" aria-label="Keys" onClick=${(event) =>
+        event.stopPropagation()}>
+        <h2>Keys</h2>
+        ${shown.value.map(({ title, keys }) =>
+          html`
+            <h3>${title}</h3>
+            <dl>${Object.entries(keys).map(([key, { does }]) =>
+              html`
+                <div>
+                  <dt>${key.split(" ").map((each) => html`<kbd>${each}</kbd>${" "}`)}</dt>
+                  <dd>${does}</dd>
+                </div>
+              `
+            )}</dl>
+          `
+        )}
+        <button onClick=${close}>Close</button>
+      </section>
+    </div>
+  `;
 }

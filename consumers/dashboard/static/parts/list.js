@@ -19,17 +19,25 @@ export function Windowed({ count, height, row, seen, at, label, role = "rowgroup
       frame = 0;
       setPlace({ top: element.scrollTop, view: element.clientHeight });
     };
-    const later = () => { frame ||= requestAnimationFrame(measure); };
+    const later = () => {
+      frame ||= requestAnimationFrame(measure);
+    };
     const resized = new ResizeObserver(later);
     resized.observe(element);
     element.addEventListener("scroll", later, { passive: true });
     measure();
-    return () => { resized.disconnect(); element.removeEventListener("scroll", later); cancelAnimationFrame(frame); };
+    return () => {
+      resized.disconnect();
+      element.removeEventListener("scroll", later);
+      cancelAnimationFrame(frame);
+    };
   }, []);
   const top = place.top * scale;
   const first = Math.max(0, Math.min(Math.floor(top / height), count) - BEYOND);
   const last = Math.min(count, Math.ceil((top + place.view) / height) + BEYOND);
-  useEffect(() => { seen?.(first, last); }, [first, last, count]);
+  useEffect(() => {
+    seen?.(first, last);
+  }, [first, last, count]);
   useEffect(() => {
     const element = box.current;
     if (at === undefined || at < 0 || !element) return;
@@ -41,9 +49,11 @@ export function Windowed({ count, height, row, seen, at, label, role = "rowgroup
   const rows = [];
   for (let index = first; index < last; index += 1) rows.push(row(index));
   const shift = Math.max(0, place.top - (top - first * height));
-  return html`<div class="windowed" ref=${box} tabindex="0" role=${role} aria-label=${label}>
-    <div class="windowed-all" style=${{ height: `${Math.min(total, PIXELS_MAX)}px` }}>
-      <div class="windowed-rows" style=${{ transform: `translateY(${shift}px)` }}>${rows}</div>
+  return html`
+    <div class="windowed" ref=${box} tabindex="0" role=${role} aria-label=${label}>
+      <div class="windowed-all" style=${{ height: `${Math.min(total, PIXELS_MAX)}px` }}>
+        <div class="windowed-rows" style=${{ transform: `translateY(${shift}px)` }}>${rows}</div>
+      </div>
     </div>
-  </div>`;
+  `;
 }

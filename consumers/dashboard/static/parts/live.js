@@ -28,7 +28,9 @@ export function concerns(update, kind, ...ids) {
   return changed !== undefined && (changed === null || changed.some((each) => ids.every((id, at) => each[at] === id)));
 }
 
-const tell = (update) => { for (const listener of [...listeners]) listener(update); };
+const tell = (update) => {
+  for (const listener of [...listeners]) listener(update);
+};
 
 function take(message) {
   if (message.state) {
@@ -69,10 +71,11 @@ export function listen() {
     return;
   }
   channel.postMessage({ question: true });
-  navigator.locks.request(LOCK, () => new Promise(() => {
-    leads = true;
-    connect(0);
-  }));
+  navigator.locks.request(LOCK, () =>
+    new Promise(() => {
+      leads = true;
+      connect(0);
+    }));
 }
 
 /** A server that was started again knows no session of before: `ask` gets one, which a stream cannot. */
@@ -90,8 +93,14 @@ function connect(tries) {
     say({ state: "lost" });
     setTimeout(again, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)], tries + 1);
   };
-  source.addEventListener("ready", (event) => { tries = 0; say({ state: "live", id: event.lastEventId }); });
-  source.addEventListener("again", (event) => { tries = 0; say({ state: "live", id: event.lastEventId, update: null }); });
+  source.addEventListener("ready", (event) => {
+    tries = 0;
+    say({ state: "live", id: event.lastEventId });
+  });
+  source.addEventListener("again", (event) => {
+    tries = 0;
+    say({ state: "live", id: event.lastEventId, update: null });
+  });
   source.addEventListener("changed", (event) => say({ id: event.lastEventId, update: JSON.parse(event.data) }));
   source.onerror = ended;
 }
@@ -106,10 +115,22 @@ export function useBeat(act) {
   latest.current = act;
   useEffect(() => {
     let timer = null;
-    const beat = () => { if (!document.hidden) latest.current(); };
-    const end = onChange(() => { timer ??= setTimeout(() => { timer = null; beat(); }, SOON_MS); });
+    const beat = () => {
+      if (!document.hidden) latest.current();
+    };
+    const end = onChange(() => {
+      timer ??= setTimeout(() => {
+        timer = null;
+        beat();
+      }, SOON_MS);
+    });
     const regular = setInterval(beat, BEAT_MS);
     document.addEventListener("visibilitychange", beat);
-    return () => { end(); clearTimeout(timer); clearInterval(regular); document.removeEventListener("visibilitychange", beat); };
+    return () => {
+      end();
+      clearTimeout(timer);
+      clearInterval(regular);
+      document.removeEventListener("visibilitychange", beat);
+    };
   }, []);
 }

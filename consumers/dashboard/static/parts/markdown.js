@@ -1,6 +1,6 @@
 // Markdown of agents as nodes: what a person reads, never markup. A link is its text with its address, an image its description; neither
 // is followed. Every pattern is bounded, so that no text makes it slow: what is beyond the bounds stands there as it was written.
-import { Text, html, visible } from "/web/shell.js";
+import { html, Text, visible } from "/web/shell.js";
 
 const CHARACTERS_MAX = 40000;
 const PIECES_MAX = 1500;
@@ -13,8 +13,15 @@ const QUOTE = /^ {0,3}> ?/;
 /** @type {Array<[RegExp, (match: RegExpExecArray) => any]>} */
 const INLINE = [
   [/(`{1,3})([^`\n]{1,2000})\1(?!`)/y, ([, , code]) => html`<code>${visible(code)}</code>`],
-  [/!\[([^\]\n]{0,300})\]\(([^()\s]{0,500})\)/y, ([, text, address]) => html`<span class="address">[image: ${visible(text)} <code>${visible(address)}</code>]</span>`],
-  [/\[([^[\]\n]{1,300})\]\(([^()\s]{0,500})(?: "[^"\n]{0,200}")?\)/y, ([, text, address]) => html`<span class="address">${visible(text)} <code>${visible(address)}</code></span>`],
+  [
+    /!\[([^\]\n]{0,300})\]\(([^()\s]{0,500})\)/y,
+    ([, text, address]) =>
+      html`<span class="address">[image: ${visible(text)} <code>${visible(address)}</code>]</span>`,
+  ],
+  [
+    /\[([^[\]\n]{1,300})\]\(([^()\s]{0,500})(?: "[^"\n]{0,200}")?\)/y,
+    ([, text, address]) => html`<span class="address">${visible(text)} <code>${visible(address)}</code></span>`,
+  ],
   [/\*\*(?=\S)([^*\n]{1,500})\*\*/y, ([, text]) => html`<strong>${visible(text)}</strong>`],
   [/__(?=\S)([^_\n]{1,500})__(?!\w)/y, ([, text]) => html`<strong>${visible(text)}</strong>`],
   [/\*(?=\S)([^*\n]{1,500})\*(?!\*)/y, ([, text]) => html`<em>${visible(text)}</em>`],
@@ -69,19 +76,37 @@ function blocks(lines, count, depth = 0) {
       at += 1;
       const code = take((each) => !(each.trim().startsWith(fence[1]) && /^[`~\s]*$/.test(each)));
       at += 1;
-      nodes.push(html`<pre class="code" dir="auto" tabindex="0" data-language=${fence[2] || null}>${visible(code.join("\n"))}</pre>`);
+      nodes.push(
+        html`<pre class="code" dir="auto" tabindex="0" data-language=${fence[2] || null}>${
+          visible(code.join("\n"))
+        }</pre>`,
+      );
     } else if (heading) {
       at += 1;
-      nodes.push(html`<p class=${`heading level${heading[1].length}`} role="heading" aria-level=${Math.min(6, heading[1].length + 2)} dir="auto">${inline(heading[2], count)}</p>`);
+      nodes.push(
+        html`<p class=${`heading level${heading[1].length}`} role="heading" aria-level=${
+          Math.min(6, heading[1].length + 2)
+        } dir="auto">${inline(heading[2], count)}</p>`,
+      );
     } else if (RULE.test(line)) {
       at += 1;
       nodes.push(html`<hr />`);
     } else if (QUOTE.test(line)) {
-      nodes.push(html`<blockquote>${blocks(take((each) => QUOTE.test(each)).map((each) => each.replace(QUOTE, "")), count, depth + 1)}</blockquote>`);
+      nodes.push(
+        html`<blockquote>${
+          blocks(
+            take((each) => QUOTE.test(each)).map((each) => each.replace(QUOTE, "")),
+            count,
+            depth + 1,
+          )
+        }</blockquote>`,
+      );
     } else if (item) {
       nodes.push(list(take, item, count, depth));
     } else {
-      const paragraph = take((each, n) => each.trim() && (n === 0 || !(FENCE.test(each) || HEADING.test(each) || ITEM.test(each) || QUOTE.test(each))));
+      const paragraph = take((each, n) =>
+        each.trim() && (n === 0 || !(FENCE.test(each) || HEADING.test(each) || ITEM.test(each) || QUOTE.test(each)))
+      );
       nodes.push(html`<p class="text" dir="auto">${inline(paragraph.join("\n"), count)}</p>`);
     }
   }

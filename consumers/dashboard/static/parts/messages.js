@@ -1,6 +1,6 @@
 // Messages of a conversation as a person reads them. Everything in them is somebody else's text.
 import { useState } from "preact/hooks";
-import { Text, Word, html } from "/web/shell.js";
+import { html, Text, Word } from "/web/shell.js";
 import { link } from "./address.js";
 import { read } from "./answers.js";
 import { Markdown } from "./markdown.js";
@@ -21,7 +21,9 @@ function spread(text) {
 }
 
 function Image({ part, all }) {
-  if (part.data === null) return html`<button onClick=${all}>show the image (${part.image}, ${count(part.bytes)} bytes)</button>`;
+  if (part.data === null) {
+    return html`<button onClick=${all}>show the image (${part.image}, ${count(part.bytes)} bytes)</button>`;
+  }
   if (!IMAGE.test(part.data)) return html`<p class="problem">what is there is no image</p>`;
   return html`<img src=${part.data} alt="an image of the message" />`;
 }
@@ -31,8 +33,11 @@ function Part({ part, plain, all }) {
   return plain ? html`<${Text} text=${part.text.text} />` : html`<${Markdown} text=${part.text.text} />`;
 }
 
-const ToolCall = ({ call }) => html`<div class="tool-call">
-  <span class="quiet">calls</span> <b><${Word}>${call.name}<//></b> ${call.arguments && html`<${Text} text=${spread(call.arguments.text)} />`}
+const ToolCall = ({ call }) =>
+  html`<div class="tool-call">
+  <span class="quiet">calls</span> <b><${Word}>${call.name}<//></b> ${
+    call.arguments && html`<${Text} text=${spread(call.arguments.text)} />`
+  }
 </div>`;
 
 const isCut = (piece) => Boolean(piece) && piece.characters > piece.text.length;
@@ -51,18 +56,29 @@ export function Message({ place, message, plain, current, id }) {
   };
   const pieces = [own.reasoning, ...own.parts.map(({ text }) => text), ...own.tool_calls.map((call) => call.arguments)];
   const characters = pieces.reduce((sum, piece) => sum + (piece?.characters || 0), 0);
-  return html`<article class=${`message ${current ? "current" : ""}`} data-role=${own.role.slice(0, 20)} id=${id} tabindex="-1">
-    <header><b class="role"><${Word}>${own.role || "?"}<//></b>${own.name && html` <${Word}>${own.name}<//>`}
-      ${own.answers && html` <span class="quiet">result of</span> <${Word}>${own.answers.name}<//>`}
-      ${own.tool_call_id && !own.answers && html` <span class="quiet">result of a call that is not there: <${Word}>${own.tool_call_id}<//></span>`}
-      ${own.is_reply && html` <span class="chip">action</span>`}</header>
-    ${own.reasoning && html`<details class="reasoning" open=${own.parts.length + own.tool_calls.length === 0}><summary>reasoning (${count(own.reasoning.characters)} characters)</summary>
-      <${Text} text=${own.reasoning.text} /></details>`}
-    ${own.parts.map((part, at) => html`<${Part} key=${at} part=${part} plain=${plain || own.role === "tool"} all=${all} />`)}
-    ${own.tool_calls.map((call, at) => html`<${ToolCall} key=${at} call=${call} />`)}
-    ${own.parts.length + own.tool_calls.length === 0 && !own.reasoning && html`<p class="quiet">says nothing</p>`}
-    ${(pieces.some(isCut) || own.parts_left_out > 0) && html`<p><button class="more" onClick=${all}>show all of it (${count(characters)} characters${
-      own.parts_left_out > 0 ? `, ${count(own.parts_left_out)} parts more` : ""})</button></p>`}
-    ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}
-  </article>`;
+  return html`
+    <article class=${`message ${current ? "current" : ""}`} data-role=${own.role.slice(0, 20)} id=${id} tabindex="-1">
+      <header><b class="role"><${Word}>${own.role || "?"}<//></b>${own.name && html`${" "}<${Word}>${own.name}<//>`}
+          ${own.answers && html`${" "}<span class="quiet">result of</span> <${Word}>${own.answers.name}<//>`}
+          ${own.tool_call_id && !own.answers &&
+            html`${" "}<span class="quiet">result of a call that is not there: <${Word}>${own.tool_call_id}<//></span>`}
+          ${own.is_reply && html`${" "}<span class="chip">action</span>`}</header>
+        ${own.reasoning && html`
+          <details class="reasoning" open=${own.parts.length + own.tool_calls.length === 0}>
+            <summary>reasoning (${count(own.reasoning.characters)} characters)</summary>
+            <${Text} text=${own.reasoning.text} />
+          </details>
+        `}
+        ${own.parts.map((part, at) =>
+          html`<${Part} key=${at} part=${part} plain=${plain || own.role === "tool"} all=${all} />`
+        )}
+        ${own.tool_calls.map((call, at) => html`<${ToolCall} key=${at} call=${call} />`)}
+        ${own.parts.length + own.tool_calls.length === 0 && !own.reasoning && html`<p class="quiet">says nothing</p>`}
+        ${(pieces.some(isCut) || own.parts_left_out > 0) &&
+          html`<p><button class="more" onClick=${all}>show all of it (${count(characters)} characters${
+            own.parts_left_out > 0 ? `, ${count(own.parts_left_out)} parts more` : ""
+          })</button></p>`}
+        ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}
+      </article>
+  `;
 }

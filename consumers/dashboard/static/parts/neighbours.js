@@ -1,6 +1,6 @@
 // `[` and `]`: the one before and the one behind, within the filter and the order that the explorer had and the address carries on in `f`.
 import { html } from "/web/shell.js";
-import { Link, go, link, view } from "./address.js";
+import { go, Link, link, view } from "./address.js";
 import { read, useAnswer } from "./answers.js";
 import { useKeys } from "./keys.js";
 import { concerns } from "./live.js";
@@ -22,15 +22,29 @@ export function neighboursPath(kind, ids, f = "") {
  * `]` go there, in the view that is open: asked at the press, for in between others came. Without an id, nothing is asked. */
 export function useNeighbours(kind, ids, f = "") {
   const path = KINDS[kind].every((name) => ids[name]) ? neighboursPath(kind, ids, f) : null;
-  const answer = useAnswer(path, (update) => concerns(update, kind === "groups" ? "group" : "trajectory", ...KINDS[kind].slice(0, 2).map((name) => ids[name])));
+  const answer = useAnswer(
+    path,
+    (update) =>
+      concerns(update, kind === "groups" ? "group" : "trajectory", ...KINDS[kind].slice(0, 2).map((name) => ids[name])),
+  );
   const to = async (side) => {
     if (!path) return;
     const place = (await read(path).catch(() => answer.data || {}))[side]; // the answer itself says what is wrong
     if (place) go(link(view.value, { ...place, f }));
   };
   useKeys(`Beside it${f ? ", within the filter" : ""}`, {
-    "[": { does: "the one before", act: () => { to("previous"); } },
-    "]": { does: "the next one", act: () => { to("next"); } },
+    "[": {
+      does: "the one before",
+      act: () => {
+        to("previous");
+      },
+    },
+    "]": {
+      does: "the next one",
+      act: () => {
+        to("next");
+      },
+    },
   });
   return answer.problem ? { problem: answer.problem } : answer.data;
 }
@@ -44,10 +58,16 @@ const valuesOf = (query) => {
 export function Neighbours({ of, f = "" }) {
   if (!of) return null;
   if (of.problem) return html`<span class="problem" role="alert">${of.problem.message}</span>`;
-  const way = (place, sign, label) => (place
+  const way = (
+    place,
+    sign,
+    label,
+  ) => (place
     ? html`<${Link} to=${view.value} values=${{ ...place, f }} aria-label=${label} title=${label}>${sign}<//>`
     : html`<span class="quiet" aria-hidden="true">${sign}</span>`);
   return html`<nav class="neighbours" aria-label="Beside it">${way(of.previous, "‹", "the one before: [")}
-    <${Link} to="explorer" values=${valuesOf(f)} title="the list">${of.at === null ? "no longer in the list" : `${count(of.at + 1)} of ${count(of.count)}`}<//>
+    <${Link} to="explorer" values=${valuesOf(f)} title="the list">${
+    of.at === null ? "no longer in the list" : `${count(of.at + 1)} of ${count(of.count)}`
+  }<//>
     ${way(of.next, "›", "the next one: ]")}</nav>`;
 }

@@ -11,7 +11,9 @@ const PAGES_MAX = 40;
 export function usePages(path, size, about) {
   const [, draw] = useState(0);
   const latest = useRef({ path: null, pages: new Map(), busy: new Set(), old: new Set(), span: [0, 0], about });
-  if (latest.current.path !== path) latest.current = { path, pages: new Map(), busy: new Set(), old: new Set(), span: [0, 0], about };
+  if (latest.current.path !== path) {
+    latest.current = { path, pages: new Map(), busy: new Set(), old: new Set(), span: [0, 0], about };
+  }
   const own = latest.current;
   own.about = about;
   const again = async (number) => {
@@ -28,7 +30,9 @@ export function usePages(path, size, about) {
     own.pages.set(number, page);
     if (own.pages.size > PAGES_MAX) {
       const middle = (own.span[0] + own.span[1]) / 2 / size;
-      own.pages.delete([...own.pages.keys()].sort((one, other) => Math.abs(other - middle) - Math.abs(one - middle))[0]);
+      own.pages.delete(
+        [...own.pages.keys()].sort((one, other) => Math.abs(other - middle) - Math.abs(one - middle))[0],
+      );
     }
     if (latest.current === own) draw((times) => times + 1);
   };
@@ -48,7 +52,15 @@ export function usePages(path, size, about) {
         need(...own.span);
       }, AGAIN_MS);
     });
-    return () => { clearTimeout(timer); end(); };
+    return () => {
+      clearTimeout(timer);
+      end();
+    };
   }, [path]);
-  return { page: (number) => own.pages.get(number), row: (at) => own.pages.get(Math.floor(at / size))?.data?.calls[at % size], need, again };
+  return {
+    page: (number) => own.pages.get(number),
+    row: (at) => own.pages.get(Math.floor(at / size))?.data?.calls[at % size],
+    need,
+    again,
+  };
 }

@@ -16,9 +16,27 @@ export function useSparse(query, at, about, follow) {
   const latest = useRef({});
   Object.assign(latest.current, { about, at, follow });
   useEffect(() => {
-    const own = { pages: new Map(), order: "", shown: "", seek: true, total: null, fresh: 0, place: null, first: 0, last: PAGE, problem: null, stamp: 0, alive: true, busy: false, timer: 0, loaded: 0 };
+    const own = {
+      pages: new Map(),
+      order: "",
+      shown: "",
+      seek: true,
+      total: null,
+      fresh: 0,
+      place: null,
+      first: 0,
+      last: PAGE,
+      problem: null,
+      stamp: 0,
+      alive: true,
+      busy: false,
+      timer: 0,
+      loaded: 0,
+    };
     state.current = own;
-    const later = (wait) => { own.timer ||= setTimeout(load, wait); };
+    const later = (wait) => {
+      own.timer ||= setTimeout(load, wait);
+    };
     const wanting = () => {
       const pages = [];
       for (let page = Math.floor(own.first / PAGE); page * PAGE < Math.max(own.last, 1); page += 1) pages.push(page);
@@ -33,11 +51,26 @@ export function useSparse(query, at, about, follow) {
         const stamp = own.stamp;
         try {
           const place = own.seek && latest.current.at ? { at: latest.current.at } : {};
-          const answer = await read(`rows?${query}&${new URLSearchParams({ ...(own.order ? { order: own.order } : {}), offset: String(page * PAGE), limit: String(PAGE), ...place })}`);
+          const answer = await read(
+            `rows?${query}&${new URLSearchParams({
+              ...(own.order ? { order: own.order } : {}),
+              offset: String(page * PAGE),
+              limit: String(PAGE),
+              ...place,
+            })}`,
+          );
           if (!own.alive) return;
           if (answer.order !== own.shown) own.pages.clear(); // made anew, or by a server that was started again
           if (own.seek) own.place = answer.place;
-          Object.assign(own, { seek: false, shown: answer.order, order: answer.order, total: answer.total, fresh: answer.new, reading: answer.reading, problem: null });
+          Object.assign(own, {
+            seek: false,
+            shown: answer.order,
+            order: answer.order,
+            total: answer.total,
+            fresh: answer.new,
+            reading: answer.reading,
+            problem: null,
+          });
           own.pages.delete(page);
           own.pages.set(page, { stamp, rows: answer.rows });
           while (own.pages.size > PAGES_MAX) own.pages.delete(own.pages.keys().next().value);
@@ -60,7 +93,11 @@ export function useSparse(query, at, about, follow) {
       Object.assign(own, { order: "", seek: true, fresh: 0, stamp: own.stamp + 1 });
       later(0);
     };
-    own.again = () => { own.problem = null; own.stamp += 1; later(0); };
+    own.again = () => {
+      own.problem = null;
+      own.stamp += 1;
+      later(0);
+    };
     const end = onChange((update) => {
       if (update !== null && !latest.current.about(update)) return;
       own.stamp += 1;
@@ -68,7 +105,11 @@ export function useSparse(query, at, about, follow) {
       later(Math.max(0, AGAIN_MS - (Date.now() - own.loaded)));
     });
     load();
-    return () => { own.alive = false; clearTimeout(own.timer); end(); };
+    return () => {
+      own.alive = false;
+      clearTimeout(own.timer);
+      end();
+    };
   }, [query]);
   const own = state.current;
   return {

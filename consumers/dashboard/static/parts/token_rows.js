@@ -12,8 +12,19 @@ const HEAT = [0.05, 0.2, 0.5, 1, 2, 3, 4.6]; // of -log p: class h0 … h7
 export function modelOf(answer) {
   const count = answer.ids.length;
   const model = {
-    answer, count, first: answer.from, stretch: new Int32Array(count).fill(-1), trained: new Uint8Array(count), version: new Int32Array(count).fill(-1),
-    heat: new Int8Array(count).fill(-1), versions: [], part: new Map(), made: new Map(), width: new Float32Array(count), widths: new Map(), special: new Set(answer.special),
+    answer,
+    count,
+    first: answer.from,
+    stretch: new Int32Array(count).fill(-1),
+    trained: new Uint8Array(count),
+    version: new Int32Array(count).fill(-1),
+    heat: new Int8Array(count).fill(-1),
+    versions: [],
+    part: new Map(),
+    made: new Map(),
+    width: new Float32Array(count),
+    widths: new Map(),
+    special: new Set(answer.special),
   };
   const within = (start, end) => [Math.max(0, start - model.first), Math.min(count, end - model.first)];
   answer.sampled.forEach((stretch, number) => {
@@ -60,7 +71,9 @@ export function nodesOf(model, at, withIds) {
   const piece = answer.pieces ? answer.pieces[at] : null;
   if (piece === null) nodes.push(String(answer.ids[at]));
   else if (typeof piece === "string") nodes.push(...(piece === "" ? ["∅"] : marked(piece)));
-  else piece.forEach((part, place) => nodes.push(...(place % 2 ? [html`<span class="bytes">⟨${part.slice(0, 3 * PIECE_MAX)}⟩</span>`] : marked(part))));
+  else {piece.forEach((part, place) =>
+      nodes.push(...(place % 2 ? [html`<span class="bytes">⟨${part.slice(0, 3 * PIECE_MAX)}⟩</span>`] : marked(part)))
+    );}
   if (model.made.has(at)) nodes.push(html`<span class="made">${visible(model.made.get(at))}</span>`);
   if (withIds && piece !== null) nodes.push(html`<small>${answer.ids[at]}</small>`);
   return nodes;
@@ -80,16 +93,19 @@ function wide(text) {
 
 // Of what stands in a mark: its font's part of the line's, and the px that its edges add, as tokens.css and shell.css have them.
 const MARKS = { "bytes": [0.86, 0], "made": [1, 7], "version-begins": [0.78, 3], "hidden-character": [0.76, 6] };
-const widthOf = (nodes) => [nodes].flat(3).reduce((sum, node) => {
-  if (typeof node !== "object") return sum + wide(String(node));
-  const [scale, edges] = MARKS[node.props.class];
-  return sum + scale * widthOf(node.props.children) + edges;
-}, 0);
+const widthOf = (nodes) =>
+  [nodes].flat(3).reduce((sum, node) => {
+    if (typeof node !== "object") return sum + wide(String(node));
+    const [scale, edges] = MARKS[node.props.class];
+    return sum + scale * widthOf(node.props.children) + edges;
+  }, 0);
 
 /** Of a token as it is drawn; of most, the same wherever they stand. */
 function widthAt(model, at) {
   const piece = model.answer.pieces ? model.answer.pieces[at] : null;
-  if (typeof piece !== "string" || model.made.has(at) || versionBegins(model, at)) return widthOf(nodesOf(model, at, false));
+  if (typeof piece !== "string" || model.made.has(at) || versionBegins(model, at)) {
+    return widthOf(nodesOf(model, at, false));
+  }
   if (!model.widths.has(piece)) model.widths.set(piece, widthOf(nodesOf(model, at, false)));
   return model.widths.get(piece);
 }
@@ -172,7 +188,9 @@ export function character(model, at) {
   const points = [];
   const spans = new Map(characters.map(([first, last, text]) => [first - model.first, [last - model.first, text]]));
   for (let place = Math.max(0, at - 40); place < Math.min(model.count, at + 40); place += 1) {
-    const parts = typeof pieces[place] === "string" ? [pieces[place]] : pieces[place].filter((_, number) => number % 2 === 0);
+    const parts = typeof pieces[place] === "string"
+      ? [pieces[place]]
+      : pieces[place].filter((_, number) => number % 2 === 0);
     for (const text of parts.join("")) points.push({ text, from: place, to: place });
     if (spans.has(place)) points.push({ text: spans.get(place)[1], from: place, to: spans.get(place)[0] });
   }

@@ -3,8 +3,17 @@ import { html, Word } from "/web/shell.js";
 import { Link } from "./address.js";
 
 export const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
-export const number = (value, digits = 3) => (value === null || value === undefined ? "–" : Number.isInteger(value) ? count(value) : value.toLocaleString("en", { maximumFractionDigits: digits }));
-export const percent = (part) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`);
+export const number = (
+  value,
+  digits = 3,
+) => (value === null || value === undefined
+  ? "–"
+  : Number.isInteger(value)
+  ? count(value)
+  : value.toLocaleString("en", { maximumFractionDigits: digits }));
+export const percent = (
+  part,
+) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`);
 
 /** Seconds as one unit: 0.4 s, 12 s, 3 min, 5 h, 2 d. */
 export function span(seconds) {
@@ -19,12 +28,19 @@ export function span(seconds) {
 export function Ago({ us }) {
   if (!us) return "–";
   const moment = new Date(us / 1000);
-  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${span(Math.max(0, (Date.now() - moment.getTime()) / 1000))} ago</time>`;
+  return html`<time dateTime=${moment.toISOString()} title=${moment.toISOString()}>${
+    span(Math.max(0, (Date.now() - moment.getTime()) / 1000))
+  } ago</time>`;
 }
 
 /** Ids that lead to their view. */
-export const GroupLink = ({ g }) => html`<${Link} to="group" values=${{ g }}><${Word}>${g}<//><//>`;
-export const TrajectoryLink = ({ g, t, c, children }) => html`<${Link} to="trajectory" values=${{ g, t, c }}>${children || html`<${Word}>${t}<//>`}<//>`;
+export const GroupLink = ({ g }) =>
+  html`
+    <${Link} to="group" values=${{ g }}>
+      <${Word}>${g}<//><//>
+  `;
+export const TrajectoryLink = ({ g, t, c, children }) =>
+  html`<${Link} to="trajectory" values=${{ g, t, c }}>${children || html`<${Word}>${t}<//>`}<//>`;
 
 /** Copies a text. Whether that worked: a browser gives its clipboard to secure contexts alone, and over plain http only by the old way. */
 export async function toClipboard(text) {
@@ -45,7 +61,9 @@ export async function toClipboard(text) {
 export function Copy({ text, label = "copy" }) {
   const copy = async ({ currentTarget }) => {
     currentTarget.textContent = await toClipboard(text) ? "copied" : "this browser does not let a page copy";
-    setTimeout(() => { currentTarget.textContent = label; }, 1500);
+    setTimeout(() => {
+      currentTarget.textContent = label;
+    }, 1500);
   };
   return html`<button class="copy" onClick=${copy} title=${text.slice(0, 300)}>${label}</button>`;
 }
@@ -54,12 +72,20 @@ export function Copy({ text, label = "copy" }) {
 export const Command = ({ text }) => html`<p class="command"><code>${text}</code> <${Copy} text=${text} /></p>`;
 
 /** A cell for a spreadsheet: one that begins as a formula does is text. */
-export const cell = (text) => (/^[=+\-@\t\r]/.test(text) && !/^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text) ? `'${text}` : text);
+export const cell = (
+  text,
+) => (/^[=+\-@\t\r]/.test(text) && !/^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text) ? `'${text}` : text);
 
 /** A word for bash: whatever an id holds, the command stays one command, and nothing in it moves the terminal. */
 export function quoted(text) {
   if (/^[\w@%+=:,./-]+$/.test(text)) return text;
   if (!/[^\x20-\x7e]/.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
-  const escape = (char) => (/[\x20-\x26\x28-\x5b\x5d-\x7e\u00a1-\u024f]/.test(char) ? char : char.codePointAt(0) < 0x10000 ? `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}` : `\\U${char.codePointAt(0).toString(16).padStart(8, "0")}`);
+  const escape = (
+    char,
+  ) => (/[\x20-\x26\x28-\x5b\x5d-\x7e\u00a1-\u024f]/.test(char)
+    ? char
+    : char.codePointAt(0) < 0x10000
+    ? `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`
+    : `\\U${char.codePointAt(0).toString(16).padStart(8, "0")}`);
   return `$'${Array.from(text, escape).join("")}'`;
 }

@@ -1,13 +1,13 @@
 // Curation and labels: what waits for a person, acts by filter that are counted first, and everything that people did.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Text, Word, html, session } from "/web/shell.js";
-import { Link, change, link } from "../parts/address.js";
+import { html, session, Text, Word } from "/web/shell.js";
+import { change, Link, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
-import { FILTERS, filterOf } from "../parts/filters.js";
-import { Judge, Said, act, quality, scores, undo, words } from "../parts/judge.js";
+import { filterOf, FILTERS } from "../parts/filters.js";
+import { act, Judge, quality, Said, scores, undo, words } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
-import { Ago, Command, GroupLink, TrajectoryLink, count } from "../parts/words.js";
+import { Ago, Command, count, GroupLink, TrajectoryLink } from "../parts/words.js";
 
 const TABS = { queue: "Review", filter: "By filter", history: "History" };
 const NAMES = Object.keys(FILTERS);
@@ -15,8 +15,12 @@ const isList = (name) => FILTERS[name]?.type === "list";
 const TURNS = 30;
 /** @type {[string, string, number, string, number | null][]} key, words, side that is chosen, outcome, strength */
 const PAIR = [
-  ["1", "◀◀ left, clearly", 0, "chosen", 1], ["2", "◀ left, barely", 0, "chosen", 0.25], ["3", "= a tie", 0, "tie", null],
-  ["4", "right, barely ▶", 1, "chosen", 0.25], ["5", "right, clearly ▶▶", 1, "chosen", 1], ["x", "both bad", 0, "both_bad", null],
+  ["1", "◀◀ left, clearly", 0, "chosen", 1],
+  ["2", "◀ left, barely", 0, "chosen", 0.25],
+  ["3", "= a tie", 0, "tie", null],
+  ["4", "right, barely ▶", 1, "chosen", 0.25],
+  ["5", "right, clearly ▶▶", 1, "chosen", 1],
+  ["x", "both bad", 0, "both_bad", null],
 ];
 
 /** `channel=val agent=coder "some words"`: options of `claw pool`, and words for its text. */
@@ -24,13 +28,17 @@ function typedFilter(typed) {
   const fields = {};
   const rest = [];
   for (const [, name, quoted, bare] of typed.matchAll(/(?:([a-z_]+)=)?(?:"([^"]*)"|(\S+))/g)) {
-    if (name && name !== "text") fields[name] = isList(name) ? [...(fields[name] || []), quoted ?? bare] : quoted ?? bare;
-    else rest.push(quoted ?? bare);
+    if (name && name !== "text") {
+      fields[name] = isList(name) ? [...(fields[name] || []), quoted ?? bare] : quoted ?? bare;
+    } else rest.push(quoted ?? bare);
   }
   if (rest.length) fields.text = rest.join(" ");
   return fields;
 }
-const typedOf = (params) => NAMES.flatMap((name) => params.getAll(name).map((value) => (/\s/.test(value) ? `${name}="${value}"` : `${name}=${value}`))).join(" ");
+const typedOf = (params) =>
+  NAMES.flatMap((name) =>
+    params.getAll(name).map((value) => (/\s/.test(value) ? `${name}="${value}"` : `${name}=${value}`))
+  ).join(" ");
 
 /** The filter in the address, to be typed. A name that is no filter stays in the address, and the answer says so. */
 function FilterField({ params }) {
@@ -39,25 +47,46 @@ function FilterField({ params }) {
   useEffect(() => setTyped(now), [now]);
   const apply = (event) => {
     event.preventDefault();
-    change({ ...Object.fromEntries(NAMES.map((name) => [name, ""])), ...typedFilter(typed), g: "", t: "", o: "" }, { replace: false });
+    change({ ...Object.fromEntries(NAMES.map((name) => [name, ""])), ...typedFilter(typed), g: "", t: "", o: "" }, {
+      replace: false,
+    });
   };
-  return html`<form class="row grow" onSubmit=${apply}><label class="grow">Filter <input value=${typed} placeholder='channel=val agent=coder "some words"'
-    onInput=${({ target }) => setTyped(target.value)} /></label><button disabled=${typed === now}>Apply</button></form>`;
+  return html`
+    <form class="row grow"
+      onSubmit=${apply}><label class="grow">Filter <input value=${typed} placeholder='channel=val agent=coder "some words"'
+        onInput=${({ target }) =>
+          setTyped(target.value)} /></label><button disabled=${typed === now}>Apply</button></form>
+  `;
 }
 
-const Choice = ({ label, name, value, options }) => html`<label>${label} <select value=${value} onChange=${({ target }) => change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })}>
+const Choice = ({ label, name, value, options }) =>
+  html`<label>${label} <select value=${value} onChange=${({ target }) =>
+    change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })}>
   ${options.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}</select></label>`;
 
 function Conversation({ side }) {
   const [more, setMore] = useState(TURNS);
   const hidden = Math.max(0, side.turns.length - more);
-  return html`<article class="side">
-    <h3><${Word}>${side.trajectory_id}<//> <small class="quiet">${side.status}, ${side.calls} ${side.calls === 1 ? "call" : "calls"}</small></h3>
-    ${hidden > 0 && html`<button onClick=${() => setMore(more + TURNS)}>show earlier turns (${count(hidden)})</button>`}
-    ${side.turns.slice(hidden).map((turn, index) => html`<section class="turn" key=${hidden + index}>
-      <div class="quiet"><${Word}>${turn.branch ? "another branch" : turn.role || "?"}<//></div>${!turn.branch && html`<${Text} text=${turn.content} parts=${turn.parts} />`}</section>`)}
-    ${side.turns.length === 0 && html`<p class="quiet">No conversation in words: its calls were made by token ids, or their text is lost.</p>`}
-  </article>`;
+  return html`
+    <article class="side">
+      <h3>
+        <${Word}>${side.trajectory_id}<//> <small class="quiet">${side.status}, ${side.calls} ${side.calls === 1
+          ? "call"
+          : "calls"}</small></h3>
+        ${hidden > 0 &&
+          html`<button onClick=${() => setMore(more + TURNS)}>show earlier turns (${count(hidden)})</button>`}
+        ${side.turns.slice(hidden).map((turn, index) =>
+          html`
+            <section class="turn" key=${hidden + index}>
+              <div class="quiet">
+                <${Word}>${turn.branch ? "another branch" : turn.role || "?"}<//></div>${!turn.branch &&
+                  html`<${Text} text=${turn.content} parts=${turn.parts} />`}</section>
+          `
+        )}
+        ${side.turns.length === 0 &&
+          html`<p class="quiet">No conversation in words: its calls were made by token ids, or their text is lost.</p>`}
+      </article>
+  `;
 }
 
 function Pair({ shown, done }) {
@@ -66,51 +95,142 @@ function Pair({ shown, done }) {
     if (underWay.current) return; // a second key before the first is in the log is meant for the next pair
     underWay.current = true;
     const ids = shown.sides.map(({ trajectory_id }) => trajectory_id);
-    const body = { group_id: shown.group_id, chosen: ids[side], rejected: ids[1 - side], outcome: result, ...(strength === null ? {} : { strength }) };
+    const body = {
+      group_id: shown.group_id,
+      chosen: ids[side],
+      rejected: ids[1 - side],
+      outcome: result,
+      ...(strength === null ? {} : { strength }),
+    };
     if (session.value.may_judge && await act("preferences", body, `${label} — u takes it back`)) done();
     underWay.current = false;
   };
-  useKeys("Prefer", Object.fromEntries(PAIR.map((each) => [each[0], { does: each[1], act: () => { prefer(each); } }])));
-  return html`<section class="panel judge" aria-label="Prefer"><h2>Which is better?</h2>
-    <div class="row">${PAIR.map((each) => html`<button disabled=${!session.value.may_judge} onClick=${() => prefer(each)}>${each[1]} <kbd>${each[0]}</kbd></button>`)}
-      <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div><${Said} /></section>`;
+  useKeys(
+    "Prefer",
+    Object.fromEntries(PAIR.map((each) => [each[0], {
+      does: each[1],
+      act: () => {
+        prefer(each);
+      },
+    }])),
+  );
+  return html`
+    <section class="panel judge" aria-label="Prefer">
+      <h2>Which is better?</h2>
+      <div class="row">${PAIR.map((each) =>
+        html`<button disabled=${!session.value.may_judge} onClick=${() => prefer(each)}>${each[1]} <kbd>${
+          each[0]
+        }</kbd></button>`
+      )}
+          <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div>
+      <${Said} />
+    </section>
+  `;
 }
 
 const steps = (number) => `${count(number)} ${number === 1 ? "step" : "steps"}`;
 const trajectories = (number) => `${count(number)} ${number === 1 ? "trajectory" : "trajectories"}`;
-const keyOf = ({ group_id, trajectory_id, other_id }) => JSON.stringify([group_id, ...[trajectory_id, other_id || ""].sort()]);
+const keyOf = ({ group_id, trajectory_id, other_id }) =>
+  JSON.stringify([group_id, ...[trajectory_id, other_id || ""].sort()]);
 
 function Queue({ params }) {
   const mode = params.get("mode") === "pair" ? "pair" : "single";
   const order = params.get("order") || "doubt";
-  const queue = useAnswer(link("queue", { mode, order, seed: params.get("seed"), overlap: params.get("overlap"), limit: 50, ...filterOf(params) }).slice(1),
-    (update) => concerns(update, "act") || concerns(update, "trajectory"));
+  const queue = useAnswer(
+    link("queue", {
+      mode,
+      order,
+      seed: params.get("seed"),
+      overlap: params.get("overlap"),
+      limit: 50,
+      ...filterOf(params),
+    }).slice(1),
+    (update) => concerns(update, "act") || concerns(update, "trajectory"),
+  );
   const items = queue.data?.items || [];
   const address = { group_id: params.get("g"), trajectory_id: params.get("t"), other_id: params.get("o") };
   const current = address.group_id && address.trajectory_id ? address : items[0];
   const at = current ? items.findIndex((each) => keyOf(each) === keyOf(current)) : -1;
-  const open = (item, options) => change(item ? { g: item.group_id, t: item.trajectory_id, o: item.other_id } : { g: "", t: "", o: "" }, options);
-  const beside = (step) => { const item = items[Math.max(0, Math.min(items.length - 1, (at < 0 ? -1 : at) + step))]; if (item) open(item); };
+  const open = (item, options) =>
+    change(item ? { g: item.group_id, t: item.trajectory_id, o: item.other_id } : { g: "", t: "", o: "" }, options);
+  const beside = (step) => {
+    const item = items[Math.max(0, Math.min(items.length - 1, (at < 0 ? -1 : at) + step))];
+    if (item) open(item);
+  };
   const next = () => open(items[at + 1] || items.find((each) => keyOf(each) !== keyOf(current)), { replace: false });
-  useKeys("Review", { j: { does: "the next one", act: () => beside(1) }, k: { does: "the one before", act: () => beside(-1) } });
-  const path = current && link("subject", { group_id: current.group_id, trajectory_id: current.trajectory_id, other_id: current.other_id }).slice(1);
+  useKeys("Review", {
+    j: { does: "the next one", act: () => beside(1) },
+    k: { does: "the one before", act: () => beside(-1) },
+  });
+  const path = current &&
+    link("subject", { group_id: current.group_id, trajectory_id: current.trajectory_id, other_id: current.other_id })
+      .slice(1);
   const subject = useAnswer(path ?? null);
-  return html`<div class="row"><${Choice} label="Show" name="mode" value=${mode} options=${["single", "pair"]} /><${Choice} label="Order" name="order" value=${order} options=${["doubt", "newest", "draw"]} />
-      <${FilterField} params=${params} /></div>
+  return html`
+    <div class="row">
+      <${Choice} label="Show" name="mode" value=${mode} options=${["single", "pair"]} />
+      <${Choice} label="Order" name="order" value=${order} options=${["doubt", "newest", "draw"]} />
+      <${FilterField} params=${params} />
+    </div>
     <div class="review">
-      <aside class="panel"><${Awaited} answer=${queue}>${(data) => html`<p role="status"><b>${count(data.open)}</b> waiting, you judged <b>${count(data.progress[data.who] || 0)}</b> of ${count(data.total)}</p>
-        <ol class="queue">${data.items.map((item) => html`<li key=${keyOf(item)}><${Link} to="curation" values=${{ ...Object.fromEntries([...params].filter(([name]) => !NAMES.includes(name))), ...filterOf(params), g: item.group_id, t: item.trajectory_id, o: item.other_id }}
-          aria-current=${current && keyOf(item) === keyOf(current) ? "true" : null}><${Word}>${item.trajectory_id}<//>${item.other_id && html` · <${Word}>${item.other_id}<//>`}<//></li>`)}</ol>`}<//></aside>
-      <div class="subject">${current ? html`<${Awaited} answer=${subject}>${(data) => html`
-          <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data.group_id} t=${current.trajectory_id}>all of it<//></p>
-          ${data.sides[0].task && html`<details><summary>task</summary><${Text} text=${data.sides[0].task} /></details>`}
-          ${data.sides.length > 1 ? html`<${Pair} key=${path} shown=${data} done=${next} />` : html`<${Judge} key=${path} subject=${{ g: data.group_id, t: current.trajectory_id }} review=${true} judged=${next} />`}
-          <div class="sides">${data.sides.map((side) => html`<${Conversation} key=${side.trajectory_id} side=${side} />`)}</div>`}<//>`
-        : queue.data && html`<p class="quiet">${queue.data.total ? "Nothing more waits for you here." : "No trajectory that is over meets this filter."}</p><${Said} />`}</div>
-    </div>`;
+      <aside class="panel">
+        <${Awaited} answer=${queue}>${(data) =>
+          html`
+            <p role="status"><b>${count(data.open)}</b> waiting, you judged <b>${count(
+              data.progress[data.who] || 0,
+            )}</b> of ${count(data.total)}</p>
+            <ol class="queue">${data.items.map((item) =>
+              html`
+                <li key=${keyOf(item)}>
+                  <${Link} to="curation" values=${{
+                    ...Object.fromEntries([...params].filter(([name]) => !NAMES.includes(name))),
+                    ...filterOf(params),
+                    g: item.group_id,
+                    t: item.trajectory_id,
+                    o: item.other_id,
+                  }}
+                    aria-current=${current && keyOf(item) === keyOf(current) ? "true" : null}>
+                    <${Word}>${item.trajectory_id}<//>${item.other_id &&
+                      html`${" "}· <${Word}>${item.other_id}<//>`}<//></li>
+              `
+            )}</ol>
+          `}<//></aside>
+          <div class="subject">${current
+            ? html`<${Awaited} answer=${subject}>${(data) =>
+              html`
+                <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data
+                  .group_id} t=${current.trajectory_id}>all of it<//></p>
+                ${data.sides[0].task && html`
+                  <details>
+                    <summary>task</summary>
+                    <${Text} text=${data.sides[0].task} />
+                  </details>
+                `}
+                ${data.sides.length > 1
+                  ? html`<${Pair} key=${path} shown=${data} done=${next} />`
+                  : html`<${Judge} key=${path} subject=${{
+                    g: data.group_id,
+                    t: current.trajectory_id,
+                  }} review=${true} judged=${next} />`}
+                <div class="sides">${data.sides.map((side) =>
+                  html`<${Conversation} key=${side.trajectory_id} side=${side} />`
+                )}</div>
+              `}<//>`
+            : queue.data && html`
+              <p class="quiet">${queue.data.total
+                ? "Nothing more waits for you here."
+                : "No trajectory that is over meets this filter."}</p>
+              <${Said} />
+            `}</div>
+        </div>
+  `;
 }
 
-const KINDS = { steps: "the steps that meet it", trajectories: "all steps of the trajectories that meet it", groups: "all steps of the groups that meet it" };
+const KINDS = {
+  steps: "the steps that meet it",
+  trajectories: "all steps of the trajectories that meet it",
+  groups: "all steps of the groups that meet it",
+};
 
 /** A dry run first; the act itself is for exactly what was counted. */
 function useCounted(path, body, counted, doing) {
@@ -118,31 +238,64 @@ function useCounted(path, body, counted, doing) {
   const asked = JSON.stringify(body);
   const ready = answer !== null && answer.asked === asked;
   const send = async (dry_run) => {
-    const told = await act(path, { ...body, dry_run, ...(dry_run ? {} : { expected: answer.digest }) }, (data) => (dry_run ? counted(data) : doing(data)));
+    const told = await act(
+      path,
+      { ...body, dry_run, ...(dry_run ? {} : { expected: answer.digest }) },
+      (data) => (dry_run ? counted(data) : doing(data)),
+    );
     setAnswer(dry_run && told ? { asked, ...told } : null);
   };
   return { answer: ready ? answer : null, count: () => send(true), go: () => send(false) };
 }
 
 function Subjects({ subjects }) {
-  return html`<ul class="subjects">${subjects.map(({ g, t, c }) => html`<li><${TrajectoryLink} g=${g} t=${t} c=${c}><${Word}>${g}<//> / <${Word}>${t}<//>${c && html` / <${Word}>${c}<//>`}<//></li>`)}</ul>`;
+  return html`<ul class="subjects">${
+    subjects.map(({ g, t, c }) =>
+      html`
+        <li>
+          <${TrajectoryLink} g=${g} t=${t} c=${c}>
+            <${Word}>${g}<//> / <${Word}>${t}<//>${c && html`${" "}/ <${Word}>${c}<//>`}<//></li>
+      `
+    )
+  }</ul>`;
 }
 
 /** Places of an address: [group], [group, trajectory] or [group, trajectory, call], each as JSON. */
 function placesOf(params) {
-  return params.getAll("place").flatMap((text) => { try { return [JSON.parse(text)]; } catch { return []; } });
+  return params.getAll("place").flatMap((text) => {
+    try {
+      return [JSON.parse(text)];
+    } catch {
+      return [];
+    }
+  });
 }
-const Chosen = ({ places }) => places.length > 0 && html`<p>${count(places.length)} chosen: ${places.slice(0, 20).map((place) => html`<span class="chip"><${Word}>${[place].flat().join(" / ")}<//></span> `)}</p>`;
+const Chosen = ({ places }) =>
+  places.length > 0 &&
+  html`<p>${count(places.length)} chosen: ${
+    places.slice(0, 20).map((place) => html`<span class="chip"><${Word}>${[place].flat().join(" / ")}<//></span>${" "}`)
+  }</p>`;
 
 /** @type {[string, string, string, (text: string) => any][]} */
-const FIELDS = [["quality", "Quality", "0 to 1", quality], ["tags", "Tags", "leak, good (they replace the others)", words], ["scores", "Scores", "entropy@1=0.9", scores], ["note", "Note", "why", String]];
+const FIELDS = [
+  ["quality", "Quality", "0 to 1", quality],
+  ["tags", "Tags", "leak, good (they replace the others)", words],
+  ["scores", "Scores", "entropy@1=0.9", scores],
+  ["note", "Note", "why", String],
+];
 
 function ByFilter({ params }) {
   const [trainable, setTrainable] = useState("");
   const [texts, setTexts] = useState({});
   const kind = KINDS[params.get("kind")] ? params.get("kind") : "steps";
   const places = placesOf(params);
-  const body = { kind, ids: params.getAll("id"), places, where: filterOf(params), ...(trainable ? { trainable: trainable === "train" } : {}) };
+  const body = {
+    kind,
+    ids: params.getAll("id"),
+    places,
+    where: filterOf(params),
+    ...(trainable ? { trainable: trainable === "train" } : {}),
+  };
   let wrong = "";
   for (const [name, , , parse] of FIELDS) {
     try {
@@ -151,60 +304,181 @@ function ByFilter({ params }) {
       wrong = problem.message;
     }
   }
-  const run = useCounted("curations", body, (data) => `would judge ${steps(data.steps)}`, (data) => `judged ${steps(data.steps)} — u takes it back`);
+  const run = useCounted(
+    "curations",
+    body,
+    (data) => `would judge ${steps(data.steps)}`,
+    (data) => `judged ${steps(data.steps)} — u takes it back`,
+  );
   const passive = !session.value.may_judge || Boolean(wrong);
   return html`<section class="panel"><h2>Judge what meets a filter</h2>
-      <div class="row"><${Choice} label="Of" name="kind" value=${kind} options=${Object.keys(KINDS)} /> <span class="quiet">${KINDS[kind]}</span></div>
+      <div class="row"><${Choice} label="Of" name="kind" value=${kind} options=${
+    Object.keys(KINDS)
+  } /> <span class="quiet">${KINDS[kind]}</span></div>
       <${FilterField} params=${params} />
       <${Chosen} places=${[...body.ids, ...places]} />
-      <div class="row"><label>Trainable <select value=${trainable} onChange=${({ target }) => setTrainable(target.value)}><option value="">as it is</option><option value="train">train</option><option value="not">do not train</option></select></label>
-        ${FIELDS.map(([name, label, hint]) => html`<label>${label} <input dir="auto" placeholder=${hint} value=${texts[name] || ""} onInput=${({ target }) => setTexts({ ...texts, [name]: target.value })} /></label>`)}</div>
+      <div class="row"><label>Trainable <select value=${trainable} onChange=${({ target }) =>
+    setTrainable(
+      target.value,
+    )}><option value="">as it is</option><option value="train">train</option><option value="not">do not train</option></select></label>
+        ${
+    FIELDS.map(([name, label, hint]) =>
+      html`<label>${label} <input dir="auto" placeholder=${hint} value=${texts[name] || ""} onInput=${({ target }) =>
+        setTexts({ ...texts, [name]: target.value })} /></label>`
+    )
+  }</div>
       ${wrong && html`<p class="problem">${wrong}</p>`}
       <div class="row"><button disabled=${passive} onClick=${run.count}>Count</button>
-        <button class="primary" disabled=${passive || !run.answer?.steps} onClick=${run.go}>Judge ${run.answer ? steps(run.answer.steps) : "(count first)"}</button>
+        <button class="primary" disabled=${passive || !run.answer?.steps} onClick=${run.go}>Judge ${
+    run.answer ? steps(run.answer.steps) : "(count first)"
+  }</button>
         <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div>
       <${Said} />
-      ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />${run.answer.command && html`<p class="quiet">The same as a command:</p><${Command} text=${run.answer.command} />`}`}
+      ${
+    run.answer && html`<${Subjects} subjects=${run.answer.subjects} />${
+      run.answer.command && html`
+        <p class="quiet">The same as a command:</p>
+        <${Command} text=${run.answer.command} />
+      `
+    }`
+  }
     </section>
-    ${session.value.role === "operator" && html`<${Evict} key=${JSON.stringify([body.ids, places])} chosen=${body.ids} places=${places.filter((place) => place.length < 3)} />`}`;
+    ${
+    session.value.role === "operator" &&
+    html`<${Evict} key=${JSON.stringify([body.ids, places])} chosen=${body.ids} places=${
+      places.filter((place) => place.length < 3)
+    } />`
+  }`;
 }
 
 function Evict({ chosen, places }) {
   const [ids, setIds] = useState(chosen.join("\n"));
   const [why, setWhy] = useState("");
   const [group, setGroup] = useState("");
-  const body = { ids: ids.split("\n").map((each) => each.trim()).filter(Boolean), places, why, ...(group.trim() ? { group: group.trim() } : {}) };
-  const run = useCounted("evictions", body, (data) => (data.unknown.length ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted` : `would evict ${trajectories(data.trajectories)}`),
-    (data) => `evicted ${trajectories(data.trajectories)}`);
-  return html`<section class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p><${Chosen} places=${places} />
-    <div class="row"><label class="grow">Ids of trajectories or groups, one a line <textarea rows="2" value=${ids} onInput=${({ target }) => setIds(target.value)} /></label>
-      <label>Their group <input dir="auto" placeholder="where several have such a trajectory" value=${group} onInput=${({ target }) => setGroup(target.value)} /></label>
-      <label>Why <input dir="auto" value=${why} onInput=${({ target }) => setWhy(target.value)} /></label></div>
-    <div class="row"><button disabled=${!(body.ids.length + places.length) || !why.trim()} onClick=${run.count}>Count</button>
-      <button class="bad" disabled=${!run.answer?.trajectories} onClick=${run.go}>Evict ${run.answer ? count(run.answer.trajectories) : "(count first)"}</button></div>
-    ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />`}</section>`;
+  const body = {
+    ids: ids.split("\n").map((each) => each.trim()).filter(Boolean),
+    places,
+    why,
+    ...(group.trim() ? { group: group.trim() } : {}),
+  };
+  const run = useCounted(
+    "evictions",
+    body,
+    (
+      data,
+    ) => (data.unknown.length
+      ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted`
+      : `would evict ${trajectories(data.trajectories)}`),
+    (data) => `evicted ${trajectories(data.trajectories)}`,
+  );
+  return html`
+    <section
+      class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p><${Chosen} places=${places} />
+        <div class="row"><label class="grow">Ids of trajectories or groups, one a line <textarea rows="2" value=${ids} onInput=${(
+          { target },
+        ) => setIds(target.value)} /></label>
+          <label>Their group <input dir="auto" placeholder="where several have such a trajectory" value=${group} onInput=${(
+            { target },
+          ) => setGroup(target.value)} /></label>
+          <label>Why <input dir="auto" value=${why} onInput=${({ target }) => setWhy(target.value)} /></label></div>
+        <div class="row"><button disabled=${!(body.ids.length + places.length) || !why.trim()} onClick=${run
+          .count}>Count</button>
+          <button class="bad" disabled=${!run.answer?.trajectories} onClick=${run.go}>Evict ${run.answer
+            ? count(run.answer.trajectories)
+            : "(count first)"}</button></div>
+        ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />`}</section>
+  `;
 }
 
 function History({ params }) {
   const [kind, who] = [params.get("kind") || "all", params.get("who") || ""];
-  const answer = useAnswer(link("acts", { kind: kind === "all" ? "" : kind, who, before: params.get("before") }).slice(1), (update) => concerns(update, "act"));
-  return html`<div class="row"><${Choice} label="Show" name="kind" value=${kind} options=${["all", "judged", "preferred", "curated", "undone", "evicted"]} />
-      <label><input type="checkbox" checked=${who !== ""} onChange=${({ target }) => change({ who: target.checked ? session.value.who : "", before: "" }, { replace: false })} /> only mine</label></div><${Said} />
-    <${Awaited} answer=${answer}>${(data) => html`<div class="scrolled" tabindex="0" role="region" aria-label="Acts"><table><thead><tr><th>When</th><th>Who</th><th>What</th><th>Of</th><th class="number">Events</th><th></th></tr></thead>
-      <tbody>${data.acts.map((each) => html`<tr key=${each.act_id} class=${each.stands ? "" : "fallen"}><td><${Ago} us=${each.at_us} /></td><td>${each.who === null ? "operator" : html`<${Word}>${each.who}<//>`}${each.through && html` <small class="quiet">${each.through}</small>`}</td>
-        <td>${each.says.map((text) => html`<div><${Text} text=${text} /></div>`)}${!each.stands && html`<small class="quiet">does not stand any more</small>`}</td><td><${Subjects} subjects=${each.subjects} /></td><td class="number">${count(each.events)}</td>
-        <td>${each.may_undo && session.value.may_judge && html`<button onClick=${() => undo(each.act_id)}>Take back</button>`}</td></tr>`)}</tbody></table></div>
-      ${data.acts.length === 0 && html`<p class="quiet">Nobody did any of this yet.</p>`}
-      ${data.next && html`<button onClick=${() => change({ before: data.next }, { replace: false })}>older ones (${count(data.total)} in all)</button>`}`}<//>`;
+  const answer = useAnswer(
+    link("acts", { kind: kind === "all" ? "" : kind, who, before: params.get("before") }).slice(1),
+    (update) => concerns(update, "act"),
+  );
+  return html`
+    <div class="row"><${Choice} label="Show" name="kind" value=${kind} options=${[
+      "all",
+      "judged",
+      "preferred",
+      "curated",
+      "undone",
+      "evicted",
+    ]} />
+          <label><input type="checkbox" checked=${who !== ""} onChange=${({ target }) =>
+            change({ who: target.checked ? session.value.who : "", before: "" }, {
+              replace: false,
+            })} /> only mine</label></div>
+    <${Said} />
+    <${Awaited} answer=${answer}>${(data) =>
+      html`
+        <div class="scrolled" tabindex="0" role="region" aria-label="Acts">
+          <table>
+            <thead>
+              <tr>
+                <th>When</th>
+                <th>Who</th>
+                <th>What</th>
+                <th>Of</th>
+                <th class="number">Events</th>
+                <th></th>
+              </tr>
+            </thead>
+            <tbody>${data.acts.map((each) =>
+              html`
+                <tr key=${each.act_id} class=${each.stands ? "" : "fallen"}>
+                  <td>
+                    <${Ago} us=${each.at_us} />
+                  </td>
+                  <td>${each.who === null ? "operator" : html`<${Word}>${each.who}<//>`}${each.through &&
+                    html`${" "}<small class="quiet">${each.through}</small>`}</td>
+                  <td>${each.says.map((text) =>
+                    html`
+                      <div>
+                        <${Text} text=${text} />
+                      </div>
+                    `
+                  )}${!each.stands && html`<small class="quiet">does not stand any more</small>`}</td>
+                  <td>
+                    <${Subjects} subjects=${each.subjects} />
+                  </td>
+                  <td class="number">${count(each.events)}</td>
+                  <td>${each.may_undo && session.value.may_judge &&
+                    html`<button onClick=${() => undo(each.act_id)}>Take back</button>`}</td>
+                </tr>
+              `
+            )}</tbody>
+          </table>
+        </div>
+              ${data.acts.length === 0 && html`<p class="quiet">Nobody did any of this yet.</p>`}
+              ${data.next &&
+                html`<button onClick=${() => change({ before: data.next }, { replace: false })}>older ones (${
+                  count(data.total)
+                } in all)</button>`}
+      `}<//>
+  `;
 }
 
 function Curation({ params }) {
   const tab = TABS[params.get("tab")] ? params.get("tab") : "queue";
-  useKeys("Curation", { u: { does: "take your latest act back", act: () => { undo(); } } });
+  useKeys("Curation", {
+    u: {
+      does: "take your latest act back",
+      act: () => {
+        undo();
+      },
+    },
+  });
   const Shown = { queue: Queue, filter: ByFilter, history: History }[tab];
-  return html`<h1>Curation and labels</h1>
-    <nav class="tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) => html`<${Link} to="curation" values=${{ tab: name === "queue" ? "" : name, ...filterOf(params) }} aria-current=${name === tab ? "page" : null}>${title}<//>`)}</nav>
-    <${Shown} params=${params} />`;
+  return html`
+    <h1>Curation and labels</h1>
+    <nav class="tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) =>
+      html`<${Link} to="curation" values=${{ tab: name === "queue" ? "" : name, ...filterOf(params) }} aria-current=${
+        name === tab ? "page" : null
+      }>${title}<//>`
+    )}</nav>
+    <${Shown} params=${params} />
+  `;
 }
 
 export default { name: "curation", title: "Curation", key: "c", View: Curation };

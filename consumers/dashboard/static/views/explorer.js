@@ -1,22 +1,66 @@
 // Lists of groups, trajectories and steps: filtered, searched, sorted by any column, live without moving what is read.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Word, html } from "/web/shell.js";
-import { Link, change, go, link } from "../parts/address.js";
+import { html, Word } from "/web/shell.js";
+import { change, go, Link, link } from "../parts/address.js";
 import { Awaited, read, useAnswer } from "../parts/answers.js";
-import { FILTERS, filterOf, optionsOf, queryOf } from "../parts/filters.js";
+import { filterOf, FILTERS, optionsOf, queryOf } from "../parts/filters.js";
 import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
 import { useSparse } from "../parts/sparse.js";
-import { Ago, Command, cell, count, number, quoted, toClipboard } from "../parts/words.js";
+import { Ago, cell, Command, count, number, quoted, toClipboard } from "../parts/words.js";
 
 const KINDS = ["groups", "trajectories", "steps"];
 const SHOWN = {
-  groups: ["id", "return", "deviation", "members", "expected", "ready", "version_max", "calls", "changed", "tags", "reasons"],
-  trajectories: ["id", "return", "calls", "tokens", "status", "ready", "version_max", "doubt", "changed", "tags", "reasons"],
-  steps: ["id", "reward", "prompt_tokens", "response_tokens", "finish", "trainable", "version_max", "quality", "started", "tags", "reasons"],
+  groups: [
+    "id",
+    "return",
+    "deviation",
+    "members",
+    "expected",
+    "ready",
+    "version_max",
+    "calls",
+    "changed",
+    "tags",
+    "reasons",
+  ],
+  trajectories: [
+    "id",
+    "return",
+    "calls",
+    "tokens",
+    "status",
+    "ready",
+    "version_max",
+    "doubt",
+    "changed",
+    "tags",
+    "reasons",
+  ],
+  steps: [
+    "id",
+    "reward",
+    "prompt_tokens",
+    "response_tokens",
+    "finish",
+    "trainable",
+    "version_max",
+    "quality",
+    "started",
+    "tags",
+    "reasons",
+  ],
 };
-const WIDTHS = { ids: "minmax(11rem, 3fr)", number: "minmax(5.5rem, 1fr)", count: "minmax(5.5rem, 1fr)", time_us: "minmax(6.5rem, 1fr)", flag: "minmax(5rem, 1fr)", word: "minmax(5.5rem, 1.5fr)", words: "minmax(7rem, 2fr)" };
+const WIDTHS = {
+  ids: "minmax(11rem, 3fr)",
+  number: "minmax(5.5rem, 1fr)",
+  count: "minmax(5.5rem, 1fr)",
+  time_us: "minmax(6.5rem, 1fr)",
+  flag: "minmax(5rem, 1fr)",
+  word: "minmax(5.5rem, 1.5fr)",
+  words: "minmax(7rem, 2fr)",
+};
 const RIGHT = new Set(["number", "count"]);
 const ROW = 32;
 const MARKS_MAX = 50;
@@ -26,11 +70,22 @@ const NAMES = ["g", "t", "c"];
 
 const label = (name) => name.replaceAll("_", " ");
 const idsOf = (ids) => Object.fromEntries(ids.map((id, at) => [NAMES[at], id]));
-const idsIn = (key) => idsOf(key.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } }));
+const idsIn = (key) =>
+  idsOf(
+    key.split("/").map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    }),
+  );
 const targetOf = (kind, ids, f) => (kind === "groups" ? ["group", { g: ids.g, f }] : ["trajectory", { ...ids, f }]);
 
 function Value({ type, value }) {
-  if (value === null || value === undefined || (Array.isArray(value) && !value.length)) return html`<span class="quiet">–</span>`;
+  if (value === null || value === undefined || (Array.isArray(value) && !value.length)) {
+    return html`<span class="quiet">–</span>`;
+  }
   if (type === "time_us") return html`<${Ago} us=${value} />`;
   if (type === "number") return number(value);
   if (type === "count") return count(value);
@@ -42,78 +97,178 @@ function Value({ type, value }) {
 function Ids({ kind, row, f }) {
   const [view, values] = targetOf(kind, idsOf(row.ids), f);
   const own = [...row.ids].reverse();
-  return html`<${Link} to=${view} values=${values} tabindex="-1"><${Word}>${own[0]}<//><//>${own.slice(1).map((id) => html` <small class="quiet"><${Word}>${id}<//></small>`)}`;
+  return html`
+    <${Link} to=${view} values=${values} tabindex="-1">
+      <${Word}>${own[0]}<//><//>${own.slice(1).map((id) => html`${" "}<small class="quiet"><${Word}>${id}<//></small>`)}
+  `;
 }
 
 function Row({ index, row, kind, columns, types, current, marked, choose, mark, f }) {
   const style = { height: `${ROW}px` };
-  if (!row) return html`<div class="cells quiet" role="row" key=${index} style=${style} aria-rowindex=${index + 1}><span></span><span role="cell">…</span></div>`;
-  return html`<div class=${`cells ${current ? "current" : ""} ${row.values ? "" : "gone"}`} role="row" key=${index} style=${style} aria-rowindex=${index + 1} aria-selected=${marked} onClick=${() => choose(index)}>
-    <span role="cell"><input type="checkbox" tabindex="-1" checked=${marked} aria-label=${`mark ${row.ids.at(-1).slice(0, 60)}`} onClick=${(event) => event.stopPropagation()} onChange=${() => mark(row.key)} /></span>
-    ${columns.map((name) => html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : ""}>${name === "id"
-      ? html`<${Ids} kind=${kind} row=${row} f=${f} />${!row.values && html` <small class="bad">gone</small>`}`
-      : row.values && html`<${Value} type=${types[name].type} value=${row.values[name]} />`}</span>`)}
-  </div>`;
+  if (!row) {
+    return html`
+      <div class="cells quiet" role="row" key=${index} style=${style}
+        aria-rowindex=${index + 1}><span></span><span role="cell">…</span></div>
+    `;
+  }
+  return html`
+    <div class=${`cells ${current ? "current" : ""} ${
+      row.values ? "" : "gone"
+    }`} role="row" key=${index} style=${style} aria-rowindex=${index + 1} aria-selected=${marked}
+      onClick=${() => choose(index)}>
+        <span role="cell"><input type="checkbox" tabindex="-1" checked=${marked} aria-label=${`mark ${
+          row.ids.at(-1).slice(0, 60)
+        }`} onClick=${(event) => event.stopPropagation()} onChange=${() => mark(row.key)} /></span>
+        ${columns.map((name) =>
+          html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : ""}>${
+            name === "id"
+              ? html`<${Ids} kind=${kind} row=${row} f=${f} />${
+                !row.values && html`${" "}<small class="bad">gone</small>`
+              }`
+              : row.values && html`<${Value} type=${types[name].type} value=${row.values[name]} />`
+          }</span>`
+        )}
+      </div>
+  `;
 }
 
 /** Heads that sort: the first press takes the largest first where it is a number or a time. */
 function Heads({ columns, types, sort, desc }) {
-  const press = (name) => () => change({ sort: name, desc: (name === sort ? !desc : !["word", "words", "ids"].includes(types[name].type)) ? "true" : "", at: "" });
-  return html`<div class="cells heads" role="row"><span></span>${columns.map((name) => html`<span role="columnheader" class=${RIGHT.has(types[name].type) ? "number" : ""} aria-sort=${name === sort ? (desc ? "descending" : "ascending") : "none"}>
-    <button onClick=${press(name)} title=${types[name].says}>${label(name)}${name === sort && (desc ? " ↓" : " ↑")}</button></span>`)}</div>`;
+  const press = (name) => () =>
+    change({
+      sort: name,
+      desc: (name === sort ? !desc : !["word", "words", "ids"].includes(types[name].type)) ? "true" : "",
+      at: "",
+    });
+  return html`<div class="cells heads" role="row"><span></span>${
+    columns.map((name) =>
+      html`<span role="columnheader" class=${RIGHT.has(types[name].type) ? "number" : ""} aria-sort=${
+        name === sort ? (desc ? "descending" : "ascending") : "none"
+      }>
+    <button onClick=${press(name)} title=${types[name].says}>${label(name)}${
+        name === sort && (desc ? " ↓" : " ↑")
+      }</button></span>`
+    )
+  }</div>`;
 }
 
 function Search({ params, field }) {
   const inAddress = params.get("text") || "";
   const [text, setText] = useState(inAddress);
-  useEffect(() => { setText(inAddress); }, [inAddress]);
+  useEffect(() => {
+    setText(inAddress);
+  }, [inAddress]);
   useEffect(() => {
     if (text === inAddress) return undefined;
     const timer = setTimeout(() => change({ text, at: "" }), 250);
     return () => clearTimeout(timer);
   }, [text]);
-  return html`<label class="search">Search <input type="search" ref=${field} value=${text} placeholder="ids, tags, tasks, notes" onInput=${(event) => setText(event.target.value)} maxlength="1000" /></label>`;
+  return html`
+    <label
+      class="search">Search <input type="search" ref=${field} value=${text} placeholder="ids, tags, tasks, notes" onInput=${(
+        event,
+      ) => setText(event.target.value)} maxlength="1000" /></label>
+  `;
 }
 
 /** Chips of what is asked for, and a form for all of it. */
 function Filters({ filter }) {
-  const chips = Object.entries(filter).filter(([name]) => name !== "text").flatMap(([name, value]) => [value].flat().map((each) => [name, each, value]));
-  const without = (name, each, all) => change({ [name]: Array.isArray(all) ? all.filter((one) => one !== each) : "", at: "" });
+  const chips = Object.entries(filter).filter(([name]) => name !== "text").flatMap(([name, value]) =>
+    [value].flat().map((each) => [name, each, value])
+  );
+  const without = (name, each, all) =>
+    change({ [name]: Array.isArray(all) ? all.filter((one) => one !== each) : "", at: "" });
   const field = ([name, { type, label: title, hint }]) => {
     const value = filter[name];
-    const set = (event) => change({ [name]: type === "list" ? event.target.value.split("\n").map((each) => each.trim()).filter(Boolean) : event.target.value, at: "" });
-    if (type === "flag") return html`<label>${title} <select value=${value || ""} onChange=${set}><option value="">any</option><option value="true">yes</option><option value="false">no</option></select></label>`;
-    if (type === "list") return html`<label>${title}, one a line <textarea rows="1" placeholder=${hint || ""} onChange=${set} value=${(value || []).join("\n")}></textarea></label>`;
+    const set = (event) =>
+      change({
+        [name]: type === "list"
+          ? event.target.value.split("\n").map((each) => each.trim()).filter(Boolean)
+          : event.target.value,
+        at: "",
+      });
+    if (type === "flag") {
+      return html`<label>${title} <select value=${
+        value || ""
+      } onChange=${set}><option value="">any</option><option value="true">yes</option><option value="false">no</option></select></label>`;
+    }
+    if (type === "list") {
+      return html`<label>${title}, one a line <textarea rows="1" placeholder=${hint || ""} onChange=${set} value=${
+        (value || []).join("\n")
+      }></textarea></label>`;
+    }
     return html`<label>${title} <input type=${type} step="any" value=${value || ""} onChange=${set} /></label>`;
   };
-  return html`${chips.map(([name, each, all]) => html` <button class="chip" title="take this filter out" onClick=${() => without(name, each, all)}>${FILTERS[name].label} <${Word}>${each}<//> ×</button>`)}
-    <details class="more-filters"><summary>filters</summary><div class="form">${Object.entries(FILTERS).filter(([name]) => name !== "text").map(field)}</div></details>`;
+  return html`
+    ${chips.map(([name, each, all]) =>
+      html`
+        ${" "}<button class="chip" title="take this filter out"
+          onClick=${() => without(name, each, all)}>${FILTERS[name].label} <${Word}>${each}<//> ×</button>
+      `
+    )}
+        <details class="more-filters">
+      <summary>filters</summary>
+      <div class="form">${Object.entries(FILTERS).filter(([name]) => name !== "text").map(field)}</div>
+    </details>
+  `;
 }
 
 /** Names for queries, kept in this browser; each is a link that anybody may follow. */
 function Saved({ query }) {
-  const load = () => { try { return JSON.parse(localStorage[SAVED] || "[]"); } catch { return []; } };
+  const load = () => {
+    try {
+      return JSON.parse(localStorage[SAVED] || "[]");
+    } catch {
+      return [];
+    }
+  };
   const [saved, setSaved] = useState(load);
   const [name, setName] = useState("");
-  const keep = (next) => { localStorage[SAVED] = JSON.stringify(next); setSaved(next); };
+  const keep = (next) => {
+    localStorage[SAVED] = JSON.stringify(next);
+    setSaved(next);
+  };
   const save = (event) => {
     event.preventDefault();
     if (name.trim()) keep([...load().filter((each) => each.name !== name.trim()), { name: name.trim(), query }]);
     setName("");
   };
-  return html`<details class="saved"><summary>saved${saved.length > 0 && ` (${saved.length})`}</summary>
-    <ul>${saved.map((each) => html`<li key=${each.name}><a href=${`/explorer?${each.query}`} onClick=${(event) => { event.preventDefault(); go(`/explorer?${each.query}`); }}>${each.name}</a>
-      <button aria-label=${`forget ${each.name}`} onClick=${() => keep(load().filter((one) => one.name !== each.name))}>×</button></li>`)}</ul>
-    <form onSubmit=${save}><label>name <input value=${name} maxlength="80" onInput=${(event) => setName(event.target.value)} /></label> <button>save this list</button></form></details>`;
+  return html`
+    <details class="saved">
+      <summary>saved${saved.length > 0 && ` (${saved.length})`}</summary>
+      <ul>${saved.map((each) =>
+        html`<li key=${each.name}><a href=${`/explorer?${each.query}`} onClick=${(event) => {
+          event.preventDefault();
+          go(`/explorer?${each.query}`);
+        }}>${each.name}</a>
+      <button aria-label=${`forget ${each.name}`} onClick=${() =>
+          keep(load().filter((one) => one.name !== each.name))}>×</button></li>`
+      )}</ul>
+      <form
+        onSubmit=${save}><label>name <input value=${name} maxlength="80" onInput=${(event) =>
+          setName(event.target.value)} /></label> <button>save this list</button></form>
+    </details>
+  `;
 }
 
 function Columns({ types, columns, kind }) {
   const toggle = (name) => {
-    const next = columns.includes(name) ? columns.filter((each) => each !== name) : Object.keys(types).filter((each) => each === name || columns.includes(each));
+    const next = columns.includes(name)
+      ? columns.filter((each) => each !== name)
+      : Object.keys(types).filter((each) => each === name || columns.includes(each));
     change({ cols: next.join(",") === SHOWN[kind].join(",") ? "" : next.join(",") });
   };
-  return html`<details class="columns"><summary>columns</summary><div class="form">${Object.entries(types).filter(([name]) => name !== "id").map(([name, { says }]) => html`
-    <label title=${says}><input type="checkbox" checked=${columns.includes(name)} onChange=${() => toggle(name)} /> ${label(name)}</label>`)}</div></details>`;
+  return html`
+    <details class="columns">
+      <summary>columns</summary>
+      <div class="form">${Object.entries(types).filter(([name]) => name !== "id").map(([name, { says }]) =>
+        html`
+          <label title=${says}><input type="checkbox" checked=${columns.includes(name)} onChange=${() =>
+            toggle(name)} /> ${label(name)}</label>
+        `
+      )}</div>
+    </details>
+  `;
 }
 
 function Facets({ query, order, filter }) {
@@ -123,15 +278,47 @@ function Facets({ query, order, filter }) {
   const press = (field, value) => () => {
     const before = [filter[field] ?? []].flat();
     const text = String(value);
-    const next = before.includes(text) ? before.filter((each) => each !== text) : field === "tag" ? [...before, text] : text;
+    const next = before.includes(text)
+      ? before.filter((each) => each !== text)
+      : field === "tag"
+      ? [...before, text]
+      : text;
     change({ [field]: next, at: "" });
   };
-  if (!last.current) return html`<aside class="facets"><p class="quiet">Counting…</p></aside>`;
-  return html`<aside class="facets" aria-label="Counts per value">${Object.entries(last.current.facets).filter(([, values]) => values.length).map(([name, values]) => html`
-    <details open key=${name}><summary>${label(name)}</summary><ul>${values.slice(0, 12).map(([value, rows]) => html`<li key=${value}>${FACET[name]
-      ? html`<button aria-pressed=${[filter[FACET[name]] ?? []].flat().includes(String(value))} onClick=${press(FACET[name], value)}><${Word}>${value === true ? "yes" : value === false ? "no" : value}<//> <span class="quiet">${count(rows)}</span></button>`
-      : html`<span class="value"><${Word}>${value === true ? "yes" : value === false ? "no" : value}<//> <span class="quiet">${count(rows)}</span></span>`}</li>`)}
-      ${values.length > 12 && html`<li class="quiet">and ${values.length > 29 ? "18 or more" : values.length - 12} others</li>`}</ul></details>`)}</aside>`;
+  if (!last.current) {
+    return html`
+      <aside class="facets">
+        <p class="quiet">Counting…</p>
+      </aside>
+    `;
+  }
+  return html`<aside class="facets" aria-label="Counts per value">${
+    Object.entries(last.current.facets).filter(([, values]) => values.length).map(([name, values]) =>
+      html`
+        <details open key=${name}>
+          <summary>${label(name)}</summary>
+          <ul>${values.slice(0, 12).map(([value, rows]) =>
+            html`<li key=${value}>${
+              FACET[name]
+                ? html`
+                  <button aria-pressed=${[filter[FACET[name]] ?? []].flat().includes(String(value))}
+                    onClick=${press(FACET[name], value)}><${Word}>${value === true
+                      ? "yes"
+                      : value === false
+                      ? "no"
+                      : value}<//> <span class="quiet">${count(rows)}</span></button>
+                `
+                : html`<span class="value"><${Word}>${
+                  value === true ? "yes" : value === false ? "no" : value
+                }<//> <span class="quiet">${count(rows)}</span></span>`
+            }</li>`
+          )}
+          ${values.length > 12 &&
+            html`<li class="quiet">and ${values.length > 29 ? "18 or more" : values.length - 12} others</li>`}</ul>
+        </details>
+      `
+    )
+  }</aside>`;
 }
 
 /** A search through conversations, three seconds at a time. */
@@ -140,19 +327,66 @@ function Conversations({ kind, query, filter, f }) {
   const run = async (before) => {
     setState({ ...before, busy: true });
     try {
-      const answer = await read(`conversations?${query}${before?.after ? `&${new URLSearchParams({ after: before.after })}` : ""}`);
-      setState((now) => now && now.query === before.query && { query: before.query, matches: [...before.matches, ...answer.matches].slice(0, 500), looked: before.looked + answer.looked, lost: before.lost + answer.lost, tooLong: before.tooLong + answer.too_long.length, after: answer.after });
-    } catch (problem) { setState({ ...before, problem, busy: false }); }
+      const answer = await read(
+        `conversations?${query}${before?.after ? `&${new URLSearchParams({ after: before.after })}` : ""}`,
+      );
+      setState((now) =>
+        now && now.query === before.query &&
+        {
+          query: before.query,
+          matches: [...before.matches, ...answer.matches].slice(0, 500),
+          looked: before.looked + answer.looked,
+          lost: before.lost + answer.lost,
+          tooLong: before.tooLong + answer.too_long.length,
+          after: answer.after,
+        }
+      );
+    } catch (problem) {
+      setState({ ...before, problem, busy: false });
+    }
   };
   const begin = () => run({ query, matches: [], looked: 0, lost: 0, tooLong: 0, after: null });
-  useEffect(() => { setState(null); }, [query]);
+  useEffect(() => {
+    setState(null);
+  }, [query]);
   if (!filter.text) return null;
-  const said = state && `${count(state.matches.length)} with it among the first ${count(state.looked)} looked through${state.lost ? `; of ${count(state.lost)} the calls are not in the log any more` : ""}${state.tooLong ? `; ${count(state.tooLong)} trajectories have too many calls for this: open one and search there` : ""}`;
+  const said = state &&
+    `${count(state.matches.length)} with it among the first ${count(state.looked)} looked through${
+      state.lost ? `; of ${count(state.lost)} the calls are not in the log any more` : ""
+    }${
+      state.tooLong
+        ? `; ${count(state.tooLong)} trajectories have too many calls for this: open one and search there`
+        : ""
+    }`;
   return html`<section class="conversations" aria-live="polite">
-    ${!state ? html`<button onClick=${begin}>look into conversations, too</button> <span class="quiet">within what the other filters leave, 3 seconds at a time</span>`
-      : html`<p>In conversations: ${said}. ${state.busy ? html`<span class="quiet">Looking…</span>` : state.after ? html`<button onClick=${() => run(state)}>go on</button>` : "That is all."}</p>`}
+    ${
+    !state
+      ? html`
+        <button onClick=${begin}>look into conversations, too</button> <span
+          class="quiet">within what the other filters leave, 3 seconds at a time</span>
+      `
+      : html`<p>In conversations: ${said}. ${
+        state.busy
+          ? html`<span class="quiet">Looking…</span>`
+          : state.after
+          ? html`<button onClick=${() => run(state)}>go on</button>`
+          : "That is all."
+      }</p>`
+  }
     ${state?.problem && html`<p class="problem" role="alert">${state.problem.message}</p>`}
-    ${state && html`<ul>${state.matches.map((ids) => { const [view, values] = targetOf(kind, ids, f); return html`<li key=${Object.values(ids).join("/")}><${Link} to=${view} values=${values}><${Word}>${Object.values(ids).at(-1)}<//><//> ${kind !== "groups" && html`<small class="quiet"><${Word}>${ids.g}<//></small>`}</li>`; })}</ul>`}
+    ${
+    state && html`<ul>${
+      state.matches.map((ids) => {
+        const [view, values] = targetOf(kind, ids, f);
+        return html`
+          <li key=${Object.values(ids).join("/")}>
+            <${Link} to=${view} values=${values}>
+              <${Word}>${Object.values(ids).at(-1)}<//><//> ${kind !== "groups" &&
+                html`<small class="quiet"><${Word}>${ids.g}<//></small>`}</li>
+        `;
+      })
+    }</ul>`
+  }
   </section>`;
 }
 
@@ -160,7 +394,14 @@ const OF_STEPS = ["group", "trajectory", "channel", "agent", "tag", "trainable",
 
 /** The rows that are marked, wherever in the list they are: read by their group and trajectory. What is gone is not among them. */
 async function markedRows(kind, ids, marks, columns) {
-  const within = new Set(ids.map(({ g, t }) => queryOf({ group: g, trajectory: t }, { kind, columns: columns.filter((name) => name !== "id").join(",") || "changed" })));
+  const within = new Set(
+    ids.map(({ g, t }) =>
+      queryOf({ group: g, trajectory: t }, {
+        kind,
+        columns: columns.filter((name) => name !== "id").join(",") || "changed",
+      })
+    ),
+  );
   const rows = [];
   for (const query of within) rows.push(...(await read(`rows?${query}&limit=500`)).rows);
   return rows.filter(({ key }) => marks.includes(key));
@@ -173,13 +414,23 @@ function Acts({ kind, filter, marks, query, columns, total }) {
   const own = ids.map((each) => quoted(each.c ?? each.t ?? each.g)).join(" ");
   const within = kind !== "groups" && groups.length === 1 ? ` --group=${quoted(groups[0])}` : "";
   const judging = kind === "steps" || Object.keys(filter).every((name) => OF_STEPS.includes(name));
-  const pair = ids.length === 2 && kind !== "groups" && groups.length === 1 && ids[0].t !== ids[1].t && { g: groups[0], a: ids[0].t, b: ids[1].t };
+  const pair = ids.length === 2 && kind !== "groups" && groups.length === 1 && ids[0].t !== ids[1].t &&
+    { g: groups[0], a: ids[0].t, b: ids[1].t };
   const [copied, setCopied] = useState("");
   const copy = async () => {
-    const chosen = marks.length ? await markedRows(kind, ids, marks, columns) : (await read(`rows?${query}&limit=500`)).rows;
+    const chosen = marks.length
+      ? await markedRows(kind, ids, marks, columns)
+      : (await read(`rows?${query}&limit=500`)).rows;
     const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => name !== "id")];
-    const line = (cells) => cells.map((each) => { const text = cell(each === null || each === undefined ? "" : [each].flat().join(" ")); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; }).join(",");
-    const text = [line(names), ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])]))].join("\n");
+    const line = (cells) =>
+      cells.map((each) => {
+        const text = cell(each === null || each === undefined ? "" : [each].flat().join(" "));
+        return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+      }).join(",");
+    const text = [
+      line(names),
+      ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])])),
+    ].join("\n");
     if (!await toClipboard(text)) {
       setCopied("this browser does not let a page copy");
       return;
@@ -187,18 +438,48 @@ function Acts({ kind, filter, marks, query, columns, total }) {
     const missing = marks.length ? marks.length - chosen.length : 0;
     setCopied(`${count(chosen.length)} rows copied${missing ? `; ${count(missing)} marked ones were not found` : ""}`);
   };
-  return html`<details class="panel acts" open=${marks.length > 0}><summary>${marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`}: judge, evict, compare, export</summary>
-    ${marks.length > 0 && html`<p>${pair ? html`<${Link} to="group" values=${pair}>Compare the two<//> <kbd>c</kbd>` : html`<span class="quiet">Two marked trajectories of one group can be compared.</span>`}
-      <button onClick=${() => change({ m: "" })}>unmark all</button></p>`}
-    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{ tab: "filter", kind, ...filter, place: ids.map((each) => JSON.stringify(Object.values(each))) }}>here, counted first<//>, or by a command:</p>
-    ${marks.length ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
-      : !Object.keys(filter).length ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
-      : judging ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`
-      : html`<p class="quiet">The command line judges by what calls have: list steps, or mark rows.</p>`}
+  return html`<details class="panel acts" open=${marks.length > 0}><summary>${
+    marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`
+  }: judge, evict, compare, export</summary>
+    ${
+    marks.length > 0 && html`<p>${
+      pair
+        ? html`<${Link} to="group" values=${pair}>Compare the two<//> <kbd>c</kbd>`
+        : html`<span class="quiet">Two marked trajectories of one group can be compared.</span>`
+    }
+      <button onClick=${() =>
+      change({ m: "" })}>unmark all</button></p>`
+  }
+    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{
+    tab: "filter",
+    kind,
+    ...filter,
+    place: ids.map((each) => JSON.stringify(Object.values(each))),
+  }}>here, counted first<//>, or by a command:</p>
+    ${
+    marks.length
+      ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
+      : !Object.keys(filter).length
+      ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
+      : judging
+      ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`
+      : html`<p class="quiet">The command line judges by what calls have: list steps, or mark rows.</p>`
+  }
     <p>Evict, for good:</p>
-    ${marks.length && kind !== "steps" ? html`<${Command} text=${`claw pool evict ${own}${within} --why='…' --dry-run`} />` : html`<p class="quiet">Mark trajectories or groups: an eviction names each.</p>`}
-    <p>Export: <button onClick=${copy}>copy ${marks.length ? "the marked" : "the first 500"} as CSV</button> <span role="status" class="quiet">${copied}</span></p>
-    ${!marks.length && html`<${Command} text=${`claw pool ${kind} ${optionsOf(filter)} --limit=${Math.max(1, total)} --json > ${kind}.jsonl`} />`}
+    ${
+    marks.length && kind !== "steps"
+      ? html`<${Command} text=${`claw pool evict ${own}${within} --why='…' --dry-run`} />`
+      : html`<p class="quiet">Mark trajectories or groups: an eviction names each.</p>`
+  }
+    <p>Export: <button onClick=${copy}>copy ${
+    marks.length ? "the marked" : "the first 500"
+  } as CSV</button> <span role="status" class="quiet">${copied}</span></p>
+    ${
+    !marks.length &&
+    html`<${Command} text=${`claw pool ${kind} ${optionsOf(filter)} --limit=${
+      Math.max(1, total)
+    } --json > ${kind}.jsonl`} />`
+  }
     <p class="quiet">Tokens and conversations as Parquet, by a batch spec:</p><${Command} text="claw export --out=dataset --spec=spec.yaml" />
   </details>`;
 }
@@ -211,13 +492,22 @@ function List({ params, types, kind }) {
   const desc = params.get("desc") === "true";
   const order = { kind, sort, desc: desc ? "true" : "" };
   const f = queryOf(filter, order);
-  const list = useSparse(queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" }), params.get("at"), (update) => ["group", "trajectory"].some((each) => concerns(update, each)), params.get("follow") === "1");
+  const list = useSparse(
+    queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" }),
+    params.get("at"),
+    (update) => ["group", "trajectory"].some((each) => concerns(update, each)),
+    params.get("follow") === "1",
+  );
   const marks = params.getAll("m");
   const [index, setIndex] = useState(-1);
   const field = useRef(null);
   const follow = params.get("follow") === "1";
-  useEffect(() => { setIndex(list.place ?? -1); }, [list.order]);
-  useEffect(() => { if (list.fresh && (follow || list.growing)) list.take(); }, [list.fresh, follow]);
+  useEffect(() => {
+    setIndex(list.place ?? -1);
+  }, [list.order]);
+  useEffect(() => {
+    if (list.fresh && (follow || list.growing)) list.take();
+  }, [list.fresh, follow]);
   const row = index >= 0 ? list.row(index) : undefined;
   useEffect(() => {
     if (!row) return undefined;
@@ -225,7 +515,8 @@ function List({ params, types, kind }) {
     return () => clearTimeout(timer);
   }, [row?.key]);
   const move = (to) => setIndex(Math.max(0, Math.min(to, (list.total || 1) - 1)));
-  const mark = (key) => change({ m: marks.includes(key) ? marks.filter((each) => each !== key) : [...marks, key].slice(-MARKS_MAX) });
+  const mark = (key) =>
+    change({ m: marks.includes(key) ? marks.filter((each) => each !== key) : [...marks, key].slice(-MARKS_MAX) });
   const open = (event) => {
     if (!row || event.target.closest("a, button, summary, input")) return false;
     go(link(...targetOf(kind, idsOf(row.ids), f)));
@@ -237,45 +528,106 @@ function List({ params, types, kind }) {
     k: { does: "row before", act: () => move(index - 1) },
     Enter: { does: "open the row", act: open },
     x: { does: "mark the row", act: () => row && mark(row.key) },
-    c: { does: "compare the two marked", act: () => {
-      const [one, other] = marks.map(idsIn);
-      if (marks.length !== 2 || !one.t || one.g !== other.g || one.t === other.t) return false;
-      go(link("group", { g: one.g, a: one.t, b: other.t }));
-      return true;
-    } },
+    c: {
+      does: "compare the two marked",
+      act: () => {
+        const [one, other] = marks.map(idsIn);
+        if (marks.length !== 2 || !one.t || one.g !== other.g || one.t === other.t) return false;
+        go(link("group", { g: one.g, a: one.t, b: other.t }));
+        return true;
+      },
+    },
     n: { does: "take in what is new", act: () => list.fresh > 0 && list.take() },
-    Escape: { does: "unmark all", act: () => { if (!marks.length) return false; change({ m: "" }); return true; } },
+    Escape: {
+      does: "unmark all",
+      act: () => {
+        if (!marks.length) return false;
+        change({ m: "" });
+        return true;
+      },
+    },
   });
   const widths = `1.6rem ${columns.map((name) => WIDTHS[types[name].type]).join(" ")}`;
-  const least = `${2 + columns.reduce((sum, name) => sum + parseFloat(WIDTHS[types[name].type].match(/[\d.]+rem/)[0]) + 0.5, 0)}rem`;
-  return html`<div class="tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
-      <${Saved} query=${queryOf(filter, { ...order, cols: params.get("cols") || "" })} /><${Columns} types=${types} columns=${columns} kind=${kind} />
-      <label class="follow"><input type="checkbox" checked=${follow} onChange=${() => change({ follow: follow ? "" : "1" })} /> follow</label></div>
+  const least = `${
+    2 + columns.reduce((sum, name) => sum + parseFloat(WIDTHS[types[name].type].match(/[\d.]+rem/)[0]) + 0.5, 0)
+  }rem`;
+  return html`
+    <div class="tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
+          <${Saved} query=${queryOf(filter, {
+            ...order,
+            cols: params.get("cols") || "",
+          })} /><${Columns} types=${types} columns=${columns} kind=${kind} />
+          <label class="follow"><input type="checkbox" checked=${follow} onChange=${() =>
+            change({ follow: follow ? "" : "1" })} /> follow</label></div>
     <${Conversations} kind=${kind} query=${f} filter=${filter} f=${f} />
-    <div class="found"><${Facets} query=${queryOf(filter, { kind })} order=${list.order} filter=${filter} />
-    <section class="list" aria-label=${kind}>
-      <p class="count" role="status">${list.total === null ? "Reading…" : `${count(list.total)} ${list.total === 1 ? kind.slice(0, -1) : kind}`}${list.growing && " so far"}
-        ${list.fresh > 0 && html` <button class="fresh primary" onClick=${list.take}>${count(list.fresh)} new: take ${list.fresh === 1 ? "it" : "them"} in</button>`}</p>
-      ${list.problem && html`<p class="problem" role="alert">${list.problem.message} <button onClick=${list.again}>Ask again</button></p>`}
-      ${list.total === 0 && !list.problem && html`<p class="quiet empty">${Object.keys(filter).length ? `No ${kind} meet the filter. ` : `The pool has no ${kind} yet: agents that call the gateway fill it, and claw streams has to run.`}
-        ${Object.keys(filter).length > 0 && html`<${Link} to="explorer" values=${{ kind }}>Take all filters out<//>`}</p>`}
-      <div class="across" style=${{ "--columns": widths, "--least": least }}><div class="table" role="table" aria-label=${kind} aria-rowcount=${list.total ?? -1}>
-        <${Heads} columns=${columns} types=${types} sort=${sort || (kind === "steps" ? "started" : "changed")} desc=${desc || !sort} />
-        <div class="body" style=${{ "--rows": `${Math.max(3, list.total ?? 8) * ROW + 2}px` }}><${Windowed} count=${list.total ?? 0} height=${ROW} at=${index} seen=${list.seen} label=${`${kind}, ${count(list.total ?? 0)} rows`} row=${(at) => {
-          const each = list.row(at);
-          return html`<${Row} index=${at} row=${each} kind=${kind} columns=${columns} types=${types} current=${at === index} marked=${Boolean(each && marks.includes(each.key))} choose=${setIndex} mark=${mark} f=${f} />`;
-        }} /></div></div></div>
-      <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" })} columns=${columns} total=${list.total ?? 0} />
-    </section></div>`;
+    <div class="found">
+      <${Facets} query=${queryOf(filter, { kind })} order=${list.order} filter=${filter} />
+      <section class="list" aria-label=${kind}>
+          <p class="count" role="status">${list.total === null
+            ? "Reading…"
+            : `${count(list.total)} ${list.total === 1 ? kind.slice(0, -1) : kind}`}${list.growing && " so far"}
+            ${list.fresh > 0 &&
+              html`${" "}<button class="fresh primary" onClick=${list.take}>${count(list.fresh)} new: take ${
+                list.fresh === 1 ? "it" : "them"
+              } in</button>`}</p>
+          ${list.problem &&
+            html`<p class="problem" role="alert">${list.problem.message} <button onClick=${list.again}>Ask again</button></p>`}
+          ${list.total === 0 && !list.problem &&
+            html`<p class="quiet empty">${
+              Object.keys(filter).length
+                ? `No ${kind} meet the filter. `
+                : `The pool has no ${kind} yet: agents that call the gateway fill it, and claw streams has to run.`
+            }
+        ${
+              Object.keys(filter).length > 0 && html`<${Link} to="explorer" values=${{ kind }}>Take all filters out<//>`
+            }</p>`}
+          <div class="across" style=${{
+            "--columns": widths,
+            "--least": least,
+          }}><div class="table" role="table" aria-label=${kind} aria-rowcount=${list.total ?? -1}>
+            <${Heads} columns=${columns} types=${types} sort=${sort ||
+              (kind === "steps" ? "started" : "changed")} desc=${desc || !sort} />
+            <div class="body" style=${{
+              "--rows": `${Math.max(3, list.total ?? 8) * ROW + 2}px`,
+            }}><${Windowed} count=${list.total ?? 0} height=${ROW} at=${index} seen=${list.seen} label=${`${kind}, ${
+              count(list.total ?? 0)
+            } rows`} row=${(at) => {
+              const each = list.row(at);
+              return html`
+                <${Row} index=${at} row=${each} kind=${kind} columns=${columns} types=${types}
+                  current=${at === index} marked=${Boolean(
+                    each && marks.includes(each.key),
+                  )} choose=${setIndex} mark=${mark} f=${f} />
+              `;
+            }} /></div></div></div>
+          <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${queryOf(filter, {
+            ...order,
+            columns: columns.filter((name) => name !== "id").join(",") || "changed",
+          })} columns=${columns} total=${list.total ?? 0} />
+        </section>
+    </div>
+  `;
 }
 
 function View({ params }) {
   const kind = KINDS.includes(params.get("kind")) ? params.get("kind") : "trajectories";
   const answer = useAnswer("columns");
   const unknown = params.get("kind") && kind !== params.get("kind");
-  return html`<div class="kinds" role="group" aria-label="List"><h1>Explorer</h1>${KINDS.map((each) => html` <${Link} to="explorer" values=${{ ...filterOf(params, each), kind: each, follow: params.get("follow") }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`)}</div>
-    ${unknown && html`<p class="problem">The pool lists groups, trajectories and steps, not <${Word}>${params.get("kind")}<//>.</p>`}
-    <${Awaited} answer=${answer}>${(columns) => html`<${List} key=${kind} params=${params} types=${columns[kind]} kind=${kind} />`}<//>`;
+  return html`<div class="kinds" role="group" aria-label="List"><h1>Explorer</h1>${
+    KINDS.map((each) =>
+      html`${" "}<${Link} to="explorer" values=${{
+        ...filterOf(params, each),
+        kind: each,
+        follow: params.get("follow"),
+      }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`
+    )
+  }</div>
+    ${
+    unknown &&
+    html`<p class="problem">The pool lists groups, trajectories and steps, not <${Word}>${params.get("kind")}<//>.</p>`
+  }
+    <${Awaited} answer=${answer}>${(columns) =>
+    html`<${List} key=${kind} params=${params} types=${columns[kind]} kind=${kind} />`}<//>`;
 }
 
 export default { name: "explorer", title: "Explorer", key: "e", View };

@@ -1,17 +1,22 @@
 // Batch lab: a batch spec as a form or as text, and at once what it would train now, beside what the run's own does.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Word, html } from "/web/shell.js";
+import { html, Word } from "/web/shell.js";
 import { change } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns, onChange } from "../parts/live.js";
-import { flow, lineText, linesOf } from "../parts/spec.js";
-import { Command, Copy, GroupLink, TrajectoryLink, count, number, percent, quoted } from "../parts/words.js";
+import { flow, linesOf, lineText } from "../parts/spec.js";
+import { Command, Copy, count, GroupLink, number, percent, quoted, TrajectoryLink } from "../parts/words.js";
 
 const TYPING_MS = 300;
 const LIVE_MS = 2000;
 const LISTED = 40;
-const KINDS = { waits: "may still come", never: "never, for this run", foreign: "of another run or for another spec", settled: "settled by this run" };
+const KINDS = {
+  waits: "may still come",
+  never: "never, for this run",
+  foreign: "of another run or for another spec",
+  settled: "settled by this run",
+};
 const SIZES = [
   ["groups", "groups", "chosen for the batch"],
   ["trajectories_trained", "trajectories trained", "the others of their groups count in the baseline"],
@@ -45,14 +50,25 @@ function View({ params }) {
     0: { does: "the run's own spec", act: () => write(null) },
   });
   return html`
-    <div class="lab-head"><h1>Batch lab</h1><${Whose} run=${run} version=${version} data=${answer.data} />
-      <p class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p></div>
+    <div class="lab-head">
+      <h1>Batch lab</h1>
+      <${Whose} run=${run} version=${version} data=${answer.data} />
+      <p
+        class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p>
+    </div>
     <div class="lab">
-      <section class="panel lab-spec" aria-label="Spec"><${Spec} text=${current} isOwn=${text === null} own=${own} params=${params} write=${write} problem=${answer.problem} /></section>
+      <section class="panel lab-spec" aria-label="Spec">
+        <${Spec} text=${current} isOwn=${text === null} own=${own} params=${params} write=${write}
+          problem=${answer.problem} />
+      </section>
       <section class=${`lab-batch${answer.data ? "" : " before"}`} aria-label="Batch" aria-busy=${answer.reading}>
         ${(!latest || (answer.problem && !mistake)) && html`<${Awaited} answer=${answer}>${() => null}<//>`}
-        ${latest && (latest.preview ? html`<${Batch} data=${latest} text=${current} params=${params} />` : html`<p class="panel" role="status">${latest.problem}</p>`)}</section>
-    </div>`;
+        ${latest &&
+          (latest.preview
+            ? html`<${Batch} data=${latest} text=${current} params=${params} />`
+            : html`<p class="panel" role="status">${latest.problem}</p>`)}</section>
+    </div>
+  `;
 }
 
 /** Reads again some time after the pool or a run changed: a preview is work for the server, and groups come by the hundred. */
@@ -63,9 +79,15 @@ function useLater(again) {
     let timer = 0;
     const end = onChange((update) => {
       if (timer || update === null || !(concerns(update, "group") || concerns(update, "run"))) return;
-      timer = setTimeout(() => { timer = 0; latest.current(); }, LIVE_MS);
+      timer = setTimeout(() => {
+        timer = 0;
+        latest.current();
+      }, LIVE_MS);
     });
-    return () => { clearTimeout(timer); end(); };
+    return () => {
+      clearTimeout(timer);
+      end();
+    };
   }, []);
 }
 
@@ -73,10 +95,16 @@ function Whose({ run, version, data }) {
   const runs = useAnswer("runs?limit=100", (update) => concerns(update, "run"));
   const names = runs.data ? runs.data.runs.map((each) => each.run) : [];
   const current = run || data?.preview?.run_id || "";
-  return html`<label>Run <select value=${current} onChange=${({ currentTarget }) => change({ run: currentTarget.value, version: null })}>
-      ${[...new Set([current, ...names])].map((name) => html`<option value=${name}>${name ? name.slice(0, 80) : "none"}</option>`)}</select></label>
-    <label>at version <input type="number" min="0" class="lab-version" value=${version ?? ""} placeholder=${data?.preview ? data.preview.version : ""}
-      onChange=${({ currentTarget }) => change({ version: currentTarget.value })} /></label>`;
+  return html`
+    <label>Run <select value=${current} onChange=${({ currentTarget }) =>
+      change({ run: currentTarget.value, version: null })}>
+          ${[...new Set([current, ...names])].map((name) =>
+            html`<option value=${name}>${name ? name.slice(0, 80) : "none"}</option>`
+          )}</select></label>
+    <label>at version <input type="number" min="0" class="lab-version" value=${version ??
+      ""} placeholder=${data?.preview ? data.preview.version : ""}
+          onChange=${({ currentTarget }) => change({ version: currentTarget.value })} /></label>
+  `;
 }
 
 function Spec({ text, isOwn, own, params, write, problem }) {
@@ -84,18 +112,35 @@ function Spec({ text, isOwn, own, params, write, problem }) {
   const asText = params.get("as") === "text";
   const read = useAnswer(linesOf(text) ? null : `lab/read?${new URLSearchParams({ spec: text })}`);
   const lines = linesOf(text) || (read.data?.fields ? linesOf(lineText(read.data.fields)) : null);
-  const tab = (name, label) => html`<button role="tab" aria-selected=${asText === (name === "text")} onClick=${() => change({ as: name })}>${label}</button>`;
+  const tab = (name, label) =>
+    html`<button role="tab" aria-selected=${asText === (name === "text")} onClick=${() =>
+      change({ as: name })}>${label}</button>`;
   return html`
-    <div class="lab-tools"><span role="tablist" aria-label="How the spec is written">${tab(null, "Form")}${tab("text", "YAML")}</span>
+    <div class="lab-tools"><span role="tablist" aria-label="How the spec is written">${tab(null, "Form")}${tab(
+      "text",
+      "YAML",
+    )}</span>
       <${Save} text=${text} /><${Copy} text=${text} label="copy YAML" />
       <button onClick=${() => write(null)} disabled=${isOwn || !own} title="0">the run's own</button></div>
-    ${fields.data && html`<p class="lab-presets"><span class="quiet">begin with</span> ${Object.keys(fields.data.presets).map((name) => html`
-      <button class="chip" onClick=${() => write(`preset: ${name}\n`)}>${name}</button> `)}</p>`}
+    ${fields.data &&
+      html`<p class="lab-presets"><span class="quiet">begin with</span> ${
+        Object.keys(fields.data.presets).map((name) =>
+          html`
+            <button class="chip" onClick=${() => write(`preset: ${name}\n`)}>${name}</button>${" "}
+          `
+        )
+      }</p>`}
     ${problem?.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
-    ${asText ? html`<${TextSpec} text=${text} write=${write} />`
-      : html`<${Awaited} answer=${fields}>${(data) => lines
-        ? html`<${Form} knobs=${data.knobs} schema=${data.schema} presets=${data.presets} lines=${lines} write=${(next) => write(linesText(next))} />`
-        : html`<p class="quiet">The form shows what can be read: mend the text first. <button onClick=${() => change({ as: "text" })}>YAML</button></p>`}<//>`}`;
+    ${asText
+      ? html`<${TextSpec} text=${text} write=${write} />`
+      : html`<${Awaited} answer=${fields}>${(data) =>
+        lines
+          ? html`<${Form} knobs=${data.knobs} schema=${data.schema} presets=${data.presets} lines=${lines} write=${(
+            next,
+          ) => write(linesText(next))} />`
+          : html`<p class="quiet">The form shows what can be read: mend the text first. <button onClick=${() =>
+            change({ as: "text" })}>YAML</button></p>`}<//>`}
+  `;
 }
 
 const linesText = (lines) => [...lines].map(([name, raw]) => `${name}: ${raw}\n`).join("");
@@ -124,12 +169,21 @@ function useTyping(value, write) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => latest.current(next), TYPING_MS);
   };
-  return [draft ?? value, typed, () => { if (draft !== null) { clearTimeout(timer.current); latest.current(draft); setDraft(null); } }];
+  return [draft ?? value, typed, () => {
+    if (draft !== null) {
+      clearTimeout(timer.current);
+      latest.current(draft);
+      setDraft(null);
+    }
+  }];
 }
 
 function TextSpec({ text, write }) {
   const [value, typed, left] = useTyping(text, write);
-  return html`<textarea class="mono lab-text" aria-label="Batch spec, YAML" spellcheck=${false} rows="24" value=${value} onInput=${typed} onBlur=${left}></textarea>`;
+  return html`
+    <textarea class="mono lab-text" aria-label="Batch spec, YAML" spellcheck=${false} rows="24" value=${value}
+      onInput=${typed} onBlur=${left}></textarea>
+  `;
 }
 
 function Form({ knobs, schema, presets, lines, write }) {
@@ -142,30 +196,51 @@ function Form({ knobs, schema, presets, lines, write }) {
   };
   const preset = lines.get("preset");
   const standard = (knob) => flow(presets[preset]?.[knob.name] ?? knob.default);
-  return html`<label class="lab-only"><input type="checkbox" checked=${only} onChange=${({ currentTarget }) => setOnly(currentTarget.checked)} /> only what is set (${lines.size})</label>
-    ${preset !== undefined && html`<p>preset <b class="mono"><${Word}>${preset}<//></b>: its fields are where the others start
+  return html`
+    <label
+      class="lab-only"><input type="checkbox" checked=${only} onChange=${({ currentTarget }) =>
+        setOnly(currentTarget.checked)} /> only what is set (${lines.size})</label>
+        ${preset !== undefined &&
+          html`<p>preset <b class="mono"><${Word}>${preset}<//></b>: its fields are where the others start
       <button class="lab-reset" aria-label="without the preset" onClick=${() => set("preset", null)}>✕</button></p>`}
-    <div class="lab-form">${knobs.filter(({ name }) => !only || lines.has(name)).map((knob) => html`
-      <${Field} key=${knob.name} knob=${knob} standard=${standard(knob)} schema=${schema.properties[knob.name]} raw=${lines.get(knob.name)} set=${(raw) => set(knob.name, raw)} />`)}</div>`;
+        <div class="lab-form">${knobs.filter(({ name }) => !only || lines.has(name)).map((knob) =>
+          html`
+            <${Field} key=${knob.name} knob=${knob} standard=${standard(knob)} schema=${schema
+              .properties[knob.name]} raw=${lines.get(knob.name)} set=${(raw) => set(knob.name, raw)} />
+          `
+        )}</div>
+  `;
 }
 
 function Field({ knob, standard, schema, raw, set }) {
   const { name, does, takes } = knob;
   const [value, typed, left] = useTyping(raw ?? "", (next) => set(next.trim() ? next.replace(/[\r\n]+/g, " ") : null));
   const types = (schema.anyOf || [schema]).map(({ type }) => type);
-  const numeric = types.some((type) => type === "integer" || type === "number") && types.every((type) => ["integer", "number", "null"].includes(type));
+  const numeric = types.some((type) => type === "integer" || type === "number") &&
+    types.every((type) => ["integer", "number", "null"].includes(type));
   const least = (schema.anyOf || [schema]).find(({ minimum }) => minimum !== undefined)?.minimum;
   const help = `lab-help-${name}`;
   const shared = { id: `lab-${name}`, "aria-describedby": help };
   const control = schema.enum
     ? html`<select ...${shared} value=${raw ?? ""} onChange=${({ currentTarget }) => set(currentTarget.value || null)}>
-        <option value="">${standard} (not set)</option>${schema.enum.map((each) => html`<option value=${each}>${each}</option>`)}
-        ${raw !== undefined && !schema.enum.includes(raw) && html`<option value=${raw}>${raw.slice(0, 60)}</option>`}</select>`
-    : html`<input ...${shared} type=${numeric ? "number" : "text"} step=${types.includes("number") ? "any" : "1"} min=${least} value=${value} placeholder=${standard}
-        spellcheck=${false} onInput=${typed} onBlur=${left} />`;
+        <option value="">${standard} (not set)</option>${
+      schema.enum.map((each) => html`<option value=${each}>${each}</option>`)
+    }
+        ${
+      raw !== undefined && !schema.enum.includes(raw) && html`<option value=${raw}>${raw.slice(0, 60)}</option>`
+    }</select>`
+    : html`
+      <input ...${shared} type=${numeric ? "number" : "text"} step=${types.includes("number")
+        ? "any"
+        : "1"} min=${least} value=${value} placeholder=${standard}
+        spellcheck=${false} onInput=${typed} onBlur=${left} />
+    `;
   return html`<div class=${`lab-field${raw === undefined ? "" : " is-set"}`}>
     <label for=${`lab-${name}`} class="mono">${name}</label>${control}
-    <button class="lab-reset" aria-label=${`${name}: as if not set`} disabled=${raw === undefined} onClick=${() => { set(null); left(); }}>✕</button>
+    <button class="lab-reset" aria-label=${`${name}: as if not set`} disabled=${raw === undefined} onClick=${() => {
+    set(null);
+    left();
+  }}>✕</button>
     <p id=${help} class="quiet lab-help" title=${`${does} Takes ${takes}; default ${standard}.`}>${does} <span class="mono">${takes}</span></p></div>`;
 }
 
@@ -176,48 +251,132 @@ function Batch({ data, text, params }) {
   const state = now.complete ? "a whole batch" : `${count(groups - now.groups)} more to wait for`;
   const full = now.complete && now.groups < groups ? ", full by response_tokens_max or by what a plan holds" : "";
   return html`
-    <div class="panel"><h2>${count(now.groups)} of ${count(groups)} groups, <span class=${now.complete ? "good" : "bad"}>${state}${full}</span></h2>
+    <div class="panel">
+      <h2>${count(now.groups)} of ${count(groups)} groups, <span class=${now.complete
+        ? "good"
+        : "bad"}>${state}${full}</span></h2>
       <p class="quiet">run <${Word}>${now.run_id || "–"}<//> at version ${count(now.version)}, ${now.algorithm}</p>
       ${now.warnings.map((warning) => html`<p class="warn">${warning}</p>`)}
-      ${now.not_looked_at > 0 && html`<p class="warn" role="status">${count(now.not_looked_at)} groups were not looked at: ${count(data.trajectories_max)} trajectories are, in the spec's order.
-        ${now.complete ? " The batch is whole, so they would not change it." : " They may fill the batch: claw pool batch looks at all."}</p>`}
+      ${now.not_looked_at > 0 &&
+        html`<p class="warn" role="status">${count(now.not_looked_at)} groups were not looked at: ${
+          count(data.trajectories_max)
+        } trajectories are, in the spec's order.
+        ${
+          now.complete
+            ? " The batch is whole, so they would not change it."
+            : " They may fill the batch: claw pool batch looks at all."
+        }</p>`}
       <${Sizes} now=${now} before=${before} /></div>
     ${data.differences && before && html`<${Differences} differences=${data.differences} />`}
     <${Rows} data=${data} />
     <${LeftOut} now=${now} />
-    <${Commands} now=${now} spec=${data.spec} text=${text} isOwn=${!params.has("spec")} />`;
+    <${Commands} now=${now} spec=${data.spec} text=${text} isOwn=${!params.has("spec")} />
+  `;
 }
 
 function Sizes({ now, before }) {
   const alone = now.tokens_saved + now.row_tokens;
-  const share = (side) => (side.tokens_saved + side.row_tokens ? ` (${percent(side.tokens_saved / (side.tokens_saved + side.row_tokens))})` : "");
-  const cell = (side, name) => `${number(side[name])}${name === "tokens_saved" ? share(side) : ""}${name === "trajectories_trained" ? ` of ${count(side.trajectories)}` : ""}`;
+  const share = (
+    side,
+  ) => (side.tokens_saved + side.row_tokens
+    ? ` (${percent(side.tokens_saved / (side.tokens_saved + side.row_tokens))})`
+    : "");
+  const cell = (side, name) =>
+    `${number(side[name])}${name === "tokens_saved" ? share(side) : ""}${
+      name === "trajectories_trained" ? ` of ${count(side.trajectories)}` : ""
+    }`;
   const difference = (name) => (now[name] ?? 0) - (before[name] ?? 0);
-  const words = (label, list) => Object.keys(list).length > 0 && html`<p>${label}: ${Object.entries(list).map(([word, times]) => html`<span class="chip">${count(times)} <${Word}>${word}<//></span> `)}</p>`;
-  return html`<table class="lab-sizes"><thead><tr><th></th><th class="number">${before ? "this spec" : "the run's next"}</th>${before && html`<th class="number">the run's own</th><th class="number">difference</th>`}</tr></thead>
-    <tbody>${SIZES.map(([name, label, title]) => html`<tr class=${before && difference(name) ? "differs" : ""}><th title=${title}>${label}</th><td class="number">${cell(now, name)}</td>
-      ${before && html`<td class="number">${cell(before, name)}</td><td class="number">${difference(name) > 0 ? "+" : ""}${number(difference(name))}</td>`}</tr>`)}</tbody></table>
-    ${alone > 0 && html`<div class="lab-saved" role="img" aria-label=${`${count(now.row_tokens)} of ${count(alone)} tokens are in rows, the others are shared prefixes`}
-      style=${{ background: `linear-gradient(90deg, var(--accent) ${(100 * now.row_tokens) / alone}%, var(--mark) 0)` }}></div>`}
-    ${words("in the baseline only", now.baseline_only)}${words("not counted", now.dropped)}${words("responses masked", now.masked)}`;
+  const words = (label, list) =>
+    Object.keys(list).length > 0 &&
+    html`<p>${label}: ${
+      Object.entries(list).map(([word, times]) =>
+        html`<span class="chip">${count(times)} <${Word}>${word}<//></span>${" "}`
+      )
+    }</p>`;
+  return html`
+    <table class="lab-sizes">
+      <thead>
+        <tr><th></th><th class="number">${before ? "this spec" : "the run's next"}</th>${before && html`
+          <th class="number">the run's own</th>
+          <th class="number">difference</th>
+        `}</tr>
+      </thead>
+      <tbody>${SIZES.map(([name, label, title]) =>
+        html`<tr class=${
+          before && difference(name) ? "differs" : ""
+        }><th title=${title}>${label}</th><td class="number">${cell(now, name)}</td>
+      ${
+          before && html`
+            <td class="number">${cell(before, name)}</td>
+            <td class="number">${difference(name) > 0 ? "+" : ""}${number(difference(name))}</td>
+          `
+        }</tr>`
+      )}</tbody>
+    </table>
+        ${alone > 0 && html`
+          <div class="lab-saved" role="img" aria-label=${`${count(now.row_tokens)} of ${
+            count(alone)
+          } tokens are in rows, the others are shared prefixes`}
+            style=${{
+              background: `linear-gradient(90deg, var(--accent) ${(100 * now.row_tokens) / alone}%, var(--mark) 0)`,
+            }}></div>
+        `}
+        ${words("in the baseline only", now.baseline_only)}${words("not counted", now.dropped)}${words(
+          "responses masked",
+          now.masked,
+        )}
+  `;
 }
 
 function Differences({ differences: { groups, total } }) {
   const word = (reason) => (reason === null ? html`<b class="good">in the batch</b>` : html`<${Word}>${reason}<//>`);
   return html`<div class="panel"><h2>What differs from the run's own spec</h2>
-    ${total === 0 ? html`<p class="quiet">No group: both say the same of each.</p>` : html`<div class="lab-scroll" tabindex="0" role="group" aria-label="groups that differ"><table><thead><tr><th>group</th><th>the run's own</th><th>this spec</th></tr></thead>
-      <tbody>${groups.map((row) => html`<tr><td><${GroupLink} g=${row.group_id} /></td><td>${word(row.own)}</td><td>${word(row.this)}</td></tr>`)}</tbody></table></div>
-      ${total > groups.length && html`<p class="quiet">${count(total - groups.length)} more groups differ.</p>`}`}</div>`;
+    ${
+    total === 0 ? html`<p class="quiet">No group: both say the same of each.</p>` : html`
+      <div class="lab-scroll" tabindex="0" role="group" aria-label="groups that differ">
+        <table>
+          <thead>
+            <tr>
+              <th>group</th>
+              <th>the run's own</th>
+              <th>this spec</th>
+            </tr>
+          </thead>
+          <tbody>${groups.map((row) =>
+            html`
+              <tr>
+                <td>
+                  <${GroupLink} g=${row.group_id} />
+                </td>
+                <td>${word(row.own)}</td>
+                <td>${word(row.this)}</td>
+              </tr>
+            `
+          )}</tbody>
+        </table>
+      </div>
+            ${total > groups.length && html`<p class="quiet">${count(total - groups.length)} more groups differ.</p>`}
+    `
+  }</div>`;
 }
 
 /** A row as one element: where it is said before, context, trained. */
 function barOf(row, longest) {
   const at = (token) => `${((100 * token) / longest).toFixed(3)}%`;
   const stops = [];
-  const paint = (colour, start, end) => { if (end > start) stops.push(`${colour} ${at(start)} ${at(end)}`); };
+  const paint = (colour, start, end) => {
+    if (end > start) stops.push(`${colour} ${at(start)} ${at(end)}`);
+  };
   let place = 0;
-  const context = (end) => { paint("var(--mark)", place, Math.min(end, row.shared)); paint("var(--line)", Math.max(place, row.shared), end); };
-  for (const [start, end] of row.trained) { context(start); paint("var(--accent)", start, end); place = end; }
+  const context = (end) => {
+    paint("var(--mark)", place, Math.min(end, row.shared));
+    paint("var(--line)", Math.max(place, row.shared), end);
+  };
+  for (const [start, end] of row.trained) {
+    context(start);
+    paint("var(--accent)", start, end);
+    place = end;
+  }
   context(row.tokens);
   stops.push(`transparent ${at(row.tokens)}`);
   return { background: `linear-gradient(90deg, ${stops.join(", ")})` };
@@ -231,35 +390,76 @@ function Rows({ data: { rows, preview } }) {
   const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return html`<div class="panel"><h2>Rows</h2>
     <p class="lab-legend"><span><i class="trained"></i>trained</span><span><i class="context"></i>context</span><span><i class="shared"></i>begins like an earlier row of its group</span>
-      <span class="quiet">as a tree, ${count(shared)} of the ${count(tokens)} tokens need not be computed again</span></p>
-    ${[...groups].map(([group, own]) => html`<section><h3><${GroupLink} g=${group} /></h3>${own.map((row) => {
-      const branch = row.shared_with_own > 0;
-      const said = `${count(row.tokens)} tokens, ${count(row.tokens_trained)} trained in ${row.calls.length} ${row.calls.length === 1 ? "call" : "calls"}${row.shared ? `, begins like an earlier row for ${count(row.shared)}` : ""}`;
-      return html`<div class=${`lab-row${branch ? " branch" : ""}`}><span class="lab-row-name">${branch && html`<span title="a branch of the row above">└ </span>`}<${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id} c=${row.calls[0]} /></span>
-        <span class="number">${number(row.return)}</span><span class="lab-bar" role="img" aria-label=${said} title=${said} style=${barOf(row, longest)}></span></div>`;
-    })}</section>`)}
-    ${preview.rows > rows.length && html`<p class="quiet">${count(preview.rows - rows.length)} more rows are not drawn.</p>`}</div>`;
+      <span class="quiet">as a tree, ${count(shared)} of the ${
+    count(tokens)
+  } tokens need not be computed again</span></p>
+    ${
+    [...groups].map(([group, own]) =>
+      html`<section><h3><${GroupLink} g=${group} /></h3>${
+        own.map((row) => {
+          const branch = row.shared_with_own > 0;
+          const said = `${count(row.tokens)} tokens, ${count(row.tokens_trained)} trained in ${row.calls.length} ${
+            row.calls.length === 1 ? "call" : "calls"
+          }${row.shared ? `, begins like an earlier row for ${count(row.shared)}` : ""}`;
+          return html`
+            <div
+              class=${`lab-row${branch ? " branch" : ""}`}><span class="lab-row-name">${branch &&
+                html`<span title="a branch of the row above">└ </span>`}<${TrajectoryLink} g=${row.group_id} t=${row
+                .trajectory_id} c=${row.calls[0]} /></span>
+                    <span class="number">${number(
+                      row.return,
+                    )}</span><span class="lab-bar" role="img" aria-label=${said} title=${said} style=${barOf(
+                      row,
+                      longest,
+                    )}></span></div>
+          `;
+        })
+      }</section>`
+    )
+  }
+    ${
+    preview.rows > rows.length &&
+    html`<p class="quiet">${count(preview.rows - rows.length)} more rows are not drawn.</p>`
+  }</div>`;
 }
 
 function LeftOut({ now }) {
   const groups = useMemo(() => Map.groupBy(Object.entries(now.left_out), ([, reason]) => reason), [now]);
   const kinds = Object.entries(now.reasons);
   return html`<div class="panel"><h2>Left out</h2>${kinds.length === 0 && html`<p class="quiet">No group is.</p>`}
-    ${kinds.map(([kind, reasons]) => html`<h3>${KINDS[kind]}</h3>${Object.entries(reasons).slice(0, LISTED).map(([reason, times]) => {
-      const listed = (groups.get(reason) || []).slice(0, LISTED);
-      return html`<details class="lab-reason"><summary><b class="number">${count(times)}</b> <${Word}>${reason}<//></summary>
-        <p>${listed.map(([group]) => html`<${GroupLink} g=${group} /> `)}${times > listed.length && html`<span class="quiet">and ${count(times - listed.length)} more</span>`}</p></details>`;
-    })}`)}</div>`;
+    ${
+    kinds.map(([kind, reasons]) =>
+      html`<h3>${KINDS[kind]}</h3>${
+        Object.entries(reasons).slice(0, LISTED).map(([reason, times]) => {
+          const listed = (groups.get(reason) || []).slice(0, LISTED);
+          return html`
+            <details class="lab-reason">
+              <summary><b class="number">${count(times)}</b> <${Word}>${reason}<//></summary>
+                    <p>${listed.map(([group]) => html`<${GroupLink} g=${group} />${" "}`)}${times > listed.length &&
+                      html`<span class="quiet">and ${count(times - listed.length)} more</span>`}</p></details>
+          `;
+        })
+      }`
+    )
+  }</div>`;
 }
 
 function Commands({ now, spec, text, isOwn }) {
   const run = now.run_id ? ` --run ${quoted(now.run_id)} --version ${now.version}` : "";
-  return html`<div class="panel"><h2>To type</h2>
-    <p class="quiet">With the text saved as <code>spec.yaml</code>; <code>train.yaml</code> holds the run's other settings, and fields of its own <code>spec</code> that are not set here count on.</p>
-    <${Command} text=${`claw pool batch${isOwn ? "" : " --spec spec.yaml"}${run}`} />
-    <${Command} text=${`claw train --config train.yaml --set ${quoted(`spec=${JSON.stringify(spec)}`)}`} />
-    <${Command} text="claw export --spec spec.yaml --out dataset" />
-    <details><summary class="quiet">spec.yaml</summary><pre class="mono lab-file">${text}</pre></details></div>`;
+  return html`
+    <div class="panel">
+      <h2>To type</h2>
+      <p
+        class="quiet">With the text saved as <code>spec.yaml</code>; <code>train.yaml</code> holds the run's other settings, and fields of its own <code>spec</code> that are not set here count on.</p>
+      <${Command} text=${`claw pool batch${isOwn ? "" : " --spec spec.yaml"}${run}`} />
+      <${Command} text=${`claw train --config train.yaml --set ${quoted(`spec=${JSON.stringify(spec)}`)}`} />
+      <${Command} text="claw export --spec spec.yaml --out dataset" />
+      <details>
+        <summary class="quiet">spec.yaml</summary>
+        <pre class="mono lab-file">${text}</pre>
+      </details>
+    </div>
+  `;
 }
 
 export default { name: "lab", title: "Batch lab", key: "b", roles: ["reader", "operator"], View };

@@ -1,29 +1,55 @@
 // Runs: the curves of every metric, several runs overlaid; a point opens its batch; lineage from a call to the weights and on.
 import { useMemo, useState } from "preact/hooks";
-import { Word, html } from "/web/shell.js";
-import { Link, change, go, link } from "../parts/address.js";
+import { html, Word } from "/web/shell.js";
+import { change, go, Link, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { Curve } from "../parts/curve.js";
 import { useKeys } from "../parts/keys.js";
 import { Lineage } from "../parts/lineage.js";
 import { concerns } from "../parts/live.js";
-import { Ago, GroupLink, TrajectoryLink, count, number, span } from "../parts/words.js";
+import { Ago, count, GroupLink, number, span, TrajectoryLink } from "../parts/words.js";
 
 const RUNS_MAX = 8;
 const PAGE = 100;
 const AXES = { batch: "batch", version: "version", tokens: "trained tokens", time: "time" };
-const FIRST = ["reward", "zero_variance_share", "staleness_mean", "entropy", "kl_k3", "clip_share", "ess", "grad_norm", "trained_tokens", "wait_s", "train_s"];
-const query = (values) => new URLSearchParams(values.flatMap(([name, value]) => (value === null || value === undefined ? [] : [[name, value]])));
+const FIRST = [
+  "reward",
+  "zero_variance_share",
+  "staleness_mean",
+  "entropy",
+  "kl_k3",
+  "clip_share",
+  "ess",
+  "grad_norm",
+  "trained_tokens",
+  "wait_s",
+  "train_s",
+];
+const query = (values) =>
+  new URLSearchParams(
+    values.flatMap(([name, value]) => (value === null || value === undefined ? [] : [[name, value]])),
+  );
 
 function View({ params }) {
   const list = useAnswer("runs?limit=200", (update) => concerns(update, "run"));
   const named = params.getAll("run");
   const names = named.length ? named.slice(0, RUNS_MAX) : (list.data?.runs || []).slice(0, 1).map(({ run }) => run);
   const lineage = params.get("lineage");
-  return html`<div class="runs-head"><h1>Runs</h1><${Ask} value=${lineage || ""} /></div>
-    ${lineage ? html`<${Lineage} id=${lineage} />` : html`<${Awaited} answer=${list}>${(data) => data.runs.length === 0
-      ? html`<p class="panel">No run has written to this log yet. <code>claw demo</code> plays a small one, <code>claw train --config train.yaml</code> starts one.</p>`
-      : html`<${Chosen} data=${data} names=${names} params=${params} />`}<//>`}`;
+  return html`
+    <div class="runs-head">
+      <h1>Runs</h1>
+      <${Ask} value=${lineage || ""} />
+    </div>
+        ${lineage
+          ? html`<${Lineage} id=${lineage} />`
+          : html`<${Awaited} answer=${list}>${(data) =>
+            data.runs.length === 0
+              ? html`
+                <p
+                  class="panel">No run has written to this log yet. <code>claw demo</code> plays a small one, <code>claw train --config train.yaml</code> starts one.</p>
+              `
+              : html`<${Chosen} data=${data} names=${names} params=${params} />`}<//>`}
+  `;
 }
 
 function Ask({ value }) {
@@ -32,116 +58,373 @@ function Ask({ value }) {
     const id = new FormData(event.currentTarget).get("id");
     go(link("runs", { lineage: String(id).trim() }));
   };
-  return html`<form class="runs-ask" onSubmit=${submit}><label>Lineage of <input name="id" value=${value} placeholder="call, trajectory, group or RUN/VERSION" /></label><button>Show</button></form>`;
+  return html`
+    <form class="runs-ask"
+      onSubmit=${submit}><label>Lineage of <input name="id" value=${value} placeholder="call, trajectory, group or RUN/VERSION" /></label><button>Show</button></form>
+  `;
 }
 
 function Chosen({ data, names, params }) {
   const batch = params.get("batch");
   useKeys("Runs", {
-    x: { does: "next x axis", act: () => { const all = Object.keys(AXES); change({ x: all[(all.indexOf(params.get("x") || "batch") + 1) % all.length] }); } },
+    x: {
+      does: "next x axis",
+      act: () => {
+        const all = Object.keys(AXES);
+        change({ x: all[(all.indexOf(params.get("x") || "batch") + 1) % all.length] });
+      },
+    },
     ...(batch === null ? {} : {
       "[": { does: "batch before", act: () => change({ batch: Math.max(0, Number(batch) - 1), after: null }) },
       "]": { does: "batch after", act: () => change({ batch: Number(batch) + 1, after: null }) },
       Escape: { does: "close the batch", act: () => change({ batch: null, after: null }) },
     }),
   });
-  const toggle = (run) => change({ run: names.includes(run) ? names.filter((each) => each !== run) : [...names, run], batch: null, after: null });
+  const toggle = (run) =>
+    change({
+      run: names.includes(run) ? names.filter((each) => each !== run) : [...names, run],
+      batch: null,
+      after: null,
+    });
   return html`
-    <section class="panel runs-list" aria-label="All runs" tabindex="0"><table><thead><tr><th></th><th>run</th><th>model</th><th>state</th><th class="number">batches</th><th class="number">version</th><th class="number">reward</th><th>last batch</th></tr></thead>
-      <tbody>${data.runs.map((row) => html`<tr class=${names.includes(row.run) ? "chosen" : ""}>
-        <td><input type="checkbox" aria-label=${`draw ${row.run}`} checked=${names.includes(row.run)} disabled=${!names.includes(row.run) && names.length >= RUNS_MAX} onChange=${() => toggle(row.run)} /></td>
-        <td><${Link} to="runs" values=${{ run: row.run }}><${Word}>${row.run}<//><//></td><td><${Word}>${row.model}<//></td><td>${row.state}</td>
-        <td class="number">${count(row.batches)}</td><td class="number">${count(row.version)}</td><td class="number">${number(row.reward)}</td><td>${row.age_s === null ? "–" : `${span(row.age_s)} ago`}</td></tr>`)}</tbody></table>
-      ${data.total > data.runs.length && html`<p class="quiet">${count(data.total - data.runs.length)} older runs are not listed; their names work in the address.</p>`}</section>
-    ${batch !== null && names.length > 0 && html`<${Batch} run=${names[0]} batch=${batch} after=${Number(params.get("after") || 0)} />`}
+    <section class="panel runs-list" aria-label="All runs"
+      tabindex="0"><table><thead><tr><th></th><th>run</th><th>model</th><th>state</th><th class="number">batches</th><th class="number">version</th><th class="number">reward</th><th>last batch</th></tr></thead>
+      <tbody>${data.runs.map((row) =>
+        html`
+          <tr class=${names.includes(row.run) ? "chosen" : ""}>
+            <td><input type="checkbox" aria-label=${`draw ${row.run}`} checked=${names.includes(
+              row.run,
+            )} disabled=${!names.includes(row.run) && names.length >= RUNS_MAX} onChange=${() =>
+              toggle(row.run)} /></td>
+            <td>
+              <${Link} to="runs" values=${{ run: row.run }}>
+                <${Word}>${row.run}<//><//></td><td><${Word}>${row.model}<//></td><td>${row.state}</td>
+                  <td class="number">${count(row.batches)}</td><td class="number">${count(
+                    row.version,
+                  )}</td><td class="number">${number(row.reward)}</td><td>${row.age_s === null
+                    ? "–"
+                    : `${span(row.age_s)} ago`}</td></tr>
+        `
+      )}</tbody></table>
+      ${data.total > data.runs.length &&
+        html`<p class="quiet">${
+          count(data.total - data.runs.length)
+        } older runs are not listed; their names work in the address.</p>`}</section>
+    ${batch !== null && names.length > 0 &&
+      html`<${Batch} run=${names[0]} batch=${batch} after=${Number(params.get("after") || 0)} />`}
     <${Curves} names=${names} all=${data.metrics} params=${params} />
     ${names.length === 2 && html`<${Compared} names=${names} />`}
-    ${names.length === 1 && html`<${Whole} run=${names[0]} />`}`;
+    ${names.length === 1 && html`<${Whole} run=${names[0]} />`}
+  `;
 }
 
 function Curves({ names, all, params }) {
   const x = AXES[params.get("x")] ? params.get("x") : "batch";
   const chosen = params.getAll("m");
-  const metrics = chosen.includes("*") ? all : chosen.length ? chosen.filter((name) => all.includes(name)) : FIRST.filter((name) => all.includes(name));
-  const path = names.length && metrics.length ? `runs/curves?${query([...names.map((run) => ["run", run]), ...metrics.map((name) => ["metric", name])])}` : null;
+  const metrics = chosen.includes("*")
+    ? all
+    : chosen.length
+    ? chosen.filter((name) => all.includes(name))
+    : FIRST.filter((name) => all.includes(name));
+  const path = names.length && metrics.length
+    ? `runs/curves?${query([...names.map((run) => ["run", run]), ...metrics.map((name) => ["metric", name])])}`
+    : null;
   const answer = useAnswer(path, (update) => names.some((run) => concerns(update, "run", run)));
-  const pick = (name) => change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
-  const opened = ({ series, point }) => change({ run: [series.run, ...names.filter((each) => each !== series.run)], batch: point[2], after: null }, { replace: false });
+  const pick = (name) =>
+    change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
+  const opened = ({ series, point }) =>
+    change({ run: [series.run, ...names.filter((each) => each !== series.run)], batch: point[2], after: null }, {
+      replace: false,
+    });
   return html`<section class="panel" aria-label="Curves"><div class="runs-tools"><h2>Curves</h2>
-      <label>over <select aria-label="x axis" value=${x} onChange=${({ currentTarget }) => change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${Object.entries(AXES).map(([name, label]) => html`<option value=${name}>${label}</option>`)}</select></label>
-      <details class="runs-metrics"><summary>${metrics.length} of ${all.length} metrics</summary><p><button onClick=${() => change({ m: "*" })}>all</button> <button onClick=${() => change({ m: null })}>the usual ones</button></p>
-        <div>${all.map((name) => html`<label><input type="checkbox" checked=${metrics.includes(name)} onChange=${() => pick(name)} /> <${Word}>${name}<//></label>`)}</div></details></div>
+      <label>over <select aria-label="x axis" value=${x} onChange=${({ currentTarget }) =>
+    change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${
+    Object.entries(AXES).map(([name, label]) => html`<option value=${name}>${label}</option>`)
+  }</select></label>
+      <details class="runs-metrics"><summary>${metrics.length} of ${all.length} metrics</summary><p><button onClick=${() =>
+    change({ m: "*" })}>all</button> <button onClick=${() => change({ m: null })}>the usual ones</button></p>
+        <div>${
+    all.map((name) =>
+      html`<label><input type="checkbox" checked=${metrics.includes(name)} onChange=${() =>
+        pick(name)} /> <${Word}>${name}<//></label>`
+    )
+  }</div></details></div>
     ${!metrics.length && html`<p class="quiet">No batch was trained yet: curves begin with the first.</p>`}
-    <${Awaited} answer=${answer}>${(data) => html`<${Drawn} data=${data} metrics=${metrics} x=${x} opened=${opened} />`}<//></section>`;
+    <${Awaited} answer=${answer}>${(data) =>
+    html`<${Drawn} data=${data} metrics=${metrics} x=${x} opened=${opened} />`}<//></section>`;
 }
 
 function Drawn({ data, metrics, x, opened }) {
   const thinned = data.runs.filter(({ every }) => every > 1);
-  const series = useMemo(() => Object.fromEntries(metrics.map((name) => [name, data.runs.map((run) => ({
-    label: run.run, run: run.run, points: run.batch.map((batch, at) => [x === "time" ? run.at_us[at] : run[x][at], run.metrics[name]?.[at] ?? null, batch]) }))])), [data, x, metrics.join("\n")]);
-  return html`<div class="runs-curves">${metrics.map((name) => html`<${Curve} key=${name} label=${name} series=${series[name] || []} x=${x} onPoint=${opened} />`)}</div>
-    ${thinned.map((run) => html`<p class="quiet">Of <${Word}>${run.run}<//> one of ${run.every} batches is drawn, and the last.</p>`)}
+  const series = useMemo(() =>
+    Object.fromEntries(metrics.map((name) => [
+      name,
+      data.runs.map((run) => ({
+        label: run.run,
+        run: run.run,
+        points: run.batch.map((
+          batch,
+          at,
+        ) => [x === "time" ? run.at_us[at] : run[x][at], run.metrics[name]?.[at] ?? null, batch]),
+      })),
+    ])), [data, x, metrics.join("\n")]);
+  return html`<div class="runs-curves">${
+    metrics.map((name) =>
+      html`<${Curve} key=${name} label=${name} series=${series[name] || []} x=${x} onPoint=${opened} />`
+    )
+  }</div>
+    ${
+    thinned.map((run) =>
+      html`<p class="quiet">Of <${Word}>${run.run}<//> one of ${run.every} batches is drawn, and the last.</p>`
+    )
+  }
     <p class="quiet">A click on a point, or Enter, opens its batch. Drag for a closer look.</p>`;
 }
 
 function Batch({ run, batch, after }) {
-  const answer = useAnswer(`runs/batch?${query([["run", run], ["batch", batch], ["limit", PAGE], ["after", after]])}`, (update) => concerns(update, "run", run));
-  return html`<section class="panel runs-batch" aria-label=${`Batch ${batch}`}><div class="runs-tools"><h2>Batch ${count(Number(batch))} of <${Word}>${run}<//></h2>
-      <button onClick=${() => change({ batch: Math.max(0, Number(batch) - 1), after: null })} disabled=${Number(batch) === 0} aria-label="batch before">[</button>
-      <button onClick=${() => change({ batch: Number(batch) + 1, after: null })} aria-label="batch after">]</button><button onClick=${() => change({ batch: null, after: null })}>Close</button></div>
-    <${Awaited} answer=${answer}>${(data) => html`
-      <p>Planned for version ${count(data.version)}: ${count(data.groups)} groups, ${count(data.total)} members. ${data.trained
-        ? html`Trained <${Ago} us=${data.trained.at_us} />, made <${Link} to="runs" values=${{ lineage: `${run}/${data.trained.version}` }}>version ${count(data.trained.version)}<//>.`
-        : data.given_up ? html`<b class="bad">Given up: its plan could not be read any more.</b>` : html`<b>Not trained yet.</b>`}
-        ${data.oldest_version !== null && ` Tokens older than version ${count(data.oldest_version)} are context only.`}
-        ${" "}<${Link} to="lab" values=${{ run, version: data.version, spec: data.spec }}>its spec in the batch lab<//></p>
-      ${data.trained && html`<details><summary>metrics</summary><dl class="runs-values">${Object.entries(data.trained.metrics).sort().map(([name, value]) => html`<div><dt><${Word}>${name}<//></dt><dd class="number">${number(value, 5)}</dd></div>`)}</dl></details>`}
-      <div class="runs-members" tabindex="0"><table><thead><tr><th>group</th><th>trajectory</th><th class="number">return</th><th class="number">advantage</th><th class="number">versions</th><th class="number">calls trained</th><th>left out, because</th></tr></thead>
-        <tbody>${data.members.map((row) => html`<tr><td><${GroupLink} g=${row.group_id} /></td><td><${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id} /></td><td class="number">${number(row.reward)}</td>
-          <td class=${`number ${row.advantage > 0 ? "good" : row.advantage < 0 ? "bad" : ""}`}>${number(row.advantage)}</td>
-          <td class="number">${row.min_version === null ? "–" : row.min_version === row.max_version ? row.min_version : `${row.min_version}–${row.max_version}`}</td>
-          <td class="number">${count(row.calls_trained)} of ${count(row.calls)}</td><td>${row.why_not && html`<${Word}>${row.why_not}<//>`}</td></tr>`)}</tbody></table></div>
-      <${Pages} total=${data.total} after=${after} turn=${(next) => change({ after: next || null })} />
-      <p class="quiet">Plan: <span class="mono">${data.position.topic} partition ${data.position.partition} offset ${data.position.offset}</span>, seed ${data.seed}.</p>`}<//></section>`;
+  const answer = useAnswer(
+    `runs/batch?${query([["run", run], ["batch", batch], ["limit", PAGE], ["after", after]])}`,
+    (update) => concerns(update, "run", run),
+  );
+  return html`
+    <section class="panel runs-batch" aria-label=${`Batch ${batch}`}>
+      <div class="runs-tools">
+        <h2>Batch ${count(Number(batch))} of <${Word}>${run}<//></h2>
+          <button onClick=${() =>
+            change({ batch: Math.max(0, Number(batch) - 1), after: null })} disabled=${Number(batch) ===
+            0} aria-label="batch before">[</button>
+          <button onClick=${() =>
+            change({
+              batch: Number(batch) + 1,
+              after: null,
+            })} aria-label="batch after">]</button><button onClick=${() =>
+            change({ batch: null, after: null })}>Close</button></div>
+        <${Awaited} answer=${answer}>${(data) =>
+          html`
+            <p>Planned for version ${count(data.version)}: ${count(data.groups)} groups, ${count(
+              data.total,
+            )} members. ${data.trained
+              ? html`Trained <${Ago} us=${data.trained.at_us} />, made <${Link} to="runs" values=${{
+                lineage: `${run}/${data.trained.version}`,
+              }}>version ${count(data.trained.version)}<//>.`
+              : data.given_up
+              ? html`<b class="bad">Given up: its plan could not be read any more.</b>`
+              : html`<b>Not trained yet.</b>`}
+              ${data.oldest_version !== null &&
+                ` Tokens older than version ${count(data.oldest_version)} are context only.`}
+              ${" "}<${Link} to="lab" values=${{
+                run,
+                version: data.version,
+                spec: data.spec,
+              }}>its spec in the batch lab<//></p>
+            ${data.trained && html`
+              <details>
+                <summary>metrics</summary>
+                <dl class="runs-values">${Object.entries(data.trained.metrics).sort().map(([name, value]) =>
+                  html`
+                    <div>
+                      <dt>
+                        <${Word}>${name}<//></dt><dd class="number">${number(value, 5)}</dd></div>
+                  `
+                )}</dl>
+              </details>
+            `}
+            <div class="runs-members" tabindex="0"><table><thead><tr><th>group</th><th>trajectory</th><th class="number">return</th><th class="number">advantage</th><th class="number">versions</th><th class="number">calls trained</th><th>left out, because</th></tr></thead>
+              <tbody>${data.members.map((row) =>
+                html`
+                  <tr>
+                    <td>
+                      <${GroupLink} g=${row.group_id} />
+                    </td>
+                    <td>
+                      <${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id} />
+                    </td>
+                    <td class="number">${number(row.reward)}</td>
+                    <td class=${`number ${row.advantage > 0 ? "good" : row.advantage < 0 ? "bad" : ""}`}>${number(
+                      row.advantage,
+                    )}</td>
+                    <td class="number">${row.min_version === null
+                      ? "–"
+                      : row.min_version === row.max_version
+                      ? row.min_version
+                      : `${row.min_version}–${row.max_version}`}</td>
+                    <td class="number">${count(row.calls_trained)} of ${count(row.calls)}</td>
+                    <td>${row.why_not && html`<${Word}>${row.why_not}<//>`}</td>
+                  </tr>
+                `
+              )}</tbody></table></div>
+            <${Pages} total=${data.total} after=${after} turn=${(next) => change({ after: next || null })} />
+            <p class="quiet">Plan: <span class="mono">${data.position.topic} partition ${data.position
+              .partition} offset ${data.position.offset}</span>, seed ${data.seed}.</p>
+          `}<//></section>
+  `;
 }
 
 function Pages({ total, after, turn }) {
   if (total <= PAGE) return null;
-  return html`<p class="runs-tools"><span>${count(after + 1)}–${count(Math.min(total, after + PAGE))} of ${count(total)}</span>
-    <button disabled=${after === 0} onClick=${() => turn(Math.max(0, after - PAGE))}>before</button><button disabled=${after + PAGE >= total} onClick=${() => turn(after + PAGE)}>next</button></p>`;
+  return html`<p class="runs-tools"><span>${count(after + 1)}–${count(Math.min(total, after + PAGE))} of ${
+    count(total)
+  }</span>
+    <button disabled=${after === 0} onClick=${() => turn(Math.max(0, after - PAGE))}>before</button><button disabled=${
+    after + PAGE >= total
+  } onClick=${() => turn(after + PAGE)}>next</button></p>`;
 }
 
 function Compared({ names }) {
-  const answer = useAnswer(`runs/compare?${query(names.map((run) => ["run", run]))}`, (update) => names.some((run) => concerns(update, "run", run)));
-  const heads = html`<tr><th></th>${names.map((run) => html`<th><${Word}>${run}<//></th>`)}</tr>`;
-  return html`<section class="panel" aria-label="Compared"><h2>Compared</h2><${Awaited} answer=${answer}>${(data) => html`
-    <p class="quiet">Means over the first ${count(data.batches)} batches of both.</p>
-    <div class="scrolls" tabindex="0"><table><thead>${heads}</thead><tbody>${Object.entries(data.metrics).map(([name, pair]) => html`<tr><th>${name}</th>${pair.map((value) => html`<td class="number">${number(value, 4)}</td>`)}</tr>`)}</tbody></table></div>
-    <h3>Settings in which they differ</h3>${Object.keys(data.settings).length === 0 ? html`<p class="quiet">None.</p>` : html`
-    <div class="scrolls" tabindex="0"><table><thead>${heads}</thead><tbody>${Object.entries(data.settings).map(([name, pair]) => html`<tr><th><${Word}>${name}<//></th>${pair.map((value) => html`<td><${Word}>${JSON.stringify(value)}<//></td>`)}</tr>`)}</tbody></table></div>`}`}<//></section>`;
+  const answer = useAnswer(
+    `runs/compare?${query(names.map((run) => ["run", run]))}`,
+    (update) => names.some((run) => concerns(update, "run", run)),
+  );
+  const heads = html`<tr><th></th>${
+    names.map((run) =>
+      html`
+        <th>
+          <${Word}>${run}<//></th>
+      `
+    )
+  }</tr>`;
+  return html`
+    <section class="panel" aria-label="Compared">
+      <h2>Compared</h2>
+      <${Awaited} answer=${answer}>${(data) =>
+        html`
+          <p class="quiet">Means over the first ${count(data.batches)} batches of both.</p>
+          <div class="scrolls" tabindex="0">
+            <table>
+              <thead>${heads}</thead>
+              <tbody>${Object.entries(data.metrics).map(([name, pair]) =>
+                html`<tr><th>${name}</th>${pair.map((value) => html`<td class="number">${number(value, 4)}</td>`)}</tr>`
+              )}</tbody>
+            </table>
+          </div>
+          <h3>Settings in which they differ</h3>${Object.keys(data.settings).length === 0
+            ? html`<p class="quiet">None.</p>`
+            : html`
+              <div class="scrolls" tabindex="0">
+                <table>
+                  <thead>${heads}</thead>
+                  <tbody>${Object.entries(data.settings).map(([name, pair]) =>
+                    html`
+                      <tr>
+                        <th>
+                          <${Word}>${name}<//></th>${pair.map((value) =>
+                            html`
+                              <td>
+                                <${Word}>${JSON.stringify(value)}<//></td>
+                            `
+                          )}</tr>
+                    `
+                  )}</tbody>
+                </table>
+              </div>
+            `}
+        `}<//></section>
+  `;
 }
 
 function Whole({ run }) {
   const answer = useAnswer(`runs/whole?${query([["run", run]])}`, (update) => concerns(update, "run", run));
-  return html`<${Awaited} answer=${answer}>${(data) => html`<div class="runs-whole">
-    <section class="panel"><h2>State</h2><p>${data.state}${data.reason && html`: <${Word}>${data.reason}<//>`}; started <${Ago} us=${data.started_us} />, ${count(data.incarnations)} ${data.incarnations === 1 ? "start" : "starts"}, ${count(data.published)} versions published.
-      ${data.version !== null && html` <${Link} to="runs" values=${{ lineage: `${run}/${data.version}` }}>What is in version ${count(data.version)}<//>`}</p>
-      ${data.newest_export && html`<p>Newest export: version ${count(data.newest_export.version)}, <span class="mono"><${Word}>${data.newest_export.uri}<//></span></p>`}
-      ${data.evaluations.length > 0 && html`<h3>Evaluations</h3><div class="scrolls" tabindex="0"><table><thead><tr><th class="number">version</th><th class="number">greedy</th><th>pass@k</th><th>tasks</th></tr></thead><tbody>${data.evaluations.slice(-200).reverse().map((each) => html`
-        <tr><td class="number">${count(each.version)}${each.best && " ★"}</td><td class="number">${number(each.greedy)}</td><td>${Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(", ")}</td><td>${each.held_out === null ? "" : each.held_out ? "held out" : "not held out of training"}</td></tr>`)}</tbody></table></div>`}</section>
-    <${Skipped} run=${run} reasons=${data.skipped} />
-    <section class="panel"><h2>Settings</h2><div class="scrolls" tabindex="0"><table><tbody>${Object.entries(data.settings).map(([name, value]) => html`<tr><th><${Word}>${name}<//></th><td><${Word}>${JSON.stringify(value)}<//></td></tr>`)}</tbody></table></div></section></div>`}<//>`;
+  return html`<${Awaited} answer=${answer}>${(data) =>
+    html`
+      <div class="runs-whole">
+        <section
+          class="panel"><h2>State</h2><p>${data.state}${data.reason &&
+            html`: <${Word}>${data.reason}<//>`}; started <${Ago} us=${data.started_us} />, ${count(
+              data.incarnations,
+            )} ${data.incarnations === 1 ? "start" : "starts"}, ${count(data.published)} versions published.
+            ${data.version !== null &&
+              html`${" "}<${Link} to="runs" values=${{ lineage: `${run}/${data.version}` }}>What is in version ${
+                count(data.version)
+              }<//>`}</p>
+            ${data.newest_export &&
+              html`<p>Newest export: version ${
+                count(data.newest_export.version)
+              }, <span class="mono"><${Word}>${data.newest_export.uri}<//></span></p>`}
+            ${data.evaluations.length > 0 && html`
+              <h3>Evaluations</h3>
+              <div class="scrolls" tabindex="0">
+                <table>
+                  <thead>
+                    <tr>
+                      <th class="number">version</th>
+                      <th class="number">greedy</th>
+                      <th>pass@k</th>
+                      <th>tasks</th>
+                    </tr>
+                  </thead>
+                  <tbody>${data.evaluations.slice(-200).reverse().map((each) =>
+                    html`
+                      <tr>
+                        <td class="number">${count(each.version)}${each.best && " ★"}</td>
+                        <td class="number">${number(each.greedy)}</td>
+                        <td>${Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(
+                          ", ",
+                        )}</td>
+                        <td>${each.held_out === null
+                          ? ""
+                          : each.held_out
+                          ? "held out"
+                          : "not held out of training"}</td>
+                      </tr>
+                    `
+                  )}</tbody>
+                </table>
+              </div>
+            `}</section>
+        <${Skipped} run=${run} reasons=${data.skipped} />
+        <section class="panel">
+          <h2>Settings</h2>
+          <div class="scrolls" tabindex="0">
+            <table>
+              <tbody>${Object.entries(data.settings).map(([name, value]) => html`
+                <tr>
+                  <th>
+                    <${Word}>${name}<//></th><td><${Word}>${JSON.stringify(value)}<//></td></tr>
+              `)}</tbody>
+            </table>
+          </div>
+        </section>
+      </div>
+    `}<//>`;
 }
 
 function Skipped({ run, reasons }) {
   const [open, setOpen] = useState(false);
   const total = Object.values(reasons).reduce((sum, each) => sum + each, 0);
-  const answer = useAnswer(open ? `runs/skipped?${query([["run", run], ["limit", PAGE]])}` : null, (update) => concerns(update, "run", run));
+  const answer = useAnswer(
+    open ? `runs/skipped?${query([["run", run], ["limit", PAGE]])}` : null,
+    (update) => concerns(update, "run", run),
+  );
   return html`<section class="panel"><h2>Skipped</h2>${total === 0 && html`<p class="quiet">No group was.</p>`}
-    ${Object.entries(reasons).map(([reason, times]) => html`<span class="chip">${count(times)} <${Word}>${reason}<//></span> `)}
-    ${total > 0 && html`<details onToggle=${({ currentTarget }) => setOpen(currentTarget.open)}><summary>which groups</summary>${open && html`<${Awaited} answer=${answer}>${(data) => html`
-      <div class="scrolls" tabindex="0"><table><tbody>${data.groups.map((row) => html`<tr><td><${GroupLink} g=${row.group_id} /></td><td><${Word}>${row.reason}<//></td></tr>`)}</tbody></table></div>
-      ${data.total > data.groups.length && html`<p class="quiet">and ${count(data.total - data.groups.length)} more</p>`}`}<//>`}</details>`}</section>`;
+    ${
+    Object.entries(reasons).map(([reason, times]) =>
+      html`<span class="chip">${count(times)} <${Word}>${reason}<//></span>${" "}`
+    )
+  }
+    ${
+    total > 0 && html`<details onToggle=${({ currentTarget }) =>
+      setOpen(currentTarget.open)}><summary>which groups</summary>${
+      open && html`<${Awaited} answer=${answer}>${(data) =>
+        html`
+          <div class="scrolls" tabindex="0">
+            <table>
+              <tbody>${data.groups.map((row) =>
+                html`
+                  <tr>
+                    <td>
+                      <${GroupLink} g=${row.group_id} />
+                    </td>
+                    <td>
+                      <${Word}>${row.reason}<//></td></tr>
+                `
+              )}</tbody>
+            </table>
+          </div>
+          ${data.total > data.groups.length &&
+            html`<p class="quiet">and ${count(data.total - data.groups.length)} more</p>`}
+        `}<//>`
+    }</details>`
+  }</section>`;
 }
 
 export default { name: "runs", title: "Runs", key: "r", roles: ["reader", "operator"], View };
