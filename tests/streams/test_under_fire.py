@@ -13,8 +13,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
-from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
@@ -183,12 +182,9 @@ def test_a_stopped_owner_with_nothing_in_hand_keeps_nothing(log_settings, start)
 
 
 @pytest.mark.timeout(120 + 60 * ROUNDS)
-def test_the_broker_is_killed_under_load_and_comes_back(local_broker, start):
+def test_the_broker_is_killed_under_load_and_comes_back(local_broker, local_log, start):
     """What was acknowledged survives; a worker that gave up meanwhile is started again, as its supervisor would."""
-    settings = LogSettings(
-        bootstrap_servers=local_broker.bootstrap, prefix="fire", partitions=2, ack_timeout_ms=PATIENT_MS
-    )
-    create_topics(settings)
+    settings = local_log.model_copy(update={"ack_timeout_ms": PATIENT_MS})
     workers = [start(settings=settings)]
     traffic = pool.Traffic(settings)
     dice = random.Random(3)

@@ -333,11 +333,9 @@ def test_two_may_create_the_topics_at_once(broker: str, request: pytest.FixtureR
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: LocalBroker) -> None:
+def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: LocalBroker, local_log: LogSettings) -> None:
     """Across a kill -9 and a restart, facts, transactions and a following view go on; nothing acknowledged is lost."""
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="t", partitions=2, ack_timeout_ms=60_000)
-    create_topics(settings)
-    log = KafkaLog(settings)
+    log = KafkaLog(local_log.model_copy(update={"ack_timeout_ms": 60_000}))
     producer, owner, view = log.producer(), log.transactions("run"), log.view([GROUPS])
     owner.open()
     view.start()

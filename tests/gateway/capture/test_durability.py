@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ import pytest
 
 from claw_r1.claw.local.kafka_node import LocalBroker
 from claw_r1.claw.local.ports import free_ports, is_free
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.processes import ASK, SECRET, STARTED, Agents, Found, GatewayProcess, poll
@@ -51,22 +49,6 @@ def engine() -> Iterator[ScriptedEngine]:
     """A scripted engine of all protocols."""
     with ScriptedEngine(answer) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def local_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A broker that these tests may stop."""
-    with LocalBroker(tmp_path_factory.mktemp("own-broker")) as running:
-        yield running
-
-
-@pytest.fixture
-def own_log(local_broker: LocalBroker) -> Iterator[LogSettings]:
-    """A log of the test's own on that broker, which runs again after the test."""
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix=f"own{uuid.uuid4().hex[:8]}", partitions=2)
-    create_topics(settings)
-    yield settings
-    signal_broker(local_broker, signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -181,11 +163,11 @@ async def test_kill_under_load(log_settings: LogSettings, engine: ScriptedEngine
 
 @pytest.mark.parametrize("how", ["paused", "killed"] if SOAK else ["paused"])
 async def test_broker_away(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, how: str
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, how: str
 ) -> None:
     """A broker that stops answering under load: no client sees an error, the spool grows on the disk and not in memory,
     it drains, and completions stand behind their calls."""
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK, **SMALL_CACHES) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK, **SMALL_CACHES) as running:
         memory = Memory(running.process.pid)
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 200)
@@ -213,14 +195,14 @@ async def test_broker_away(
         print(f"away {AWAY_S:.0f} s: {said}, {memory.grown / MIB:+.1f} MiB in all")
         assert served > 100, "while the log is away, calls go on at their pace"
         assert memory.grown < NOISE_BYTES + spooled / 4, said
-    Found.of(own_log).check(agents, duplicates=True)
+    Found.of(local_log).check(agents, duplicates=True)
 
 
 async def test_kill_while_the_broker_is_away(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """What a killed gateway had spooled reaches the log through the next one, calls before completions."""
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 50)
             signal_broker(local_broker, signal.SIGSTOP)
@@ -231,19 +213,19 @@ async def test_kill_while_the_broker_is_away(
     spooled = b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*/*/*.spool"))
     assert ASK["messages"][0]["content"].encode() in spooled, "prompts are in the spool"  # type: ignore[index]
     assert SECRET.encode() not in spooled, "what authorizes is not"
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK) as heir:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as heir:
         await poll(lambda: heir.metric("claw_spool_records") == 0, 60)
         assert heir.metric("claw_spool_drained_total") > 200
-    Found.of(own_log).check(agents, duplicates=True)
+    Found.of(local_log).check(agents, duplicates=True)
     assert not list((tmp_path / "spool").glob("*/*/*.spool"))
 
 
 async def test_slow_broker(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """A broker that answers by fits and starts, often too late: nothing lost, no error, copies under one event id."""
     slow = {"CLAW_LOG_ACK_TIMEOUT_MS": "300"}
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **slow) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **slow) as running:
         async with load(running.url) as agents:
             for _ in range(40 if SOAK else 6):
                 signal_broker(local_broker, signal.SIGSTOP)
@@ -253,19 +235,19 @@ async def test_slow_broker(
         await poll(lambda: running.metric("claw_spool_records") == 0, 60)
         assert agents.errors == []
         assert len(agents.replied) > 50
-    Found.of(own_log).check(agents, duplicates=True)
+    Found.of(local_log).check(agents, duplicates=True)
 
 
 @pytest.mark.parametrize("choice", ["refuse", "availability"])
 async def test_neither_log_nor_spool(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, choice: str
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, choice: str
 ) -> None:
     """With the spool at its limit and no broker: a clear 503 and not ready, or, as chosen, the reply and a count; and
     all is well again by itself. What was promised is kept."""
     small = {**QUICK, "CLAW_GATEWAY_SPOOL_BYTES_MAX": "20000", "CLAW_GATEWAY_CAPTURE_ON_FAILURE": choice}
     statuses: list[tuple[int, str]] = []
     kept: list[str] = []
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **small) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **small) as running:
         async with aiohttp.ClientSession() as session:
 
             async def ask(number: int) -> None:
@@ -301,17 +283,17 @@ async def test_neither_log_nor_spool(
         assert set(refused) == {"not_captured"}
         assert lost == 0
         agents = Agents("", replied=kept)
-        Found.of(own_log).check(agents, duplicates=True)
+        Found.of(local_log).check(agents, duplicates=True)
     else:
         assert refused == []
         assert lost > 0
 
 
 async def test_full_disk(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """A disk that refuses in the middle of a write is a clear 503; what was replied before is kept."""
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 50)
             resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
@@ -322,7 +304,7 @@ async def test_full_disk(
             agents.stopping = True
         await poll(lambda: running.metric("claw_spool_records") == 0, 60)
         assert others(agents.errors) == []
-    Found.of(own_log).check(agents, duplicates=True)
+    Found.of(local_log).check(agents, duplicates=True)
 
 
 def others(errors: list[str]) -> list[str]:
@@ -331,11 +313,11 @@ def others(errors: list[str]) -> list[str]:
 
 
 async def test_disk_without_space(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, small_disk: Path
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, small_disk: Path
 ) -> None:
     """A spool whose disk has no space left (ENOSPC) is a clear 503, then all is well again by itself: what was replied is
     kept, the disk is empty, and calls go on."""
-    with gateway(own_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
+    with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 50)
             signal_broker(local_broker, signal.SIGSTOP)
@@ -348,7 +330,7 @@ async def test_disk_without_space(
             await poll(lambda: len(agents.replied) >= seen + 50)
         assert others(agents.errors) == []
     assert used_bytes(small_disk) == 0
-    Found.of(own_log).check(agents, duplicates=True)
+    Found.of(local_log).check(agents, duplicates=True)
 
 
 @contextlib.contextmanager
@@ -373,7 +355,7 @@ def unheard(log: LogSettings, folder: Path, *flags: str, reader: str) -> Iterato
 
 @pytest.mark.parametrize("reader", ["idle", "gone"])
 async def test_nobody_has_to_read_the_log(
-    own_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, reader: str
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path, reader: str
 ) -> None:
     """A full pipe for stderr, or one whose reader left: 2,000 refused calls are 2,000 refusals, each with two lines; then
     calls are served, without the broker by the spool, and a stop is a stop."""
@@ -381,7 +363,7 @@ async def test_nobody_has_to_read_the_log(
         answer(received) if received.json["model"] == "tiny" else Reply({"error": {"message": "no"}}, status=422)
     )
     refused = {**ASK, "model": "none"}
-    with unheard(own_log, tmp_path, "--upstream", engine.url, reader=reader) as url:
+    with unheard(local_log, tmp_path, "--upstream", engine.url, reader=reader) as url:
         async with aiohttp.ClientSession() as session:
 
             async def ask(body: object) -> int:
