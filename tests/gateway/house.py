@@ -26,6 +26,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
+from tests.patience import PATIENCE_S
 
 E = TypeVar("E", bound=Event)
 QUICK = {
@@ -40,9 +41,14 @@ QUICK = {
 class QuickServer(uvicorn.Server):
     """uvicorn without its ticks of 0.1 s: hundreds of tests start and stop one."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
     async def main_loop(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         await self.on_tick(0)
+        self.ready.set()
         await self._stopped.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,7 +100,7 @@ class House:
 
     def __enter__(self) -> "House":
         self._thread.start()
-        until(lambda: hasattr(self._server, "_stopped"))
+        assert self._server.ready.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,11 +201,3 @@ def report(
 def record(event: Event, key: bytes = b"k", topic: str = "claw.x", timestamp_ms: int = 0) -> Record:
     """An event as a record of the log."""
     return Record(topic, 0, 0, timestamp_ms, key, codec.encode(event))
-
-
-def until(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
-    """Poll until something holds. Raises AssertionError after the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to hold in time"
-        time.sleep(0.005)

@@ -1,7 +1,7 @@
 """The Faust shell under fire. The invariant each time: the pool is what the oracle makes of the facts, byte for byte; no
 record is missing; every partition moves on; nothing is a dead letter that is not poison.
 
-Each trouble comes twice in `make test`, and N times in `make soak N=100`.
+Each trouble comes once in `make test`, and N times in `make soak N=100`.
 """
 
 import random
@@ -31,7 +31,7 @@ PATIENT_MS = 60_000
 
 
 def taken_up(worker):
-    pool.wait_for("its share", lambda: bool(worker.said("streams_assigned")), 60)
+    pool.wait_for("its share", lambda: worker.said("streams_assigned"))
 
 
 @pytest.mark.timeout(60 + 60 * ROUNDS)
@@ -43,7 +43,7 @@ def test_killed_at_random_points_under_load(log_settings, start):
         worker = start()
         taken_up(worker)
         pool.wait_for_more(log_settings)
-        time.sleep(dice.uniform(0, 1.5))
+        time.sleep(dice.uniform(0, 0.5))
         letters += pool.poisoned(log_settings, f"poison{dice.randrange(99)}")
         assert traffic.flowing
         worker.signal(signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_the_broker_is_killed_under_load_and_comes_back(local_broker, local_log,
     dice = random.Random(3)
     for _ in range(ROUNDS):
         wait_for_more_under(settings, workers, start)
-        time.sleep(dice.uniform(0, 1))
+        time.sleep(dice.uniform(0, 0.5))
         assert traffic.flowing
         local_broker.kill()
         local_broker.start()

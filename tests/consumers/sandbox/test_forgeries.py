@@ -7,6 +7,7 @@ import pytest
 from claw_r1.consumers.sandbox.joined import wire
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
 from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
+from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=20, wall_s=60, memory_bytes=512 << 20)
@@ -37,6 +38,8 @@ LIES = {
     "an error": "Exception, lambda self: self, lambda self: self, 0.0",
     "an end of iteration": "StopIteration, lambda self: self, lambda self: self, 0.0",
 }
+DIFFERENT = ("itself, and 0.0 for a number", "nothing at once", "a float", "a list", "an end of iteration")
+"""Of `LIES`: the others, on other bases or with other values, come in `make soak`."""
 CLAIMS = """
 f(1) == 7.5
 7.5 == f(1)
@@ -160,21 +163,26 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_objects_that_answer_what_one_hopes_for_pass_nothing(sandbox, lie) -> None:
+@pytest.mark.parametrize("name", [name if name in DIFFERENT else in_soak(name) for name in LIES])
+def test_objects_that_answer_what_one_hopes_for_pass_nothing(sandbox, name) -> None:
     """No operator, no order, no text, no conversion: every claim names 7.5, which this code does not know."""
     claims = CLAIMS.strip().split("\n")
     tests = HEAD + "".join(f"def test_{number}(): assert {claim}\n" for number, claim in enumerate(claims))
-    result = by_tests(
-        sandbox, "pytest", f"{LIAR}\nLiar = lying('Liar', {lie})\ndef f(x): return Liar()\n", tests, LIMITS
-    )
+    code = f"{LIAR}\nLiar = lying('Liar', {LIES[name]})\ndef f(x): return Liar()\n"
+    result = by_tests(sandbox, "pytest", code, tests, LIMITS)
     assert (result.passed, result.tests, result.reason) == (0, len(claims), "failed"), result.detail
 
 
-@pytest.mark.parametrize("kind", ["pytest", "python"])
-@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
-def test_an_end_of_iteration_ends_no_loop_of_the_tests(sandbox, code, kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("pytest", name) for name in ENDS),
+        *(("python", name) if name == "one of its own" else in_soak("python", name) for name in ENDS),
+    ],
+)
+def test_an_end_of_iteration_ends_no_loop_of_the_tests(sandbox, kind, name) -> None:
     """As in a generator it is a RuntimeError."""
+    code = ENDS[name]
     if kind == "pytest":
         tests = "from solution import *\n" + "".join(f"def test_{n}():\n    {loop}\n" for n, loop in enumerate(LOOPS))
         assert by_tests(sandbox, kind, code, tests, LIMITS).passed == 0

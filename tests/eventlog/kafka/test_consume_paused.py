@@ -12,12 +12,15 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS
-from tests.eventlog.test_consume import GROUP, PARTITIONS, committed, in_topic, judged, numbered, publish, until
+from tests.eventlog.test_consume import GROUP, PARTITIONS, committed, in_topic, judged, numbered, publish
+from tests.patience import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
-def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(local_broker: LocalBroker, local_log: LogSettings) -> None:
+def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(
+    local_broker: LocalBroker, local_log: LogSettings
+) -> None:
     """Outputs that nobody acknowledges are produced again until the broker goes on; only then do offsets move."""
     assert local_log.partitions == PARTITIONS
     publish(KafkaLog(local_log), numbered(6))

@@ -14,8 +14,9 @@ from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.claw.pooled import write
 from tests.consumers.published import group
-from tests.consumers.rewards.fleet import fleet, until
+from tests.consumers.rewards.fleet import fleet
 from tests.consumers.rewards.kinds.scripted_judge import says, scripted
+from tests.patience import until
 
 pytestmark = pytest.mark.kafka
 
