@@ -38,9 +38,9 @@ def annotator(key: str, name: str) -> Record:
 
 
 @pytest.fixture
-def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+def house(house: House) -> House:
     """A gateway where every request comes under an operator's key: of an app that stands before many people."""
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (APP, headers))
+    house.keys.everyones = APP
     return house
 
 
