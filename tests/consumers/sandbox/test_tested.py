@@ -76,6 +76,8 @@ for pid in range(1, 3000):
 def add(a, b): return 0
 """,
 }
+AT_PYTEST = ("stdout", "every descriptor", "a patched pytest", "its tests replaced", "no list")
+"""What aims at pytest or its report, and one of the nonsense: the others meet a script, which costs a third of it."""
 SAY = """
 import json, os
 def say(message):
@@ -126,10 +128,8 @@ def spoken(messages: object) -> str:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("pytest", name) for name in FORGERIES),
-        *(("python", name) for name in NONSENSE),
-        *(in_soak("python", name) for name in FORGERIES),
-        *(in_soak("pytest", name) for name in NONSENSE),
+        *(("pytest", name) if name in AT_PYTEST else in_soak("pytest", name) for name in [*FORGERIES, *NONSENSE]),
+        *(in_soak("python", name) if name in AT_PYTEST else ("python", name) for name in [*FORGERIES, *NONSENSE]),
     ],
 )
 def test_a_forged_verdict_is_none(sandbox, kind, name) -> None:
