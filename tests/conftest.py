@@ -3,13 +3,15 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.broker import broker, catalogue, local_broker, log_settings
+from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 
 __all__ = [
     "broker",
     "catalogue",
+    "killable_broker",
     "local_broker",
+    "local_log",
     "log_settings",
     "pytest_runtest_protocol",
     "pytest_xdist_make_scheduler",

@@ -90,7 +90,7 @@ def test_a_broker_that_is_away_is_said_on_every_page(
     local_broker: LocalBroker, tmp_path: Path, browser: Browser
 ) -> None:
     """A banner while the broker is away, though the dashboard's own server answers; none once it is back."""
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away", partitions=2)
+    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away-page", partitions=2)
     create_topics(settings)
     seed(settings)
     with dashboard(settings, tmp_path / "log") as (url, _):

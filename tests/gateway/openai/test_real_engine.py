@@ -12,8 +12,9 @@ from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.schemas.arrays import count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.raw import say
+from tests.patience import until
 
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
 
