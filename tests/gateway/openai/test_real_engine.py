@@ -180,8 +180,11 @@ def said(chunks: list[Json]) -> tuple[list[Any], list[Json], list[Json]]:
         silent = is_silent(chunk)
         for choice in chunk["choices"]:
             sums[0] += choice["delta"].pop("content", None) or ""
-            for tool in choice["delta"].get("tool_calls") or ():
+            tools = choice["delta"].get("tool_calls") or []
+            for tool in tools:
                 sums[1] += tool["function"].pop("arguments", "")
+            # One chunk may hold a call's name and its first arguments, or two chunks: what held arguments alone is no kind.
+            choice["delta"]["tool_calls"] = [tool for tool in tools if tool["function"]] or None
             sums[2] += (choice.get("logprobs") or {}).pop("content", ())
             if choice.get("token_ids"):
                 sums[3] += choice["token_ids"]
