@@ -31,6 +31,7 @@ HEAVY_FILES = (
     "tests/gateway/tokens/test_real_routes.py",
     "tests/gateway/tokens/test_real_tokens.py",
     "tests/gateway/anthropic/test_real_messages.py",
+    "tests/docs/test_own_environment.py",
 )
 """Files that start an engine: two at once leave no time for what waits for them, and the gateway's share one."""
 
