@@ -42,7 +42,7 @@ def added(numbers: Mapping[Name, int], more: Mapping[Name, int]) -> Mapping[Name
 
 
 class _Large(Mapping[str, Value]):
-    """What all later values share, and what came since, which alone is copied."""
+    """The content that all later values share, and the additions since, which alone are copied."""
 
     __slots__ = ("_former", "_mark", "_merged", "_recent", "_shared")
 

@@ -14,7 +14,7 @@ from claw_r1.datapool.view.why import Perspective
 
 ROWS_MAX = 120
 SPANS_MAX = 200
-"""Of one row; where it changes more often, the rest is not drawn."""
+"""The most spans of one row; where it changes more often, the rest is not drawn."""
 Json = dict[str, Any]  # what JSON can hold
 
 
@@ -75,7 +75,7 @@ def _shared(row: TrainingRow, others: Sequence[TrainingRow]) -> int:
 
 
 def common_prefix(left: "array[int]", right: "array[int]") -> int:
-    """How many tokens both begin with."""
+    """Returns how many tokens both begin with."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high

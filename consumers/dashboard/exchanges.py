@@ -1,4 +1,5 @@
-"""What each call said: the messages that its request adds to the conversation it goes on with, and its reply. Pure.
+"""The messages of each call: the messages that its request adds to the conversation it goes on with, and its reply.
+Pure.
 
 Invariant: what a call repeats and what it adds are, together, the messages that `claw_r1.datapool.view.conversations` reads in its
 request. Reasoning decides nothing: many clients do not send it back.
@@ -23,14 +24,14 @@ from claw_r1.datapool.view.conversations import (
 from claw_r1.schemas.events import CallCaptured
 
 CUT_CHARACTERS = 8_000
-"""Of one text of a message, where not the whole is asked for."""
+"""The longest text of a message where not the whole is asked for."""
 MESSAGES_MAX = 60
-"""Of one call: the first and the last of more; so of parts of a message."""
+"""The most messages of one call: the first and the last of more; so of parts of a message."""
 TOOLS_MAX = 100
 AROUND = 60
 """Characters on each side of a hit."""
 IMAGE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,[A-Za-z0-9+/]+={0,2}", re.ASCII)
-"""What is shown as an image; an address elsewhere is text, as is SVG, which is a document."""
+"""The form of an image that is shown; an address elsewhere is text, as is SVG, which is a document."""
 
 
 class CallShare(NamedTuple):
@@ -48,7 +49,7 @@ class CallShare(NamedTuple):
     tool_calls: dict[str, Object]
     """By id, all that the request holds."""
     problem: str | None
-    """Why there are no messages of the request."""
+    """The reason why there are no messages of the request."""
 
 
 class _Spoken(NamedTuple):
@@ -63,7 +64,7 @@ def bases(call: CallCaptured, before: str | None) -> list[str]:
 
 
 def exchanges(calls: Sequence[tuple[str, str | None]], facts: Mapping[str, CallCaptured]) -> list[CallShare]:
-    """What these calls add, each with the one before it in the trajectory.
+    """Returns the messages that these calls add, each with the call before it in the trajectory.
 
     facts: the calls, those of `bases`, and all that bodies of these are written against, by call_id.
     """
@@ -106,7 +107,7 @@ def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> CallShar
 
 
 def _common(earlier: Sequence[Object], request: Sequence[Object]) -> int:
-    """How many messages both begin with."""
+    """Returns how many messages both begin with."""
     pairs = zip(earlier, request, strict=False)
     return next((at for at, pair in enumerate(pairs) if not _same(*pair)), min(len(earlier), len(request)))
 
@@ -124,7 +125,7 @@ def _words(message: Object) -> tuple[str, str]:
 
 
 def _completed(earlier: Sequence[Object], request: Sequence[Object]) -> list[Object] | None:
-    """What a prompt that is one text adds to an earlier prompt and what followed it."""
+    """Returns what a prompt that is one text adds to an earlier prompt and its reply."""
     text = "".join(str(message.get("content") or "") for message in earlier)
     prompt = request[0].get("content") if len(request) == 1 else None
     if not text or not isinstance(prompt, str) or not prompt.startswith(text):
@@ -155,7 +156,7 @@ def reply_text(call: CallCaptured) -> str:
 
 
 def excerpt_of(text: str, call: CallCaptured) -> str | None:
-    """Where a call adds this text, in any case, with what stands around it as the body has it."""
+    """Finds a call that adds this text, in any case, and returns the text around it as the body has it."""
     needles = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].lower() for ascii_only in (True, False)}
     for body in (call.request.suffix, call.response_body):
         whole = body.decode(errors="replace")
@@ -205,7 +206,7 @@ def _part(part: Json, cut: int | None) -> dict[str, Any]:  # JSON
 
 
 def _address(part: Json) -> str | None:
-    """Of an image, as chat, responses and messages write it."""
+    """Returns the address of an image in a part of chat, responses or messages."""
     if not isinstance(part, dict):
         return None
     source, url = part.get("source"), part.get("image_url")

@@ -1,5 +1,5 @@
-"""Which steps an act of the page judges, and which trajectories it evicts: by the columns that its lists are made of, so that an act takes
-what the list had, and only rows that are taken are decoded.
+"""The selection of the steps that an act of the page judges, and of the trajectories that it evicts: by the columns
+that its lists are made of, so that an act takes what the list had, and only rows that are taken are decoded.
 
 A place is [group], [group, trajectory] or [group, trajectory, call]. Trajectory ids repeat across groups; a place does not.
 """
@@ -27,7 +27,7 @@ class TooMany(ValueError):
 
 
 def digest_of(places: Iterable[Place]) -> str:
-    """Of a set of places: the same where the same is meant."""
+    """Returns the digest of a set of places: the same where the same is meant."""
     return hashlib.sha256(json.dumps(sorted(map(list, places))).encode()).hexdigest()
 
 
@@ -52,7 +52,8 @@ def select_steps(
 def select_trajectories(
     rows: PoolRows, ids: Sequence[str], group: str | None, places: Sequence[Place]
 ) -> dict[str, list[TrajectoryRecord]]:
-    """As `rows_of`; a place is named by its ids with slashes between them. Raises PoolRefusal."""
+    """Selects trajectories like `rows_of`; a place is named by its ids with slashes between them. Raises
+    PoolRefusal."""
     tables = _tables(rows)
     mask = np.isin(tables.trajectories.owners, [tables.groups.number_of((name,)) for name in ids])
     mask[[number for name in ids for number in tables.trajectories.ending_with(name)]] = True

@@ -1,4 +1,5 @@
-"""What the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe from any thread.
+"""The data that the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe
+from any thread.
 
 Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery: each is followed
 from its beginning, answers are there from the first second and say how far they are; a restart reads everything anew.
@@ -50,11 +51,11 @@ class RunsState:
 
     runs: dict[str, ObservedRun] = field(default_factory=dict)
     index: RunIndex = field(default_factory=RunIndex)
-    """Who trained and who skipped which group."""
+    """The index of the runs that trained or skipped each group."""
     workers: dict[str, WorkerReported] = field(default_factory=dict)
     """The newest report of each."""
     traced: Runs = field(default_factory=dict)
-    """What lineage reads of them, without plans."""
+    """The part of the runs that lineage reads, without plans."""
     plans: dict[tuple[str, int], Position] = field(default_factory=dict)
     """(run, sequence) -> where the plan of the batch stands."""
 
@@ -84,7 +85,7 @@ class DashboardSource:
         self.log, self.pool, self.live = log, pool, live
         self.acts = PersonalActs()
         self.feedback = FeedbackView(log, pool, self._did)
-        """What people said; it starts and stops the pool's view, too."""
+        """The feedback of people; it starts and stops the pool's view, too."""
         self.kept = KeptAnswers()
         self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
@@ -137,7 +138,7 @@ class DashboardSource:
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
 
     def append(self, topic: Topic, events: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
-        """What a person did; returns once all of it is acknowledged, and seen here. Raises LogError."""
+        """Appends the acts of a person; returns once all of it is acknowledged, and seen here. Raises LogError."""
         append(self.feedback.producer, topic, events)
         for event in events:
             self._did(event)

@@ -9,7 +9,7 @@ Json = dict[str, Any]  # what JSON can hold
 
 
 def worker_rows(state: RunsState, now_us: int) -> list[Json]:
-    """As `claw workers list --json`; those at work first, in order of their ids."""
+    """Returns the rows of `claw workers list --json`; those at work first, in order of their ids."""
     newest = {(run.model_id, run.run_id): run.version for run in state.runs.values()}
     latest = [
         KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, now_us))

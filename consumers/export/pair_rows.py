@@ -34,7 +34,7 @@ Messages = list[Row]
 
 @dataclass(frozen=True, slots=True)
 class PairedAnswer:
-    """What one side said, and to what."""
+    """The prompt and reply of one side of a pair."""
 
     prompt: Messages
     reply: Messages
@@ -62,7 +62,7 @@ class PairedEpisode:
         return prompts(self.calls)
 
     def answer(self, call_id: str) -> PairedAnswer | None:
-        """Of one call; None where a body says nothing in words."""
+        """Returns the reply of one call with its prompt; None where a body says nothing in words."""
         call = self.calls.get(call_id)
         if call is None:
             return None
@@ -94,7 +94,7 @@ class PairedEpisode:
 
 
 Episodes = Mapping[str, PairedEpisode]
-"""Of a group, by trajectory_id."""
+"""The episodes of a group, by trajectory_id."""
 
 
 def pair_row(pair: Pair, episodes: Episodes) -> Row | str:
@@ -235,7 +235,8 @@ def _tool_call(call: Mapping[str, Any]) -> Row:
 
 
 def same(left: Sequence[Row], right: Sequence[Row]) -> bool:
-    """Whether messages say the same; reasoning and ids do not count, since many clients do not send them back."""
+    """Returns whether two lists of messages have the same content; reasoning and ids do not count, since many clients
+    do not send them back."""
     return [_content(one) for one in left] == [_content(one) for one in right]
 
 

@@ -122,7 +122,7 @@ def _returns(chosen: Chosen) -> Row:
 
 
 def _slots(slots: Iterable[RewardSlot]) -> list[Row]:
-    """Those with a value: one that was taken back or failed is as if nobody had spoken."""
+    """Returns the slots that have a value: one that was taken back or failed is as if nobody had spoken."""
     filled = (slot for slot in slots if slot.value is not None)
     return [{"source": s.source, "name": s.name, "value": s.value, "revision": s.revision} for s in filled]
 

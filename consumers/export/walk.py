@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What went out and what did not."""
+    """The counts of what was exported and what was not."""
 
     counts: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ def partitions(
 
 
 def chosen_groups(groups: Iterable[GroupState], spec: BatchSpec | None, tally: Tally) -> Iterator[list[Chosen]]:
-    """What goes out of each group, in the order of the log: by the first captured call of each."""
+    """Yields the trajectories of each group to export, in the order of the log: by the first captured call of each."""
     for group in sorted(groups, key=_first_offset):
         tally.counts["groups_seen"] += 1
         choice = choose(group, spec)
@@ -63,7 +63,7 @@ def _first_offset(group: GroupState) -> tuple[int, str]:
 
 
 def positions(chosen: Chosen) -> list[Position]:
-    """Where the calls of a trajectory lie, in order."""
+    """Returns the positions of a trajectory's calls, in order."""
     return [Position.of(step.position) for step in chosen.steps if step.position is not None]
 
 

@@ -1,4 +1,4 @@
-"""What two conversations have in common, and which words differ. Pure."""
+"""The common parts of two conversations, and the words that differ. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from claw_r1.datapool.view.conversations import BRANCH, ConversationTurn
 
 WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 WORDS_MAX = 1_500
-"""Of one side that are compared with each other; of longer texts all between the common ends differs."""
+"""The most words of one side that are compared with each other; of longer texts all between the common ends differs."""
 EXACT_WORDS_MAX = 400
 """Up to here frequent words count, too; beyond, comparing them would take seconds."""
 CHARACTERS_MAX = 200_000
-"""Of one side; of longer texts no words are looked for."""
+"""The most characters of one side; of longer texts no words are looked for."""
 
 Part = tuple[str, bool]
 """Text, and whether the other side has it not."""

@@ -1,4 +1,4 @@
-"""What people said so far, summed up for the queue. Pure: a function of the words that stand."""
+"""The feedback of all people so far, summed up for the queue. Pure: a function of the words that stand."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Set
@@ -17,16 +17,16 @@ JUDGEMENTS = ("thumb", "score", "edit")
 
 @dataclass(slots=True)
 class Voices:
-    """Who judged what, and how far apart they are."""
+    """The judges of each subject, and the spread of their scores."""
 
     judges: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
     pair_judges: dict[Pair, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    """Who -> the trajectory that was chosen; empty for a tie or two bad ones."""
+    """The chosen trajectory of each judge; empty for a tie or two bad ones."""
     spread: dict[Place, float] = field(default_factory=dict)
     """The largest distance of two people's values of one name on one subject, at most 1."""
 
     def renewed(self, groups: Set[str], anew: "Voices") -> "Voices":
-        """Of these groups what `anew` has, of the others what stood here; this one stays as it is."""
+        """Returns voices with these groups taken from `anew` and all others from here; this one stays as it is."""
         return Voices(
             *(
                 {place: each for place, each in getattr(self, name).items() if place[0] not in groups}

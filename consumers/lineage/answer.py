@@ -1,4 +1,4 @@
-"""What lineage is, as JSON: one answer for `claw lineage` and the dashboard."""
+"""The lineage as JSON: one answer for `claw lineage` and the dashboard."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +54,8 @@ def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) 
 
 
 def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch]:
-    """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
+    """Returns as many of the first batches, and of the last of them as many trajectories, as hold `limit`
+    trajectories."""
     chosen: list[TracedBatch] = []
     room = limit
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What the trainers of all runs wrote, as far as a question needs it.
+"""The history of all trainers' runs, as far as a question needs it.
 
 Memory: one small entry per batch and version, and the plans that `selects` takes.
 """

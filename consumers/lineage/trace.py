@@ -30,7 +30,7 @@ class TracedBatch:
     """The call that the question is about; None: all of them."""
 
     def steps(self, planned: PlannedTrajectory) -> tuple[PlannedStep, ...]:
-        """Those that the question is about."""
+        """Returns the steps that the question is about."""
         return tuple(step for step in planned.steps if self.call_id in (None, step.call_id))
 
 
@@ -44,7 +44,8 @@ class VersionTrace:
 
 @dataclass(frozen=True, slots=True)
 class DataTrace:
-    """Where a group, trajectory or call went. Without batches: what the pool knows of it, and which runs skipped it."""
+    """The trace of a group, trajectory or call. Without batches: what the pool knows of it, and which runs skipped
+    it."""
 
     batches: tuple[TracedBatch, ...]
     pooled: tuple[tuple[str, ...], ...] = ()

@@ -30,7 +30,7 @@ FACTS = (CALLS, REWARDS)
 Json = dict[str, Any]  # what JSON can hold
 LETTER = f"{MARK}letter"
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
-"""What a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
+"""The headers that a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Letter:
         return {name: value.decode("utf-8", "replace") for name, value in self.record.headers}
 
     def header(self, name: str) -> str:
-        """One of our headers, without its mark; empty when the letter has none."""
+        """Returns one of our headers, without its mark in the name; empty when the letter has none."""
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
@@ -63,7 +63,7 @@ class Letter:
 
     @property
     def source(self) -> Position | None:
-        """Where the record stood first; None when the letter does not say."""
+        """The position where the record stood first; None when the letter does not say."""
         partition, offset = self.header("source_partition"), self.header("source_offset")
         if not (self.header("source_topic") and partition.isdecimal() and offset.isdecimal()):
             return None
@@ -72,7 +72,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class RedriveRoute:
-    """Where a letter is redriven to. `start`: its copy, if there is one, stands at or after this offset of `place`."""
+    """The target of a letter's redrive. `start`: its copy, if there is one, stands at or after this offset of
+    `place`."""
 
     letter: Letter
     topic: Topic
@@ -117,7 +118,7 @@ def letters_named(candidates: Sequence[Letter], ids: Iterable[str]) -> list[Lett
 
 
 def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list[RedriveRoute], dict[str, str]]:
-    """Where each letter goes, and by id why some cannot go anywhere."""
+    """Returns the route of each letter, and by id the reason why some have none."""
     ends, begins = end_offsets(settings, FACTS), begin_offsets(settings, FACTS)
     topics = {settings.catalogue().name(topic): topic for topic in FACTS}
     routes: list[RedriveRoute] = []
@@ -160,7 +161,7 @@ def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Those whose copy does not stand in a fact topic yet."""
+    """Returns the letters whose copy does not stand in a fact topic yet."""
     routes, _ = routes_of(settings, candidates)
     copied = redriven(settings, routes)
     return [letter for letter in candidates if letter.id not in copied]

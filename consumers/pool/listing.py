@@ -56,7 +56,7 @@ def step_key_of(row: Row) -> str:
 
 
 def key_text(ids: Iterable[str]) -> str:
-    """As `step_key_of`, of a row's ids."""
+    """Returns the key like `step_key_of`, from a row's ids."""
     return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 

@@ -26,7 +26,7 @@ PRODUCER = "quality"
 
 
 def signature(panel: Sequence[Scorer]) -> str:
-    """How a panel signs: `scorer/<name>@<version>`, several joined by `+`."""
+    """Returns the signature of a panel: `scorer/<name>@<version>`, several joined by `+`."""
     return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
 
 

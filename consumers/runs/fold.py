@@ -57,7 +57,7 @@ class ObservedRun:
     """Settings of the newest incarnation: JSON, hence Any."""
     started_us: int = 0
     seen_us: int = 0
-    """When the newest record of the run was written, of whatever type; UTC microseconds."""
+    """The time of the run's newest record, of whatever type; UTC microseconds."""
     trained: dict[int, TrainedBatch] = field(default_factory=dict)
     """By sequence."""
     given_up: set[int] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What a person asks about runs, as JSON: rows of a list, one run whole, two runs side by side. Pure."""
+"""The description of runs as JSON: rows of a list, one run whole, two runs side by side. Pure."""
 
 from collections.abc import Sequence
 from statistics import fmean

@@ -131,7 +131,7 @@ def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:
 
 
 def _put_together(call: CallCaptured, wholes: dict[str | None, set[bytes]]) -> bool:
-    """Whether the prompt can be put together; then the ids of prompt and response are added to `wholes`."""
+    """Returns whether the prompt can be put together; then the ids of prompt and response are added to `wholes`."""
     for base in tuple(wholes[call.prompt.base_call_id]):
         try:
             prompt = resolve(call.prompt, base, ITEM_BYTES)

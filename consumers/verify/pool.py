@@ -1,4 +1,4 @@
-"""What the pool of one partition says, and where it says it stands.
+"""The content of one partition of the pool, and the position that it claims.
 
 Invariant: rows and position are cut at one vector of ends, and rows are kept as digests: the pool may be larger than
 memory. Ends of several topics are not taken in one moment, so a pool that is being written may look torn; `look` tells
@@ -39,7 +39,7 @@ class Snapshot:
 
 
 def digest(value: bytes) -> bytes:
-    """What is kept of a row."""
+    """Returns the digest that is kept of a row."""
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
@@ -85,7 +85,8 @@ def wrong_rows(expected: Rows, actual: Rows) -> Wrong:
 
 
 def look(settings: LogSettings, partition: int, expected_at: Callable[[Mapping[str, int]], Rows]) -> tuple[Wrong, int]:
-    """What is wrong with the pool of a partition, and how many rows it has. expected_at: offsets -> rows that must be.
+    """Returns the wrong rows of a partition of the pool, and how many rows it has. expected_at: offsets -> rows that
+    must be.
 
     A row counts as wrong when the pool stood still, or when it is wrong each time. Raises PoolMoves when neither can
     be said.

@@ -23,7 +23,7 @@ def verify(
     replied: Iterable[str] = (),
     progress: Progress = lambda _done, _of: None,
 ) -> Report:
-    """Whether the log keeps its promises; findings by kind (docs/rebuild.md lists them).
+    """Verifies that the log keeps its promises; findings by kind (docs/rebuild.md lists them).
 
     run_id: look at this run's plans and versions only. replied: values of x-claw-call-id that clients got. Raises
     HistoryCut when retention took facts (the pool cannot be checked without them), PoolMoves, OtherFolds, RunUnknown,

@@ -35,7 +35,7 @@ class SignIn(BaseModel):
 
 
 class SignedIn(BaseModel):
-    """Who is signed in."""
+    """The person who is signed in."""
 
     who: str
     role: str

@@ -15,7 +15,8 @@ EPSILON = 1e-4
 
 
 class CallState(NamedTuple):
-    """Where a call stood: equal prompts are one state; else calls of one line are compared at one depth (`states.py`)."""
+    """The state that a call was made in: equal prompts are one state; else calls of one line are compared at one depth
+    (`states.py`)."""
 
     prompt_id: str
     line: str
@@ -24,18 +25,19 @@ class CallState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What a trajectory earned, weights applied: one reward per captured call in order (0 where none), and the rest."""
+    """The rewards of a trajectory, weights applied: one reward per captured call in order (0 where none), and the
+    rest."""
 
     total: float
     steps: tuple[float, ...] = ()
     outcome: float = 0.0
     states: tuple[CallState | None, ...] = ()
-    """Of each call, where the estimator compares by state; None: it is compared with nothing."""
+    """The state of each call, where the estimator compares by state; None: it is compared with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """Of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
+    """The advantage of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
 
     whole: float
     steps: tuple[float, ...] | None = None
@@ -133,7 +135,7 @@ def _stepwise(group: Sequence[Return]) -> list[Advantage]:
 
 
 def _returns_to_go(earned: Return) -> list[float]:
-    """One per call, summed from the last call back; the outcome belongs to every call."""
+    """Returns one sum per call, from the last call back; the outcome belongs to every call."""
     return list(accumulate(reversed(earned.steps), initial=earned.outcome))[1:][::-1]
 
 
@@ -158,13 +160,14 @@ class Estimator:
     loss: Literal["ppo_clip", "cross_entropy"] = "ppo_clip"
     """The loss of `loss: auto`. Under cross_entropy advantages are only weights, and no other loss is accepted."""
     norm: Literal["token_mean", "constant"] = "token_mean"
-    """What the summed losses are divided by under `norm: auto`: the trained tokens of the batch, or trajectories x `loss_length`."""
+    """The divisor of the summed losses under `norm: auto`: the trained tokens of the batch, or trajectories x
+    `loss_length`."""
     over_batch: bool = False
-    """Whether groups of one batch are compared with each other; a single group then has no advantages."""
+    """The returns of all groups of one batch are compared with each other; a single group then has no advantages."""
     by_state: bool = False
-    """Whether calls are compared by the state that they were made in; their returns then carry it."""
+    """Calls are compared by the state that they were made in; their returns then carry it."""
     critic: bool = False
-    """Whether a critic's values make the advantages, when the batch is trained."""
+    """A critic's values make the advantages, when the batch is trained."""
 
 
 ESTIMATORS: Mapping[str, Estimator] = {

@@ -45,7 +45,7 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryAbandoned: trajectory.abandoned,
 }
 DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
-"""What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
+"""Decisions that a reactor may have made are no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
 
 

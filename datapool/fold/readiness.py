@@ -1,4 +1,4 @@
-"""Whether a trajectory or a group is data, and each reason why not as a stable word.
+"""The decision whether a trajectory or a group is data, with each reason against it as a stable code.
 
 Nothing here waits: a late call, reward or deadline changes the answer when its fact comes.
 """
@@ -11,7 +11,7 @@ from claw_r1.datapool.fold.state import GroupState, Slots, TrajectoryState
 from claw_r1.datapool.fold.trainable import FOLD_BUG
 
 Numbers = Mapping[str, int]
-"""What is summed up over steps, or members (`tallies`); what is not in it is 0."""
+"""The sums over steps, or members (`tallies`); what is not in it is 0."""
 CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
 
 
@@ -28,14 +28,14 @@ def counted_calls(calls: Sequence[str]) -> list[str]:
 
 
 def _choice_rank(call: str) -> tuple[int, str]:
-    """Of choices of one call: by number."""
+    """Orders the choices of one call: by number."""
     return len(call), call
 
 
 def trajectory_reasons(
     now: TrajectoryState, numbers: Numbers, *, counted: int, trainable: int, has_outcome: bool, left_out: int
 ) -> tuple[str, ...]:
-    """Why a trajectory is not ready, sorted.
+    """Returns why a trajectory is not ready, sorted.
 
     numbers: of all its steps. counted: calls, as a completion counts them; trainable: how many calls are; has_outcome: whether
     its end was judged; left_out: calls that its record has no room for.
@@ -52,7 +52,7 @@ def _overfull(now: TrajectoryState, numbers: Numbers, calls_left_out: int) -> It
 
 
 def is_full(slots: Slots) -> bool:
-    """Whether there may be more rewards than a record has room for."""
+    """Returns whether a record has no room for more rewards."""
     return len(slots) >= bounds.REWARDS_MAX
 
 
@@ -83,7 +83,8 @@ def _trajectory_reasons(
 
 
 def group_reasons(group: GroupState, numbers: Numbers, *, left_out: int) -> tuple[str, ...]:
-    """Why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has no room for."""
+    """Returns why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has
+    no room for."""
     overfull = ["too_many_members"] if left_out else []
     return tuple(sorted([*_group_reasons(group, numbers), *overfull]))
 

@@ -73,7 +73,7 @@ class StepState(Struct, frozen=True):
     """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
     attempts: tuple[int, ...] = ()
     first_received_us: int = 0
-    """Of all captures, whichever counts: the place among the calls."""
+    """The first time over all captures, whichever counts: the place among the calls."""
     slots: Slots = {}
     curation: Curation | None = None
     buggy: bool = False
@@ -158,7 +158,7 @@ class TrajectoryState(Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether an agent ever showed itself; a reward alone makes no member of the group."""
+        """An agent showed itself at least once; a reward alone makes no member of the group."""
         started = bool(self.registration.event_id or self.failed_calls or self.ending.status != "open")
         return started or any(self.steps[call_id].capture is not None for call_id in self.steps)
 
@@ -212,6 +212,7 @@ class GroupState(Struct, frozen=True):
 
     @property
     def run_id(self) -> str | None:
-        """Whose group it is: the run that its opening names, else that of its calls. Whoever judges in it names none."""
+        """The run that the group belongs to: the run that its opening names, else that of its calls. Whoever judges in
+        it names none."""
         declared = self.declaration.run_id if self.declaration is not None else None
         return self.calls_run_id if declared is None else declared

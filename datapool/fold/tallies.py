@@ -1,4 +1,5 @@
-"""What the rows of a trajectory and of a group need of all their steps and members, kept up one change at a time.
+"""The figures that the rows of a trajectory and of a group need of all their steps and members, kept up one change at a
+time.
 
 Invariant: nothing is mutated, and a tally is a function of the things it is over: how many of them changed at once, and in
 which order, shows in no row. So a flush costs what changed in it, and copies of pointers.
@@ -26,18 +27,18 @@ Place = tuple[int, str]
 
 
 class Surroundings(NamedTuple):
-    """What a step's record takes from its trajectory."""
+    """The part of a step's record that comes from its trajectory."""
 
     by_index: tuple[RewardSlot, ...]
     """Rewards by index that mean this call at present."""
     chain_known: bool
     task: str | None
     kind: str
-    """What the call is for, as all calls of the trajectory tell."""
+    """The kind of the call, decided by all calls of the trajectory."""
 
 
 class StepImage(Struct, frozen=True):
-    """What was written of a step, and from what."""
+    """The image of a step as it was last written, with its origin."""
 
     state: StepState
     around: Surroundings
@@ -55,10 +56,10 @@ class CallsTally(Struct, frozen=True):
     """Over the steps of a trajectory, by what their facts say."""
 
     calls: Columns[Place] = Columns()
-    """Those that are captured: the id, the offset, and both as they stand in the record."""
+    """The captured calls: the id, the offset, and both as they stand in the record."""
     numbers: Mapping[str, int] = {}
     runs: Mapping[str, int] = {}
-    """How many captures each run sampled; likewise the versions."""
+    """The number of captures that each run sampled; likewise the versions."""
     lowest: Mapping[int, int] = {}
     highest: Mapping[int, int] = {}
 
@@ -77,12 +78,12 @@ class CallsTally(Struct, frozen=True):
 
     @property
     def ids(self) -> Sequence[str]:
-        """Of captured calls, in order."""
+        """The ids of captured calls, in order."""
         return self.calls.column(0)
 
     @property
     def counted(self) -> Sequence[str]:
-        """What a completion counts: `counted_calls`."""
+        """The calls that a completion counts: `counted_calls`."""
         return counted_calls(self.ids) if self.numbers.get("dotted") else self.ids
 
 
@@ -93,7 +94,7 @@ class StepsTally(Struct, frozen=True):
     """Parts of the trajectory's digest, by call_id."""
     trainable: int = 0
     totals: Mapping[str, float] = {}
-    """Of captured calls that have one."""
+    """The totals of captured calls that have one."""
 
     def changed(self, changes: Changes[StepImage]) -> "StepsTally":
         """After these changes; a step stays."""
@@ -120,7 +121,7 @@ class MembersTally(Struct, frozen=True):
     """Versions of those that are ready, and how many have each."""
     highest: Mapping[int, int] = {}
     returns: Mapping[str, float] = {}
-    """Of those that are ready and have one."""
+    """The returns of the members that are ready and have one."""
 
     def changed(self, changes: Changes[GroupMember]) -> "MembersTally":
         """After these changes."""

@@ -20,7 +20,7 @@ NAMESPACE = "__"
 
 
 class ChatFormat(NamedTuple):
-    """How one protocol's bodies are read; None where a body is none of this protocol, or says nothing in words."""
+    """The readers of one protocol's bodies; None where a body is none of this protocol, or says nothing in words."""
 
     request: Callable[[Object, int], list[Object] | None]
     """Messages of a request's body, for that choice of its reply."""
@@ -237,7 +237,7 @@ def _named(name: Json, space: Json) -> Json:
 
 
 def as_text(value: Json) -> str | None:
-    """What is no text as JSON text."""
+    """Returns the text, and anything else as JSON text."""
     if value is None or isinstance(value, str):
         return value
     try:

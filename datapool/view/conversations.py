@@ -1,4 +1,4 @@
-"""What captured calls say, as chat messages, whatever protocol they were made in. Pure: bodies are bytes.
+"""The chat messages of captured calls, whatever protocol they were made in. Pure: bodies are bytes.
 
 The one reader of bodies: inspect, export, quality and lineage show what stands here. How each protocol's bodies become
 OpenAI's chat is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
@@ -19,7 +19,7 @@ BRANCH = "— a branch —"
 
 
 class CallBodies(NamedTuple):
-    """What was asked and answered, in the protocol's own bytes."""
+    """The request and reply of a call, in the protocol's own bytes."""
 
     protocol: str
     request: bytes
@@ -33,7 +33,7 @@ class CallBodies(NamedTuple):
 
 
 class Message(TypedDict):
-    """As OpenAI's chat format has it; what is no text is JSON text."""
+    """A message of OpenAI's chat format; what is no text is JSON text."""
 
     role: str
     content: str | None
@@ -67,7 +67,8 @@ def request_messages(call: CallBodies) -> list[Object] | None:
 
 
 def repeats_history(call: CallBodies) -> bool:
-    """Whether the request says all that stands before its reply; one that names an earlier response does not."""
+    """Returns whether the request holds the whole conversation before its reply; one that names an earlier response
+    does not."""
     return not _parsed(call.request).get("previous_response_id")
 
 
@@ -170,7 +171,7 @@ def _call_text(call: Json) -> str | None:
 
 
 def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]) -> int:
-    """How many turns both begin with; reasoning does not count, since many clients do not send it back."""
+    """Returns how many turns both begin with; reasoning does not count, since many clients do not send it back."""
     pairs = zip(turns, added, strict=False)
     differing = (
         at for at, (turn, new) in enumerate(pairs) if (turn["role"], turn["content"]) != (new["role"], new["content"])

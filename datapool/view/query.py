@@ -101,7 +101,7 @@ def find_steps(
 
 
 class Carriers(NamedTuple):
-    """What has tags of its own beside the steps."""
+    """The groups and trajectories that have tags of their own beside the steps."""
 
     groups: Mapping[str, tuple[str, ...]]
     trajectories: Sequence[TrajectoryRecord]
@@ -206,7 +206,8 @@ Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy k
 def _tests(
     pool_filter: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
-    """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
+    """Makes the tests that a filter puts to trajectories and groups alike, the cheap ones first: most rows fail one of
+    them."""
     text = (pool_filter.text or "").lower()
     return _set_tests(
         (pool_filter.group, lambda row: row.group_id == pool_filter.group),
@@ -235,7 +236,7 @@ def _holding(rows: PoolRows, pool_filter: PoolFilter) -> set[tuple[str, ...]] | 
 
 
 def asks_steps(pool_filter: PoolFilter) -> bool:
-    """Whether steps decide which trajectories and groups meet a filter."""
+    """Returns whether steps decide which trajectories and groups meet a filter."""
     return _of_steps(pool_filter) != EVERYTHING
 
 
@@ -275,7 +276,7 @@ def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:
 
 
 def _set_tests(*tests: tuple[object, Test]) -> list[Test]:
-    """Those whose field of the filter is not None."""
+    """Returns the tests whose field of the filter is not None."""
     return [test for value, test in tests if value is not None]
 
 
@@ -294,18 +295,18 @@ def _words_of_group(row: GroupRecord) -> Iterable[str | None]:
 
 
 def step_says(step: StepRecord, text: str) -> bool:
-    """Whether an id, a tag or the note of a step holds the text, in any case."""
+    """Returns whether an id, a tag or the note of a step holds the text, in any case."""
     note, tags = (step.curation.note, step.curation.tags) if step.curation else (None, ())
     return _hold((step.call_id, step.trajectory_id, step.group_id, note, *step.tags, *tags), text.lower())
 
 
 def _hold(words: Iterable[str | None], text: str) -> bool:
-    """Whether one of them holds what is sought, which is in lower case and has no null character."""
+    """Returns whether one of the words holds the text, which is in lower case and has no null character."""
     return text in "\0".join(filter(None, words)).lower()
 
 
 def _within(value: float | None, low: float | None, high: float | None) -> bool:
-    """What has no value is within no bounds."""
+    """Returns whether a value is within bounds; a missing value never is."""
     return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 

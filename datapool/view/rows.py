@@ -85,7 +85,7 @@ class PoolRows:
         self.reward_slots.update(map(slot_name, spoken))
 
     def _group_of(self, group_id: str) -> GroupRows | None:
-        """Where a row of the group goes; None: it was forgotten."""
+        """Returns the group that a row belongs to; None: it was forgotten."""
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
             group = self._groups[group_id] = GroupRows()
@@ -247,7 +247,7 @@ class PoolRows:
         return None if rows is None else self._read(rows)
 
     def _record(self, group: GroupRows) -> GroupRecord | None:
-        """Of a group, from where it stands."""
+        """Returns the record of a group from wherever it is kept."""
         if self.tables is None:
             return group.record
         record = self.tables.record("groups", group.number)

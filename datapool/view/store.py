@@ -56,7 +56,8 @@ Value = str | bytes | int | float | None
 
 
 class Digests(NamedTuple):
-    """Of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row says."""
+    """The digests of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row
+    says."""
 
     call_id: str
     row: bytes
@@ -129,7 +130,7 @@ class StepStore:
         return numbers
 
     def is_forgotten(self, group_id: str) -> bool:
-        """Whether `forget` was ever called for it."""
+        """Returns whether `forget` was ever called for the group."""
         return bool(self._db.execute("SELECT 1 FROM forgotten WHERE g = ?", (as_bytes(group_id),)).fetchone())
 
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
@@ -158,7 +159,7 @@ class StepStore:
         return None if columns is None else _token_row(columns)
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
-        """Of every call with a step row."""
+        """Returns the digests of every call with a step row."""
         rows = self._db.execute(
             "SELECT c, row_digest, steps.digest, tokens.digest FROM steps LEFT JOIN tokens USING (g, t, c) "
             "WHERE g = ? AND t = ?",
@@ -184,7 +185,7 @@ class StepStore:
         return {(as_text(g), as_text(t)) for g, t in pairs}
 
     def numbers(self, where: str, values: Sequence[Value]) -> list[int]:
-        """Of the steps that meet the condition, in no order."""
+        """Returns the numbers of the steps that meet the condition, in no order."""
         return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608
 
     def list_rows(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:

@@ -1,4 +1,5 @@
-"""Why something is not ready, was left out, or when it was trained: one answer per group, trajectory or call of an id.
+"""The explanation why something is not ready, was left out, or when it was trained: one answer per group, trajectory or
+call of an id.
 
 Invariant: an answer is made of the pool's rows, the runs' events and a spec, all as they are now; it guesses nothing.
 """
@@ -142,7 +143,8 @@ class _Answers:
         return Explanation(kind="step", ids=ids, state=state, lines=lines_shown, trained=trained)
 
     def _rewards(self, row: TrajectoryRecord, group: GroupRecord | None) -> Iterator[str]:
-        """What its rewards lack: slots without a value, its own and its calls', and those that the spec requires."""
+        """Lists the rewards that the trajectory lacks: slots without a value, its own and its calls', and those that
+        the spec requires."""
         ids = row.group_id, row.trajectory_id
         steps = self.decoded[ids] if ids in self.decoded else self.rows.steps(*ids)
         own = [slot for slot in row.rewards if slot.step_index is None]
@@ -157,7 +159,7 @@ class _Answers:
             )
 
     def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
-        """Of one subject: what several people said, and what the spec makes of it."""
+        """Explains the merged rewards of one subject: what several people said, and what the spec makes of it."""
         spec = self.perspective.spec if self.perspective is not None else BatchSpec()
         for name, several in votes(counting(slots, spec)).items():
             words = ", ".join(map(slot_text, several))
@@ -177,7 +179,7 @@ class _Answers:
         return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
     def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[State, list[str]]:
-        """What its group's fate means for a part of it."""
+        """Returns the state that a part of a group has because of the group's."""
         if trained:
             state: State = "trained" if any(version is not None for *_, version in trained) else "planned"
             return state, [_trained_line(*batch) for batch in trained]
@@ -186,7 +188,7 @@ class _Answers:
         return self._fate(group)
 
     def _fate(self, group: GroupRecord) -> tuple[State, list[str]]:
-        """What runs did with the group, or what the run in question would do now."""
+        """Returns the work of runs on the group, or the decision of the run in question about it now."""
         batches = [
             (batch.run_id, batch.sequence, self.runs.version_made(batch)) for batch in self.runs.planned(group.group_id)
         ]
@@ -235,7 +237,7 @@ class _Answers:
         ]
 
     def _left_out(self, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:
-        """Of what no batch trains: what each plan of its group says."""
+        """Explains why a part is in no batch: what each plan of its group says."""
         return [
             f"  not in batch {batch.sequence} of run {batch.run_id}: {why_left_out(batch, trajectory_id, call_id)}"
             for batch in self.runs.planned(group_id)
@@ -258,7 +260,7 @@ def _empty(slots: Iterable[RewardSlot]) -> Iterator[str]:
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
-    """How many calls there are and how many the completion counted, where this keeps it from being ready."""
+    """Returns how many calls there are and how many the completion counted, where this keeps it from being ready."""
     captured = len(counted_calls(row.calls)) + row.calls_left_out  # which may be choices of those
     most = "at most " if row.calls_left_out else ""
     counted = f"  calls: {most}{captured} captured, {row.calls_expected} counted by its completion"

@@ -192,7 +192,7 @@ class PartitionState:
         return rows
 
     def _keep_tokens_again(self, group_id: str) -> None:
-        """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
+        """Takes back the tokens of a parked capture, and gives them to the capture that counts in its place."""
         self._tokens = {key: row for key, row in self._tokens.items() if row.group_id != group_id}
         for folded in self._dirty[group_id]:
             if isinstance(folded.fact, CallCaptured):

@@ -1,4 +1,4 @@
-"""What is wrong, or not yet right, in plain words, and what to do. Pure."""
+"""The list of faults and of things not yet ready, in plain words, with what to do. Pure."""
 
 import re
 from collections import Counter
@@ -9,7 +9,7 @@ Json = dict[str, Any]  # what JSON can hold
 WAITED_S = 60
 """A run that trains nothing for so long is asked why."""
 OLD_S = 86400
-"""What is silent for so long is history."""
+"""The age from which a silent process is history."""
 NAMED = 3
 """Workers named in one sentence."""
 WORDS = (
@@ -29,7 +29,7 @@ WORDS = (
 
 
 def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: bool, now_us: int) -> Iterator[Json]:
-    """Those of the pool, of the run that wrote last and of the workers, the worst first."""
+    """Yields the alarms of the pool, of the run that wrote last and of the workers, the worst first."""
     if run is not None:
         yield from _of_run(run, now_us)
     yield from _of_workers(workers, needed=run is not None and run["state"] != "ended")

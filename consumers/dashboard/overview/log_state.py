@@ -1,4 +1,5 @@
-"""What only the log itself knows: how far streams are behind the facts, and how many dead letters lie there."""
+"""The state that only the log itself knows: how far streams are behind the facts, and how many dead letters lie
+there."""
 
 import time
 from collections.abc import Callable, Iterator

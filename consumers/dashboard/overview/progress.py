@@ -1,4 +1,5 @@
-"""How a run stands: what it planned and trained of the pool, what it left out and why, its versions and curves. Pure."""
+"""The progress of a run: what it planned and trained of the pool, what it left out and why, its versions and curves.
+Pure."""
 
 import re
 from collections import Counter
@@ -46,7 +47,8 @@ def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
 
 
 def plans(index: RunIndex, run_id: str) -> Json:
-    """What a run's plans hold: groups, trajectories and those trained; of the others the sentences why not, counted."""
+    """Counts the content of a run's plans: groups, trajectories and those trained; of the others the sentences why not,
+    counted."""
     groups, trajectories, trained = 0, 0, 0
     sequences: set[int] = set()
     left_out: Counter[tuple[object, ...]] = Counter()
@@ -97,7 +99,8 @@ def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
 
 
 def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
-    """As its last plan has it, else its settings; None where another version of the code wrote it."""
+    """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote
+    it."""
     planned = state.index.runs[run.run_id].spec if run.run_id in state.index.runs else ""
     try:
         return BatchSpec.model_validate_json(planned) if planned else BatchSpec.model_validate(run.config.get("spec"))
@@ -106,7 +109,8 @@ def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
 
 
 def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> Json:
-    """Why ready groups that the run has not settled are not in a batch, of the newest of them. groups: ids, the newest first."""
+    """Returns why ready groups that the run has not settled are not in a batch, for the newest of them. groups: ids,
+    the newest first."""
     reasons: Counter[tuple[str, str]] = Counter()
     looked_at = groups[:LOOKED_AT] if spec is not None else ()
     for group_id in looked_at:

@@ -16,7 +16,7 @@ RATE_S = 300
 BUCKETS_MAX = 80
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
 SPAN_MAX_S = 86400
-"""What is looked at where nobody names a span."""
+"""The span that is looked at where the request names none."""
 Json = dict[str, Any]  # what JSON can hold
 
 
@@ -67,7 +67,7 @@ def _last(times: Floats) -> int | None:
 
 
 def ready_groups(tables: PoolTables) -> Mask:
-    """Which groups could be trained, by number."""
+    """Returns the mask of groups that could be trained, by number."""
     mask: Mask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
     return mask
 
@@ -79,7 +79,7 @@ def _played(tables: PoolTables, kind: Kind) -> Mask:
 
 
 def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
-    """How many rows have each word, the most frequent first."""
+    """Counts the rows that have each reason, the most frequent first."""
     codes = table.values("reasons")[mask]
     counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))
     words: Counter[str] = Counter()

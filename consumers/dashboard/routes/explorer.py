@@ -40,13 +40,14 @@ FACETS: dict[Kind, tuple[str, ...]] = {
 }
 ALONE: dict[str, Any] = {name: {name: None} for name in ("channel", "agent", "ready", "trainable")}
 VALUES_MAX = 30
-"""Of one facet, the most frequent."""
+"""The most values of one facet, the most frequent first."""
 SEARCH_S = 3.0
 """For so long one answer looks through conversations."""
 SEARCH_ROWS = 50
 """Rows that a search takes from the pool at once, and rows that one answer names."""
 SEARCH_CALLS = 1_000
-"""Of a trajectory: all its requests are put together before the first is looked through, however long that takes."""
+"""The most calls of a trajectory that are searched: all its requests are put together before the first is looked
+through, however long that takes."""
 NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
 Json = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -54,7 +55,7 @@ NEWEST: dict[Kind, str] = {"groups": "changed", "trajectories": "changed", "step
 
 
 class ListQuery(FilterQuery):
-    """Which rows, in which order."""
+    """The rows to list, and their order."""
 
     kind: Kind = "trajectories"
     sort: str | None = None
@@ -76,7 +77,7 @@ class ListQuery(FilterQuery):
 
 
 class RowsQuery(ListQuery):
-    """Which part of a list."""
+    """The part of a list to return."""
 
     columns: str = Field(default="", max_length=2000)
     """Names of /columns, with commas between; default: all."""
@@ -97,7 +98,7 @@ class PlaceQuery(ListQuery):
 
 
 class SearchQuery(ListQuery):
-    """Where to go on."""
+    """The position from which a search goes on."""
 
     after: str | None = Field(default=None, max_length=16_384)
 
@@ -266,7 +267,7 @@ def _ids(row: Row) -> Json:
 
 
 def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
-    """What is said in a row."""
+    """Returns the steps of a row."""
     if isinstance(row, StepRecord):
         return [row]
     if isinstance(row, TrajectoryRecord):

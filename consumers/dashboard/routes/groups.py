@@ -25,11 +25,11 @@ routes = APIRouter(prefix="/api/v1", tags=["groups"])
 Member = Annotated[str, Query(min_length=1, description="trajectory_id of a member")]
 MEMBERS_MAX = 500
 TURNS_MAX = 40
-"""Of each side, from where they part."""
+"""The most turns of each side, from where they part."""
 SHARED_SHOWN = 2
 """Turns before that, the last ones."""
 CHARACTERS_MAX = 20_000
-"""Of one turn."""
+"""The longest text of one turn."""
 CALLS_MAX = 64
 """Calls of each side that are looked through for the first different token."""
 CONTEXT = 16
@@ -100,7 +100,7 @@ def _trained(state: RunsState, group_id: str) -> list[tuple[Json, frozenset[str]
 
 
 def _why(rows: PoolRows, state: RunsState, group_id: str) -> Json:
-    """As `claw pool why` says it, for the run that was heard of last."""
+    """Explains the group like `claw pool why`, for the run that wrote last."""
     answers, warnings = explained(rows, state.index, perspective_of(rows, state.index, None), group_id)
     own = [each for each in answers if each.kind != "step" and each.ids[0] == group_id]
     return {
@@ -174,7 +174,8 @@ def tokens(
         int | None, Query(ge=0, lt=CALLS_MAX, description="which call of each; default: the first that differs")
     ] = None,
 ) -> Response:
-    """Of one call of each side, as [id, log-probability (null: of the prompt), whether the other side has it not]."""
+    """Returns the tokens of one call of each side, as [id, log-probability (null: of the prompt), whether the other
+    side has it not]."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
     most = max(1, min(CALLS_MAX, *(len(row.calls) for row in rows)))
     for number in range(most) if k is None else (k,):

@@ -35,7 +35,7 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 @routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
 def fields(_: Watching) -> Response:
-    """As `claw pool batch --explain --json`."""
+    """Returns the JSON of `claw pool batch --explain --json`."""
     return SafeJson({"knobs": knobs(), "presets": PRESETS, "schema": BatchSpec.model_json_schema()})
 
 

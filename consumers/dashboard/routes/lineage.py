@@ -40,7 +40,8 @@ def lineage(
     name: Annotated[str, Query(alias="id", min_length=1, max_length=1024)],
     limit: Annotated[int, Query(ge=1, le=100)] = 30,
 ) -> Response:
-    """As `claw lineage --json`; also `next`, what the versions that were made sampled, and `plans_left_out`."""
+    """Returns the JSON of `claw lineage --json`; also `next`, what the versions that were made sampled, and
+    `plans_left_out`."""
     version = _version_named(name)
     answer = None if version is None else _of_version(source, name, version, limit)
     return SafeJson(answer or _of_data(source, name, limit))
@@ -81,7 +82,7 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
 
 
 def _copied(state: RunsState, names: Iterable[str]) -> Runs:
-    """What is known of these runs now, without plans."""
+    """Returns what is known of these runs now, without plans."""
     runs = [(name, state.traced[name]) for name in names if name in state.traced]
     return {
         name: TracedRun(trained={**run.trained}, published={**run.published}, skipped={**run.skipped})

@@ -1,4 +1,5 @@
-"""How the system is run: consumer groups, topics, workers, dead letters and their way back, generations of the pool."""
+"""The operation of the system: consumer groups, topics, workers, dead letters and their way back, generations of the
+pool."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ def topics(source: Source, _: Watching) -> Response:
 
 @routes.get("/workers", summary="Rollout workers: versions, load, and why each is in the state that it is in.")
 def workers(source: Source, _: Watching) -> Response:
-    """As `claw workers list --json`."""
+    """Returns the JSON of `claw workers list --json`."""
     rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
     return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
@@ -75,7 +76,7 @@ def dead_letters(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """As `claw dlq list --json`, with counts by reason."""
+    """Returns the JSON of `claw dlq list --json`, with counts by reason."""
     settings = _on_kafka(source)
 
     def answer() -> Json:
@@ -103,7 +104,7 @@ def letter(source: Source, _: Watching, id: Annotated[LetterId, Query()]) -> Res
 
 @routes.post("/redrive", summary="Append dead letters to their fact topic again, each once; first as a dry run.")
 def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
-    """What was redriven, what was before, and why the others cannot be."""
+    """Returns which letters were redriven now, which before, and why the others cannot be."""
     settings = _on_kafka(source)
     chosen = letters_named(_letters(settings), body.ids)
     if body.dry_run:
@@ -116,7 +117,7 @@ def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
 
 @routes.get("/generations", summary="Which generation of the pool is shown, and which others there are.")
 def pool_generations(source: Source, _: Watching) -> Response:
-    """Each is another dashboard."""
+    """Lists the generations of the pool, each of which has a dashboard of its own."""
     settings = _on_kafka(source)
     return SafeJson({"shown": settings.generation, "there": generations(settings), "prefix": settings.prefix})
 

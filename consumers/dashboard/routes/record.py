@@ -31,7 +31,7 @@ PROBLEMS = (
     (MalformedDatum, "Its bytes are not what its schema says ({}); `claw dlq` lists what readers put aside."),
     (UndecodableRecord, "It is no event in the wire format ({}): whatever wrote it, it was not claw."),
 )
-"""Why a value is no event: the first kind that fits."""
+"""The reasons why a value is no event: the first kind that fits."""
 routes = APIRouter(prefix="/api/v1", tags=["record"])
 Json = dict[str, Any]
 TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
@@ -128,7 +128,7 @@ def json_value(plain: Json | None, problem: str | None) -> Json:
 
 
 def _copies(source: DashboardSource, stored: Record, event: Event | None) -> Json:
-    """Each a text to paste, or null with a sentence under `no_…`."""
+    """Returns texts to paste, or null with a sentence under `no_…`."""
     copies: Json = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
     if isinstance(event, CallCaptured):
         copies["curl"], copies["no_curl"] = curl_replay(event, _request(source, event))

@@ -30,7 +30,7 @@ After = Annotated[int, Query(ge=0, description="rows to pass over")]
 
 @routes.get("/runs", summary="All runs, the one that wrote last first, and the names of all their metrics.")
 def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0) -> Response:
-    """As `claw runs list --json`."""
+    """Returns the JSON of `claw runs list --json`."""
     now = now_us()
 
     def question(state: RunsState) -> Json:
@@ -47,13 +47,13 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
 
 @routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
 def whole_run(source: Source, _: Watching, run_id: RunId) -> Response:
-    """As `claw runs show --json`."""
+    """Returns the JSON of `claw runs show --json`."""
     return SafeJson(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
 
 
 @routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
 def compare_runs(source: Source, _: Watching, run_ids: RunIds) -> Response:
-    """As `claw runs compare --json`."""
+    """Returns the JSON of `claw runs compare --json`."""
     if len(run_ids) != 2:
         raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
     left, right = run_ids

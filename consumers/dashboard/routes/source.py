@@ -1,4 +1,4 @@
-"""What every route of the dashboard takes."""
+"""The parameters that every route of the dashboard takes."""
 
 from typing import Annotated
 

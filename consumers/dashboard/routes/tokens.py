@@ -19,9 +19,9 @@ from claw_r1.schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import TrajectoryRecord
 
 TOKENS_MAX = 20_000
-"""Of one answer."""
+"""The most tokens of one reply."""
 CHARACTERS_MAX = 200_000
-"""Of the messages of one answer."""
+"""The most characters in the messages of one reply."""
 FLOAT_MAX = 3.4e38
 NO_IDS = "No token ids were captured of this call, because its server gave none: these are its messages."
 BROKEN = "The prompt cannot be put together, because a call that it is written against is missing or another: this is the response."
@@ -103,7 +103,8 @@ def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> Json:
 
 
 def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Of a range that is there and not too long; one that is asked for from its start keeps that."""
+    """Returns the bounds of a range that exists and is not too long; one that is asked for from its start keeps
+    that."""
     if start is None:
         behind = min(length, length if end is None else end)
         return max(0, behind - TOKENS_MAX), behind
@@ -130,7 +131,7 @@ def _columns(line: TokenLine, first: int, behind: int) -> Json:
 
 
 def finite_logprob(logprob: float) -> float | None:
-    """As JSON can hold it: null for NaN, infinity as a number beyond float32."""
+    """Rounds a log-probability to what JSON can hold: null for NaN, infinity as a number beyond float32."""
     return None if math.isnan(logprob) else round(max(-FLOAT_MAX, min(FLOAT_MAX, logprob)), 5)
 
 

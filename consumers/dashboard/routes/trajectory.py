@@ -37,7 +37,7 @@ SLOTS_MAX = 100
 ATTEMPTS_WITHIN = 1_000
 """Records before and behind the capture that counts, among which other attempts are looked for."""
 ATTEMPT_BYTES_MAX = 64_000_000
-"""Of their values; what is behind so many is not read."""
+"""The most bytes of the attempts' values; what is behind so many is not read."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
@@ -47,7 +47,7 @@ ABOUT = (
     "protocol", "client", "call_kind", "parent_trajectory", "identity_source", "adapted", "http_status", "idempotency_key",
     "upstream", "choice",
 )  # fmt: skip
-"""What of a captured call its step does not have."""
+"""The fields of a captured call that its step does not have."""
 
 
 @routes.get("", summary="A trajectory: its record, rewards, why it is trained or not, and the first calls of its tree.")
@@ -149,7 +149,7 @@ def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord,
 
 
 def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tuple[dict[str, Any] | None, list[str]]:
-    """What `claw pool why` says of it, and its warnings."""
+    """Returns the explanation of `claw pool why`, and its warnings."""
 
     steps = {
         (row.group_id, row.trajectory_id): [tree.steps[tree.place[call]] for call in row.calls if call in tree.place]
@@ -168,7 +168,7 @@ def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tupl
 
 
 def _batches(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
-    """Where it was planned, and the version that this made."""
+    """Returns the batches that the trajectory was planned in, and the version that each made."""
 
     def question(state: RunsState) -> list[dict[str, Any]]:
         return [
@@ -188,7 +188,7 @@ def _batches(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  
 
 
 def _words(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
-    """What people said of it and stands, the latest last."""
+    """Returns the feedback of people on it that stands, the latest last."""
     words = source.feedback.ask(lambda feedback: feedback.standing(g))
     own = [word for word in words if t in (word.subject.trajectory_id, word.other and word.other.trajectory_id)]
     return [
@@ -214,7 +214,7 @@ def _step(step: StepRecord) -> dict[str, Any]:  # JSON
 
 
 def _share(spoken: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
-    """What a call adds to the conversation."""
+    """Returns what a call adds to the conversation."""
     if spoken is None:
         return {"messages": [], "left_out": 0, "base": None, "tools": [], "problem": "no call of it was captured yet"}
     own, at = message_answers(spoken), tree.place.get(spoken.base or "")

@@ -54,11 +54,11 @@ class Vocabulary:
         self._bytes: dict[int, bytes] = {}
 
     def is_special(self, token_id: int) -> bool:
-        """Whether it marks something and is no text."""
+        """Returns whether the id marks something and is no text."""
         return token_id in self._added and self._added[token_id].special
 
     def token(self, token_id: int) -> bytes:
-        """What the id stands for. Raises NoTokenizer where the vocabulary has no such id."""
+        """Returns the bytes that the id stands for. Raises NoTokenizer where the vocabulary has no such id."""
         if token_id not in self._bytes:
             self._bytes[token_id] = self._read(token_id)
         return self._bytes[token_id]

@@ -1,4 +1,5 @@
-"""What a batch trained of a line of tokens, as its plan froze it; without a plan, what the pool says of each call."""
+"""The training of a line of tokens by a batch, as its plan froze it; without a plan, what the pool says of each
+call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -78,7 +79,7 @@ def _trained(stretch: SampledStretch, batch: Planned | None) -> list[tuple[int, 
 
 
 def _why(stretch: SampledStretch, batch: Planned | None) -> str | None:
-    """Why none, or not all, of it is trained."""
+    """Returns why none, or not all, of the response is trained."""
     step = stretch.step
     if batch is None:
         return None if step.trainable else f"not trainable: {', '.join(step.reasons)}"
@@ -89,7 +90,7 @@ def _why(stretch: SampledStretch, batch: Planned | None) -> str | None:
 
 
 def _advantage(stretch: SampledStretch, batch: Planned | None) -> tuple[float | None, str | None]:
-    """Of each trained token of the call; else why it is not known."""
+    """Returns the advantage of each trained token of the call; else why it is not known."""
     step = stretch.step
     if batch is None:
         return None, "no batch has planned its group yet"

@@ -32,13 +32,13 @@ from claw_r1.runtime.modules import importable
 ENTRY_POINTS = "claw.rewards"
 LENGTH = struct.Struct(">I")
 PROGRESS = struct.Struct("=qd")
-"""Which subject of the batch is in work (-1: none), and since when in seconds of the monotonic clock."""
+"""The subject of the batch that is in work (-1: none), and since when in seconds of the monotonic clock."""
 FLUSH_S = 0.005
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker is for, as JSON on its command line."""
+    """The setup of a worker, as JSON on its command line."""
 
     rule: str
     """`module:function`, with `trl:` or `verl:` before it, or the name of an entry point."""
@@ -51,21 +51,21 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """Of one subject, or of the loading (an empty reason: it is ready)."""
+    """The result for one subject, or for the loading (an empty reason: it is ready)."""
 
     number: int
     values: list[float | None] = []
     detail: str = ""
     spread: float | None = None
     reason: str = ""
-    """Why there is no verdict."""
+    """The reason why there is no verdict."""
 
 
 Rule = Callable[[Judged], Any]
 
 
 class RuleRefused(Exception):
-    """What was named is no rule. One line."""
+    """The named object is no rule. One line."""
 
 
 def main(setup: Setup) -> None:

@@ -26,7 +26,7 @@ from claw_r1.schemas.http import (
 from claw_r1.schemas.keys import step_key
 
 UNSTRUCTURED = {400, 415, 422, 501}
-"""What servers answer that do not have structured output."""
+"""The statuses of servers that do not have structured output."""
 ABSENT, ABSENT_PAUSE_S = "model_not_found", 1.0
 """In our gateway's 404 while no worker serves the model: it may be starting again."""
 Body = dict[str, Any]  # OpenAI's, of mixed types
@@ -34,7 +34,7 @@ Body = dict[str, Any]  # OpenAI's, of mixed types
 
 @dataclass(slots=True)
 class JudgeTrail:
-    """What the questions on one subject have cost, and where they are captured."""
+    """The cost of the questions on one subject, and the trajectory in which they are captured."""
 
     trajectory_id: str
     deadline_s: float
@@ -44,7 +44,7 @@ class JudgeTrail:
 
 
 class JudgeReply(NamedTuple):
-    """What the model said."""
+    """The reply of the model."""
 
     text: str
     tokens: Sequence[dict[str, Any]] | None
@@ -52,7 +52,7 @@ class JudgeReply(NamedTuple):
 
 
 class ChatClient:
-    """Of one slot; its coroutines run on the loop of `http`."""
+    """The client of one slot; its coroutines run on the loop of `http`."""
 
     def __init__(self, http: HttpClient, url: str, headers: Mapping[str, str], slot: str) -> None:
         self._http, self._url = http, f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"

@@ -31,7 +31,7 @@ Section = tuple[str, str]
 
 
 def sections(messages: Sequence[Message], note: str = "") -> list[Section]:
-    """Of a conversation; `note` is added to the heading of the last message."""
+    """Returns the sections of a conversation; `note` is added to the heading of the last message."""
     turns = [turn_of(message) for message in messages]
     headings = [ROLES.get(turn["role"], "other") for turn in turns]
     if headings:

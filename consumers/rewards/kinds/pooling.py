@@ -28,34 +28,35 @@ from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
-"""What servers say of an input that they cannot take whole."""
+"""The errors of servers for an input that they cannot take whole."""
 OTHER_TASK = "pooling_task"
-"""What vLLM says where it serves the model for the other endpoint."""
+"""The error of vLLM where it serves the model for the other endpoint."""
 Row = list[float]
 
 
 class PoolingSettings(ScorerSettings):
-    """Of a reward model."""
+    """The settings of a reward model."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory")
     INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"concurrency", "key_variable"}
 
     url: str = Field(pattern=r"^https?://[^\s/]+")
-    """Of the server: `claw rewards serve` prints it."""
+    """The address of the server: `claw rewards serve` prints it."""
     model: str | None = None
     """Name of the model there; not set: the one that it serves."""
     endpoint: Literal["classify", "pooling"] = "classify"
     """`classify` for a model that gives one row per conversation, `pooling` for one that gives a row per token."""
     step_tag: str | None = Field(default=None, min_length=1)
-    """Of scope steps, with endpoint pooling: the text behind each reply at which a process-reward model answers."""
+    """The step tag for scope steps with endpoint pooling: the text behind each reply at which a process-reward model
+    answers."""
     index: int | None = Field(default=None, ge=0)
-    """Which number of a row; needed where the model has several labels."""
+    """The index of the number in a row; needed where the model has several labels."""
     use_activation: bool = False
-    """Whether the server applies the model's activation; otherwise the numbers are logits."""
+    """The server applies the model's activation; otherwise the numbers are logits."""
     scale: tuple[float, float] | None = None
     """[lo, hi]: clipped to it, and mapped to 0..1."""
     truncate: bool = False
-    """Whether the front of a conversation that is too long is cut; otherwise it fails as `too_long`."""
+    """The front of a conversation that is too long is cut; otherwise it fails as `too_long`."""
     concurrency: int = Field(default=32, ge=1, le=1024)
     """Subjects that are with the server at once, which it puts into one batch."""
     key_variable: str | None = None
@@ -167,7 +168,7 @@ class RewardModel:
 
 
 def _conversations(subject: Judged) -> list[list[Message]]:
-    """What the model reads, one conversation per value. Raises GaveUp where words are lost."""
+    """Returns the conversations that the model reads, one per value. Raises GaveUp where words are lost."""
     if subject.scope == "trajectory":
         if not subject.conversation:
             raise GaveUp("text_lost", "nothing of its conversation can be read")

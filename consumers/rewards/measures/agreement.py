@@ -1,4 +1,4 @@
-"""How far raters agree: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
+"""The agreement of raters: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
 
 A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from either side,
 is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first, and of them only
@@ -69,7 +69,7 @@ class AgreementReport(Struct, frozen=True, kw_only=True):
     unpaired: tuple[int, int]
     """Subjects that only one side rated, or (among raters of one side) only one rater."""
     intervals: dict[str, tuple[float, float]] = {}
-    """Of 95 %, by name of the figure."""
+    """The intervals of 95 %, by name of the figure."""
     values: list[float] = []
     """Rows and columns of the confusion."""
     confusion: list[list[int]] = []

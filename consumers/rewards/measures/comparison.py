@@ -21,7 +21,7 @@ SIDE = re.compile(r"(?P<slot>[^/@]+/[^@]+)@(?P<version>\d+)(?:\.g(?P<generation>
 
 @dataclass(frozen=True, slots=True)
 class ScoredBy:
-    """Which rewards are meant: `judge/style@2`, or of one generation `judge/style@2.g1`."""
+    """The scorer whose rewards are meant: `judge/style@2`, or of one generation `judge/style@2.g1`."""
 
     slot: str
     version: int
@@ -39,7 +39,7 @@ class ScoredBy:
         return cls(match["slot"], int(match["version"]), None if generation is None else int(generation))
 
     def holds(self, event: RewardAssigned | ScoringFailed) -> bool:
-        """Whether the event is of it."""
+        """Returns whether the event is a verdict of this scorer."""
         verdict = event.verdict
         return (
             verdict is not None
@@ -63,7 +63,7 @@ def scores_of(events: Iterable[Event], side: ScoredBy) -> tuple[dict[SubjectIds,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Of the values of one side on all that it judged."""
+    """The distribution of one side's values on all that it judged."""
 
     n: int
     mean: float | None
@@ -91,7 +91,7 @@ class VersionComparison:
     pairs: int
     """Pairs of one group's trajectories that neither side holds equal."""
     pairs_reversed: int
-    """Those of which a and b prefer different ones."""
+    """The pairs of which a and b prefer different members."""
     groups: int
     """Groups with at least two trajectories that both judged."""
     best_changed: tuple[str, ...]
@@ -124,7 +124,7 @@ def compare(a: Scores, b: Scores, threshold: float | None = None) -> VersionComp
 
 
 def distribution(values: Iterable[float]) -> Distribution:
-    """Of any values."""
+    """Returns the distribution of any values."""
     ordered = sorted(values)
     if not ordered:
         return Distribution(n=0, mean=None, sd=None, quantiles={})

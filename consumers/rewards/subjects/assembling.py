@@ -29,7 +29,7 @@ NOWHERE = FactPosition(topic="", partition=0, offset=0)
 
 
 def counts(call: CallCaptured, *, in_use: bool) -> bool:
-    """Whether a call is part of what is judged: completed, of the agent for its task, and no judge's own.
+    """Returns whether a call is part of what is judged: completed, of the agent for its task, and no judge's own.
 
     in_use: `step.tools_in_use` of its trajectory, as far as its calls are known.
     """
@@ -121,7 +121,8 @@ def said(call: JudgedCall) -> list[Message]:
 
 
 def added(call: JudgedCall, later: Sequence[Message]) -> Sequence[Message]:
-    """What a later request holds behind the call's reply; clients send replies back in words of their own."""
+    """Returns the messages that a later request holds behind the call's reply; clients send replies back in words of
+    their own."""
     at = len(call.messages) + 1
     if [message.get("role") for message in later[: at - 1]] == [message.get("role") for message in call.messages]:
         return later[at:]

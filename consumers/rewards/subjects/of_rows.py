@@ -41,7 +41,7 @@ JUDGED_MAX = 100_000
 ROWS_MAX = 5_000
 """Rows in memory for their groups, and groups for their tasks."""
 WAITS_MAX = 6
-"""How often a group waits for the row of a member that the same transaction wrote: some seconds."""
+"""The number of times that a group waits for the row of a member that the same transaction wrote: some seconds."""
 Ids = tuple[int, str, str]
 """(partition, group_id, trajectory_id); of a group the last is empty."""
 K = TypeVar("K", bound=Hashable)
@@ -109,7 +109,7 @@ class RowSubjects:
                 self._due_rows[ids] = row
 
     def take(self) -> list[Subject]:
-        """Those of the rows since the last time, with one look into the log for the calls of all.
+        """Returns the subjects of the rows since the last time, with one look into the log for the calls of all.
 
         Raises LogError; Retryable where a row is not to be seen yet. Who asks again gets the same ones.
         """
@@ -163,7 +163,7 @@ class RowSubjects:
         return not tags or bool({*tags} & {*facts.tags})
 
     def _fresh_subjects(self, ids: Ids, facts: TrajectoryFacts) -> Iterable[Subject]:
-        """Those of a row; of its turns the ones that were not judged already."""
+        """Returns the subjects of a row; of its turns the ones that were not judged already."""
         if not self._has_tag(facts):
             return
         for subject in subjects_of(facts, self._slot.scorer.scope):

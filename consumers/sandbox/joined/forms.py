@@ -1,4 +1,5 @@
-"""How each standard type is written as parts and made of them again. Making calls no code but these constructors."""
+"""The form in which each standard type is written as parts and made of them again. Making calls no code but these
+constructors."""
 
 import io
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -129,7 +130,7 @@ FORMS = (
         _nothing,
     ),
 )
-"""Each before the types that are built on it, as `kind_of` needs it, but for those of `EXACT`."""
+"""The forms, each before the types that are built on it, as `kind_of` needs it, but for those of `EXACT`."""
 EXACT = {form.kind: form for form in FORMS}
 TAGS = {form.tag: form for form in FORMS}
 NEAREST = sorted(FORMS, key=lambda form: -len(form.kind.__mro__))

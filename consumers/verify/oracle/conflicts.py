@@ -1,4 +1,4 @@
-"""Which of several facts about one thing counts, and what a record shows of all of them."""
+"""The choice of the fact that counts among several about one thing, and the content of a record about all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -25,7 +25,8 @@ CONTENT: Mapping[type[Fact], tuple[str, ...]] = {
     TrajectoryAbandoned: ("reason",),
     TrajectoryEvicted: ("reason",),
 }
-"""What a record shows of its winning fact, in the order in which it decides between facts of one event id."""
+"""The fields that a record takes from its winning fact, in the order in which it decides between facts of one event
+id."""
 NO_SIGN = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
 """Facts that are decided about others, and no sign that somebody still works."""
 
@@ -35,8 +36,8 @@ def of_kind(facts: Iterable[object], kind: type[F]) -> list[F]:
 
 
 def newest(facts: Sequence[F]) -> F | None:
-    """Of one kind: the highest revision, then the latest, of one moment that of the highest event id, then the last when
-    sorted by content."""
+    """Returns the newest fact of one kind: the highest revision, then the latest, of one moment that of the highest
+    event id, then the last when sorted by content."""
     return max(facts, key=lambda fact: (revision_of(fact), *_moment(fact), _content(fact)), default=None)
 
 
@@ -64,7 +65,7 @@ def channel_of(facts: Iterable[Fact]) -> str:
 
 
 def calls_run_id_of(facts: Iterable[Fact]) -> str | None:
-    """Of what was captured, the first by name; no other fact says who played."""
+    """Returns the run of the captured calls, the first by name; no other fact says who played."""
     runs = {fact.envelope.run_id for fact in facts if isinstance(fact, CallCaptured)}
     return min((run for run in runs if run is not None), default=None)
 
@@ -76,7 +77,7 @@ def run_ids(fact: GroupOpened | TrajectoryStarted | None, facts: Iterable[Fact],
 
 
 def content_of(fact: Fact | None) -> dict[str, Any]:  # fields of a record, by name
-    """What a record shows of its winning fact; without one, the defaults of the record hold."""
+    """Returns the fields that a record takes from its winning fact; without one, the defaults of the record hold."""
     return {} if fact is None else {name: getattr(fact, name) for name in CONTENT[type(fact)]}
 
 

@@ -39,7 +39,7 @@ def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectorie
 
 
 def _closed_members(closed: GroupClosed, trajectories: Trajectories) -> list[GroupMember]:
-    """Those that the closing lists, known or not."""
+    """Returns the members that the closing lists, known or not."""
     return [_closed_member(name, trajectories.get(name)) for name in sorted(set(closed.members))]
 
 
@@ -69,7 +69,7 @@ def _member(rows: ExpectedTrajectory) -> GroupMember:
 
 
 def _reasons(members: Sequence[GroupMember], left_out: int, declared: GroupOpened | None) -> set[str]:
-    """Why the group is not ready. declared: None also where a closing replaced the declaration."""
+    """Returns why the group is not ready. declared: None also where a closing replaced the declaration."""
     ready = sum(member.ready for member in members)
     expected = declared.expected_size if declared else None
     checks = {

@@ -26,12 +26,12 @@ def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]
 
 
 def is_completion(slot: RewardSlot) -> bool:
-    """Whether it is the reward that the ending itself carries."""
+    """Returns whether a slot is the reward that the ending itself carries."""
     return (slot.call_id, slot.step_index, slot.source, slot.name) == (None, None, "agent", "completion")
 
 
 def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> float | None:
-    """Of the slots by call id and by index: those of one source and name are one."""
+    """Sums the slots by call id and by index: those of one source and name are one."""
     best: dict[tuple[str, str], RewardSlot] = {}
     for slot in sorted([*own, *indexed], key=_rank):
         best[slot.source, slot.name] = slot

@@ -1,4 +1,4 @@
-"""Which events are facts that the folds take; what people prefer or write passes them by, all others are dead letters."""
+"""The events that are facts for the folds; what people prefer or write passes them by, all others are dead letters."""
 
 import math
 from typing import TypeGuard
@@ -42,7 +42,7 @@ REWARD_MAX = 1e30
 
 
 def sound(event: Event) -> TypeGuard[Fact]:
-    """Whether the folds take it."""
+    """Returns whether the folds take the event."""
     if not isinstance(event, Fact) or not event.envelope.event_id:
         return False
     ids = [getattr(event, name, None) or "" for name in ("group_id", "trajectory_id", "call_id")]

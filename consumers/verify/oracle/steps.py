@@ -29,7 +29,7 @@ KIND_TAGS = ("kind:main", "kind:side", "kind:subagent")
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What is said of one call. own: rewards by its id; indexed: by its place among the counted calls."""
+    """The facts of one call. own: rewards by its id; indexed: by its place among the counted calls."""
 
     group_id: str
     trajectory_id: str
@@ -124,7 +124,8 @@ def _circumstances(call: CallCaptured) -> Fields:
 
 
 def _purpose(call: CallCaptured, calls: Calls) -> Fields:
-    """What its client says that it is for, by a tag or in its field, else whether it lacks the tools that others have; a tag says what it counts as."""
+    """Decides the purpose of a call by its client's tag or field, else by whether it lacks the tools that others have;
+    a tag says what it counts as."""
     kinds = [tag.removeprefix("kind:") for tag in call.tags if tag in KIND_TAGS]
     if call.call_kind is not None and f"kind:{call.call_kind}" in KIND_TAGS:
         kinds.append(call.call_kind)

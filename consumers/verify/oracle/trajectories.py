@@ -240,9 +240,9 @@ class _Trajectory:
         return {reason for reason, holds in checks.items() if holds}
 
     def _filled(self) -> list[RewardSlot]:
-        """Those that nobody took back and whose scorer did not fail."""
+        """Returns the slots that nobody took back and whose scorer did not fail."""
         return [slot for slot in self.rewards if slot.value is not None]
 
     def _slots_by_subject(self) -> "Counter[str | None]":
-        """How many by call id, but the one that the ending carries."""
+        """Counts the slots by call id, except the one that the ending carries."""
         return Counter(slot.call_id for slot in self.rewards if not is_completion(slot))

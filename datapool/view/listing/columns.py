@@ -1,4 +1,4 @@
-"""Which columns the lists of groups, trajectories and steps have, and how a record fills them. Pure.
+"""The columns of the lists of groups, trajectories and steps, and how a record fills them. Pure.
 
 Numbers are floats of 64 bits: microseconds and versions are exact up to 2**53. What has no value is missing, and comes last in
 every order. `doubt` is that of the page which asks people (`claw_r1.consumers.feedback.queue`): of a call, how far people are apart on

@@ -124,14 +124,14 @@ def neighbours(
 
 
 def count(rows: PoolRows, kind: Kind, pool_filter: PoolFilter = EVERYTHING) -> int:
-    """How many rows a filter finds."""
+    """Returns how many rows a filter finds."""
     column(kind, "id")
     return int(np.count_nonzero(tables_of(rows).mask(kind, pool_filter)))
 
 
 def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit: int = 100) -> dict[Value, int]:
-    """How many rows of a filter have each value of a column, the most frequent values first, at most `limit`; of a column of words
-    how many have each word. What has no value is not counted. Tags are a row's own and those of what it is in, not those of its steps.
+    """Counts the rows of a filter for each value of a column, the most frequent values first, at most `limit`; a column
+    of words counts the rows that have each word. A row without a value is not counted.
 
     Raises ValueError for an unknown column.
     """
@@ -177,7 +177,7 @@ class Order:
         return numbers
 
     def before(self, number: int) -> int:
-        """How many rows stand before one of them."""
+        """Returns how many rows stand before one of them."""
         at = np.searchsorted(self.numbers, number)
         key, rank = self._keys[at], self._ranks[at]
         return int(np.count_nonzero((self._keys < key) | ((self._keys == key) & (self._ranks < rank))))
@@ -200,7 +200,7 @@ class Order:
         return self.tables.values(self.kind, self.sort)
 
     def _key(self, values: Floats) -> Floats:
-        """What comes first is least, and what has no value infinite."""
+        """Returns sort keys, so that the first row has the least key, and a row without a value an infinite one."""
         key = np.clip(self._sign * values, -LARGEST, LARGEST)
         key[np.isnan(key)] = np.inf
         return key
@@ -215,7 +215,7 @@ class Order:
 
 
 def _first(keys: Floats, ranks: Floats, many: int) -> Numbers:
-    """Where the least so many of them are, in order."""
+    """Returns the numbers of the first `many` rows, in order."""
     chosen: Numbers = np.arange(len(keys))
     if many < len(keys):
         edge = np.partition(keys, many - 1)[many - 1]

@@ -48,12 +48,12 @@ class StandingOrder:
         ]
 
     def new(self, rows: PoolRows) -> int:
-        """How many rows the filter finds now that it did not find then."""
+        """Returns how many rows the filter finds now that it did not find then."""
         mask = tables_of(rows).mask(self._kind, self._filter)
         mask[self._numbers] = False
         return int(np.count_nonzero(mask))
 
     def place(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
-        """Where a row stands; None: it does not."""
+        """Returns the position of a row; None: it does not."""
         places = np.flatnonzero(self._numbers == tables_of(rows).table(self._kind).number_of(ids))
         return int(places[0]) if len(places) else None

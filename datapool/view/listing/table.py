@@ -59,7 +59,7 @@ class ColumnTable:
         self._readers = [attrgetter(read) if isinstance(read, str) else read for read in readers.values()]
         self._times = {name for name in readers if columns[name].type == "time_us"}
         self.words: dict[str, list[Any]] = {name: [] for name in readers if columns[name].type in ("word", "words")}
-        """Of each column of words, words or tuples of words by code."""
+        """The words, or tuples of words, of each column of words by code."""
         self.codes = {name: _Codes(words) for name, words in self.words.items()}
         """By word or tuple of words."""
         self._values: Floats = np.full((FIRST_ROWS, len(self._at)), np.nan, order="F")
@@ -111,12 +111,12 @@ class ColumnTable:
         self.changes += 1
 
     def has(self, number: int) -> bool:
-        """Whether there is a row."""
+        """Returns whether there is a row of this number."""
         return bool(self._alive[number])
 
     @property
     def alive(self) -> Mask:
-        """Which numbers have a row."""
+        """The mask of the numbers that have a row."""
         return self._alive[: len(self)]
 
     @property
@@ -137,7 +137,7 @@ class ColumnTable:
         return ranked
 
     def place_of_word(self, name: str, word: Any) -> float:
-        """Where a word is among the ranks of those there are, itself among them or not."""
+        """Returns the position of a word among the ranks of those there are, itself among them or not."""
         words, _ = self._ranks_of(name)
         at = bisect_left(words, word)
         return float(at) if at < len(words) and words[at] == word else at - 0.5

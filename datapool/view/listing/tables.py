@@ -42,7 +42,7 @@ class PoolTables:
         self._left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
         self._scored: dict[Slot, dict[int, float]] = {}
-        """What each scorer gave to which trajectory."""
+        """The values that each scorer gave, by trajectory."""
         self._made: dict[tuple[Kind, str], tuple[tuple[int, ...], Floats]] = {}
 
     def table(self, kind: Kind) -> ColumnTable:
@@ -108,7 +108,7 @@ class PoolTables:
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
     def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
-        """Which rows a filter finds, by number."""
+        """Returns the mask of the rows that a filter finds, by number."""
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
@@ -122,7 +122,7 @@ class PoolTables:
         return [group_id for (group_id,) in groups], list(trajectories)
 
     def select(self, kind: Kind, pool_filter: "PoolFilter", after: tuple[str, ...], limit: int | None) -> Iterator[Row]:
-        """What a filter finds behind `after`, in order of ids."""
+        """Returns the rows that a filter finds behind `after`, in order of ids."""
         table = self.table(kind)
         order = table.order()[int(table.place_of_ids(after, behind=True) + 0.5) if after else 0 :]
         for number in order[self.mask(kind, pool_filter)[order]][:limit].tolist():
@@ -141,8 +141,8 @@ class PoolTables:
         return [None if cell != cell else plain(cell) for cell in cells]
 
     def counted(self, kind: Kind, name: str, mask: Mask, most: int | None = None) -> Counter[Value]:
-        """How many of these rows have each value of a column, or each word; no value is none. most: of so many values alone, the
-        most frequent ones, for columns where nearly every row has its own."""
+        """Counts the rows of the mask for each value of a column, or each word; no value is none. most: of so many
+        values alone, the most frequent ones, for columns where nearly every row has its own."""
         counts: Counter[Value] = Counter()
         if column(kind, name).type == "words":
             for words, many in self._several(kind, name, mask):
@@ -184,7 +184,7 @@ class PoolTables:
             self._take_in()
 
     def _take_in(self) -> None:
-        """What has come since."""
+        """Takes in the rows that came since the last call."""
         for kind, rows in self._coming.items():
             if not rows:
                 continue
@@ -215,7 +215,7 @@ class PoolTables:
                 self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
 
     def _tests(self, kind: Kind, terms: "PoolFilter") -> Iterator[Mask]:
-        """One for each field of a filter that asks something."""
+        """Makes one mask for each field of a filter that is set."""
         table, reward = self.table(kind), "reward" if kind == "steps" else "return"
         tests: list[tuple[Any, Callable[[Any], Mask]]] = [
             (terms.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
@@ -238,7 +238,7 @@ class PoolTables:
             yield self._holding(kind, judged, terms.tags)
 
     def _judged(self, terms: "PoolFilter") -> list[Mask]:
-        """What steps alone have."""
+        """Makes the masks for the fields that only steps have."""
         tests: list[tuple[Any, Callable[[Any], Mask]]] = [
             (terms.trainable, lambda value: self.steps.values("trainable") == value),
             (terms.quality_min, lambda value: self.steps.values("quality") >= value),
@@ -253,7 +253,8 @@ class PoolTables:
         return masks
 
     def _holding(self, kind: Kind, judged: Sequence[Mask], tags: Sequence[str]) -> Mask:
-        """Trajectories or groups of which one step meets all of that; of tags alone those suffice that it has itself."""
+        """Masks the trajectories or groups that have a step which passes all tests and carries all tags; where there are
+        only tags, a row that carries them itself is in the mask too."""
         meeting = self.steps.alive.copy()
         for test in (*judged, *(self._carrying("steps", tag) for tag in tags)):
             meeting &= test
@@ -364,7 +365,7 @@ class PoolTables:
 
 
 def _words(record: Row) -> Sequence[str | None]:
-    """What a text is looked for in, beside ids."""
+    """Returns the fields of a record, beside ids, in which a text is looked for."""
     if isinstance(record, StepRecord):
         curation = record.curation
         return (curation.note, *record.tags, *curation.tags) if curation else record.tags
