@@ -33,9 +33,9 @@ from claw_r1.schemas.http import Channel
 
 JSON = (b"content-type", b"application/json")
 NO_HINTS = Hints()
-"""Of a request whose caller is known: its messages need not stay in memory as objects."""
+"""The hints of a request whose caller is known: its messages need not stay in memory as objects."""
 MESSAGE_CHARACTERS_MAX = 1000
-"""Of a refusal that an engine wrote in no shape that clients of the protocol know."""
+"""The most characters of a refusal that an engine wrote in no shape that clients of the protocol know."""
 
 
 class ModelCalls:

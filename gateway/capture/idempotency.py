@@ -37,7 +37,7 @@ Slot = tuple[str, str, str]
 EQUAL_CALLS_MAX = 16
 """Calls with one body that are remembered beside the newest: any of them may come to nothing."""
 EVENT_BYTES = 2000
-"""Of an event's own objects, besides what it holds."""
+"""The bytes of an event's own objects, besides what it holds."""
 
 
 class Finished(NamedTuple):
@@ -46,7 +46,7 @@ class Finished(NamedTuple):
     body: bytes
     headers: HeaderList
     events: tuple[CallCaptured, ...]
-    """Those that were not acknowledged yet; under a key all, since each repeat is captured."""
+    """The events that were not acknowledged yet; under a key all, since each repeat is captured."""
 
     @property
     def size_bytes(self) -> int:
@@ -114,7 +114,8 @@ class RecentCalls:
         return Attempt(slot, call_id, number, keyed=keyed)
 
     def awaits(self, identity: Identity, digest: str) -> bool:
-        """Whether a request with this body, and without a key, would be another attempt of a call that came to nothing."""
+        """Returns whether a request with this body, and without a key, would be another attempt of a call that came to
+        nothing."""
         entry = self._entries.get(_slot(identity, None, digest))
         return entry is not None and self._lost_call(entry) is not None
 

@@ -23,7 +23,7 @@ from claw_r1.schemas.keys import group_key
 MEMORY_BYTES_MAX = 64 << 20
 SEARCH_RECORDS_MAX = 20_000
 SEARCH_BYTES_MAX = 256 << 20
-"""Of a partition, read for one request."""
+"""The most bytes of a partition that are read for one request."""
 THREADS = 2
 """Searches at once; others wait their turn."""
 SEARCHES_MAX = 16
@@ -123,7 +123,7 @@ class Turns:
         return None
 
     def _records(self, group_id: str) -> Iterator[Record]:
-        """Those of this group, within the bounds."""
+        """Yields the records of this group, within the bounds."""
         key, left = group_key(group_id), SEARCH_BYTES_MAX
         for number, record in enumerate(self._earlier(group_id)):
             left -= len(record.value or b"")

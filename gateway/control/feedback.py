@@ -1,4 +1,4 @@
-"""What people say of replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
+"""The feedback of people on replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
 
 Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; operators, who stand behind apps
 with many users, name who speaks; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
@@ -182,7 +182,8 @@ class FeedbackRoutes:
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:
-    """Who speaks in a request under this key: an annotator's own name, else the one that the request names.
+    """Returns the person who speaks in a request under this key: an annotator's own name, else the one that the request
+    names.
 
     Raises Forbidden for another name than an annotator's own, InvalidFeedback where there is none or it is no name.
     """

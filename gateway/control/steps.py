@@ -66,7 +66,7 @@ Logprobs = Annotated[bytes, BeforeValidator(_logprobs), WithJsonSchema({"type": 
 
 
 class SamplingUsed(Body):
-    """How a step was sampled; by default without anything that shapes a distribution."""
+    """The sampling parameters of a step; by default without anything that shapes a distribution."""
 
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
@@ -111,7 +111,7 @@ class SubmittedStep(Body):
         return rows
 
     def versions(self, run_id: str | None) -> tuple[VersionSpan, ...]:
-        """Which versions sampled it; none where they are not known. run_id: that of the request."""
+        """Returns the versions that sampled the step; none where they are not known. run_id: that of the request."""
         length = len(self.response_ids) // ITEM_BYTES
         if self.spans is not None:
             return spans_of({"0": self.spans}, 0, length).spans

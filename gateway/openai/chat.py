@@ -17,7 +17,7 @@ from claw_r1.schemas.http import TOKENS_HEADER
 
 
 def error_message(body: bytes) -> str | None:
-    """As `CallProtocol.error_message`, of OpenAI's error object."""
+    """Returns the message of OpenAI's error object, under `CallProtocol.error_message`."""
     error = (object_of(body) or {}).get("error")
     if not isinstance(error, dict):
         return None
@@ -26,12 +26,13 @@ def error_message(body: bytes) -> str | None:
 
 
 class OpenAIProtocol(PackedProtocol):
-    """What chat and text completions share: choices, and streams that end in `[DONE]`. Its errors are the gateway's own."""
+    """The common part of chat and text completions: choices, and streams that end in `[DONE]`. Its errors are the
+    gateway's own."""
 
     last = b"[DONE]"
     first_token: re.Pattern[bytes] = FIRST_TOKEN
     kind: str
-    """Of a whole reply's `object`."""
+    """The kind of a whole reply's `object`."""
     error = staticmethod(error_body)
     error_message = staticmethod(error_message)
 
@@ -67,17 +68,17 @@ class ChatCompletions(OpenAIProtocol):
     parse = staticmethod(parse_chat)
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
-        """As `CallProtocol.parse_reply`."""
+        """Parses under `CallProtocol.parse_reply`."""
         packed = request.packed or TOKENS_HEADER in reply.headers
         return super().parse_reply(reply, request) if packed else parse_reply(reply, request)
 
     def own_bytes(self, body: bytes, request: CallRequest) -> bytes:
-        """As `PackedProtocol.own_bytes`."""
+        """Returns bytes under `PackedProtocol.own_bytes`."""
         if not request.added:
             return body
         own = without_added(body, request)
         return own if own is not None else written_anew(body, request)
 
     def open_stream(self, request: CallRequest) -> ReplyStream:
-        """As `CallProtocol.open_stream`."""
+        """Opens a stream under `CallProtocol.open_stream`."""
         return super().open_stream(request) if request.packed else StreamFilter(self, request)

@@ -67,7 +67,8 @@ def effective(
 
 
 def constrained(body: Mapping[str, Json]) -> bool:
-    """Whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled from."""
+    """Returns whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled
+    from."""
     shaped = not SHAPING.isdisjoint(body) and any(body.get(field) for field in SHAPING)
     return shaped or _formatted(body) or _forced_tool(body)
 

@@ -43,7 +43,7 @@ class StreamFilter(PackedStream):
         self._request = request
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._events: list[bytes] = []
-        """As the engine wrote them."""
+        """The events that the engine wrote."""
 
     def feed(self, piece: bytes) -> bytes:
         return self._give_out(b"".join([self._pass(event) for event in self._splitter.feed(piece)]))
