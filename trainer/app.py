@@ -144,7 +144,8 @@ class Nobody:
 
 
 def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
-    """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
+    """Returns whether the run may ever look at a group: the view forgets others for good, so only what stays true may
+    decide."""
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)

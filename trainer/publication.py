@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class WeightServer(Protocol):
-    """Where workers get a version: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
+    """The server that workers fetch a version from: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
 
     @property
     def url(self) -> str:
-        """Where workers ask."""
+        """The address at which workers ask."""
 
     def stage(self, run_id: str, version: int, snapshot: "WeightsSnapshot") -> None:
         """From now on workers can get this version."""
@@ -57,7 +57,7 @@ class Candidate:
 
     @property
     def manifest(self) -> WeightsManifest:
-        """Of the snapshot."""
+        """The manifest of the snapshot."""
         return self.snapshot.manifest
 
 
@@ -106,7 +106,7 @@ class Publisher:
         return target
 
     def exported(self, version: int, manifest: WeightsManifest) -> Path | None:
-        """Where these weights were exported before, if they were."""
+        """Returns the folder where these weights were exported before, if they were."""
         target = self._export_of(version, manifest)
         return target if target.is_dir() else None
 

@@ -19,7 +19,7 @@ from claw_r1.schemas.keys import parts
 QUESTION_CHARACTERS = 60
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TRAJECTORIES_SHOWN = 20
-"""As text, where nobody names a limit; JSON has all of them then."""
+"""The most trajectories as text, where nobody names a limit; JSON has all of them then."""
 Json = dict[str, Any]  # what JSON can hold
 
 

@@ -1,4 +1,5 @@
-"""What a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to go on with."""
+"""The summary that a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to
+go on with."""
 
 import shutil
 import sys
@@ -47,7 +48,7 @@ def further(trajectory_id: str, prefix: str) -> list[str]:
 
 
 def command() -> str:
-    """How this installation's `claw` is typed from the working directory."""
+    """Returns how this installation's `claw` is typed from the working directory."""
     installed = Path(sys.executable).with_name("claw")
     if shutil.which("claw") == str(installed):
         return "claw"
@@ -74,7 +75,8 @@ def _conversation(episode: Episode) -> str:
 
 
 def _spoken(message: dict[str, Any]) -> tuple[str, str]:
-    """Who said what, in the words of whatever protocol: a text, blocks with texts or results, an item with an output."""
+    """Returns the role and the text of a message in any protocol: a text, blocks with texts or results, an item with an
+    output."""
     role, content = message.get("role", "tool"), message.get("content", message.get("output"))
     if isinstance(content, list):
         blocks = [block.get("text", block.get("content", "")) for block in content]

@@ -1,4 +1,5 @@
-"""What the commands of `claw keys` print. A key itself is printed by the command that makes it, and never again."""
+"""The commands of `claw keys` and their output. A key itself is printed by the command that makes it, and never
+again."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime

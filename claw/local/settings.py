@@ -1,4 +1,4 @@
-"""What `claw up` takes."""
+"""The settings of `claw up`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from claw_r1.claw.options import Device, Prefix, ServesDashboard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """What to start."""
+    """The components to start."""
 
     model: Annotated[
         Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts rollout workers.")

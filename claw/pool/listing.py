@@ -51,7 +51,7 @@ def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str,
 
 
 def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:
-    """Why a page has no row, and what to do."""
+    """Describes why a page has no row, and what to do."""
     if after is not None:
         return f"no {kind} come behind {after}: the page before was the last one"
     if filters != PoolFilter():

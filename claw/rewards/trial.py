@@ -37,7 +37,7 @@ def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, a
 
 
 def as_object(trial: Trial) -> Json:
-    """As JSON; values are those of the subject's targets, in order."""
+    """Returns the trial as JSON; values are those of the subject's targets, in order."""
     return {name: getattr(trial, name) for name in Trial.__slots__}
 
 

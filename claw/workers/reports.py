@@ -1,4 +1,4 @@
-"""What the workers' topic says of each worker, and how far each is behind what was published.
+"""The newest reports of workers, and the distance of each from what was published.
 
 Input: claw.rollout.workers and claw.weights. Order: none between the two, so a worker may seem a version behind for a moment.
 """
@@ -26,7 +26,7 @@ Run = tuple[str, str]
 
 
 def takes_calls(report: WorkerReported, at_us: int) -> bool:
-    """Whether a gateway would send it some."""
+    """Returns whether a gateway would send calls to the worker."""
     return report.state in TAKES_TRAFFIC and not KnownWorker(report, None, age_s(report, at_us)).silent
 
 
@@ -43,7 +43,7 @@ def _run_of(report: WorkerReported) -> Run | None:
 
 
 def newest_reports(settings: LogSettings) -> list[WorkerReported]:
-    """One per worker, by its id."""
+    """Returns one report per worker, by its id."""
     records = {record.key: record for record in read_topics(settings, [WORKERS])}
     reports = [event for event in readable(records.values()) if isinstance(event, WorkerReported)]
     return sorted(reports, key=lambda report: report.worker_id)

@@ -11,7 +11,7 @@ from claw_r1.claw.workers.reports import known_workers
 from claw_r1.consumers.runs.workers import Json, worker_row
 
 PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "paused")
-"""Of a sync, in their order; what else is reported comes behind them."""
+"""The phases of a sync, in their order; what else is reported comes behind them."""
 
 
 def run_list(*, prefix: str, everyone: bool, as_json: bool) -> int:

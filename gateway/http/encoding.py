@@ -1,4 +1,4 @@
-"""Bodies that come compressed, decoded as they come, so that a small body which is a large one ends at the limit."""
+"""Decodes compressed bodies piece by piece, up to a limit, so that a small body cannot become a huge one in memory."""
 
 import zlib
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claw_r1.trainer.settings import TrainerSettings
 
 AUTO = "auto"
-"""Of a file that was written for the Trainer of transformers: whatever the program says."""
+"""The value in a file that was written for the Trainer of transformers: whatever the program says."""
 FORBIDDEN = {
     "optimizer": "the optimizer is AdamW, by learning_rate, weight_decay and optimizer.*",
     "train_batch_size": "a batch is made of groups, by spec.*",
@@ -30,7 +30,7 @@ OWNERS = {
     "bf16": "precision",
     "data_types": "precision",
 }
-"""Which setting decides a key of the file, or what lies below it; the others are of no setting."""
+"""The setting that decides a key of the file, or the keys below it; the others are of no setting."""
 OFFLOADS = ("cpu", "nvme")
 Config = dict[str, Any]  # Any: JSON values
 
@@ -94,7 +94,8 @@ def _refuse_half_an_offload(config: Config, file: Path) -> None:
 
 
 def merged(ours: Config, theirs: Config, file: Path) -> Config:
-    """Both; keys of the file that say otherwise than ours are refused by name, with the setting that decides them."""
+    """Merges both configurations; keys of the file that say otherwise than ours are refused by name, with the setting
+    that decides them."""
     for path, value, own in contradictions(ours, theirs):
         says = f"optimizer.deepspeed: {file} says {path}: {json.dumps(value)}"
         setting = OWNERS.get(path) or OWNERS.get(path.split(".")[0])

@@ -1,4 +1,5 @@
-"""What is trained, free of how it is laid out: sequences of token ids, and flat vectors about their trained tokens.
+"""The examples to train, free of how they are laid out: sequences of token ids, and flat vectors about their trained
+tokens.
 
 Invariant: everything that depends on the whole batch (advantages, scales) stands in these vectors before anything is cut
 into micro-batches or dealt to ranks, so that no cut changes a number.
@@ -68,7 +69,8 @@ class LearnerBatch:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """What one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones counted."""
+    """The examples that one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones
+    counted."""
 
     index: int
     examples: list[Example]

@@ -150,7 +150,7 @@ def _group(rows: list[Row], members: list[TrajectoryRecord]) -> GroupRecord:
 
 
 def _step(row: Row, call: CallCaptured, at: FactPosition) -> StepRecord:
-    """As the pool has it of the call, with the export's word about it."""
+    """Returns the step that the pool has of the call, with the export's decision about it."""
     capture = captured(StepState(), call, at).capture
     assert capture is not None  # the call's own
     judged = row["quality"] is not None or row["scores"] or row["curation_tags"]

@@ -33,7 +33,7 @@ def dry_run(settings: TrainerSettings) -> Answer:
 
 
 def _resolved(settings: TrainerSettings) -> Answer:
-    """What `auto` comes to here."""
+    """Returns the values that `auto` takes here."""
     device = resolved(settings.device)
     precision = settings.precision if settings.precision != "auto" else "bf16" if device == "cuda" else "fp32"
     return {
@@ -46,7 +46,7 @@ def _resolved(settings: TrainerSettings) -> Answer:
 
 
 def _batch(settings: TrainerSettings) -> Answer:
-    """As `claw pool batch` says it, for this run and this spec."""
+    """Returns the output of `claw pool batch` for this run and this spec."""
     log_settings = settings.log_settings()
     view = PoolView(log_settings)
     try:
@@ -65,7 +65,7 @@ def _batch(settings: TrainerSettings) -> Answer:
 
 
 def _memory(settings: TrainerSettings) -> Answer:
-    """Of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
+    """Returns the memory of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
     chosen = _resolved(settings)
     directories = {"policy": settings.model_dir}
     if settings.has_critic:

@@ -134,7 +134,7 @@ def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> 
 
 
 def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[Answer]:
-    """What was trained, per row: token ids, and everything about its trained tokens."""
+    """Returns the trained examples, per row: token ids, and everything about its trained tokens."""
     return [
         {
             "trajectory": row.trajectory,

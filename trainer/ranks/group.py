@@ -1,4 +1,5 @@
-"""How ranks talk: a store where they meet, process groups of torch for all else. Each collective has a deadline.
+"""The communication of ranks: a store where they meet, process groups of torch for all else. Each collective has a
+deadline.
 
 Rank 0 sends verbs of the `Learner` with their arguments; each rank performs them on its own one.
 Invariant: a verb ends the same way on every rank, or it ends every rank.
@@ -60,7 +61,7 @@ class RankGroup:
             _broadcast((verb, arguments), self._verbs)
 
     def receive(self) -> tuple[str, tuple[Any, ...]]:  # Any: arguments of any verb
-        """What rank 0 sends."""
+        """Receives what rank 0 sends."""
         with self.watched():
             verb, arguments = _broadcast(None, self._verbs)
         if verb == LEAVE:

@@ -1,4 +1,4 @@
-"""What every rank has, rank 0 included: its place among the others, its heartbeat, its own learner."""
+"""The equipment of every rank, rank 0 included: its place among the others, its heartbeat, its own learner."""
 
 import threading
 from collections.abc import Callable, Iterator

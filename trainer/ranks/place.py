@@ -1,4 +1,4 @@
-"""Which of how many ranks this process is, as its launcher says in the environment. Imports no torch."""
+"""The rank of this process among others, as its launcher sets it in the environment. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from claw_r1.trainer.errors import SettingsInvalid
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun and deepspeed set for each process, and what `launch.py` sets likewise."""
+"""The variables that torchrun and deepspeed set for each process, and `launch.py` sets likewise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One of `size` ranks. `local_rank`: among those of its machine. All meet at the store on `address`:`port`.
+    """The place of one process among `size` ranks. `local_rank`: among those of its machine. All meet at the store on
+    `address`:`port`.
 
     `listener`: descriptor of the socket, already bound, on which rank 0 serves that store; None: it binds one itself.
     `joins_store`: the launcher serves the store, so rank 0 does not. `attempt`: how often the launcher started all again.

@@ -35,7 +35,8 @@ def make_judge(cache: Path, seed: int = 0, recipe: Recipe = RECIPE) -> Path:
 
 
 def scorers(url: str, **settings: Any) -> dict[str, Any]:
-    """What stands in a rewards.yaml for it: the settings of its slot. url: the gateway's; `settings` replace single ones, hence Any."""
+    """Returns the judge's part of a rewards.yaml: the settings of its slot. url: the gateway's; `settings` replace
+    single ones, hence Any."""
     judge = {"use": "judge", "version": 1, "scope": "call", "rubric": str(RUBRIC), "model": MODEL, "url": url}
     return {"scorers": {SLOT: {**judge, "max_tokens": 4, **settings}}}
 
@@ -57,12 +58,12 @@ def lesson(rng: random.Random) -> list[dict[str, str]]:
 
 @cache
 def rubric() -> Rubric:
-    """What it is told."""
+    """Returns the rubric that the judge gets."""
     return read_rubric(RUBRIC)
 
 
 def question(subject: Judged) -> list[dict[str, str]]:
-    """As the judge is asked it."""
+    """Returns the question as the judge gets it."""
     (one,) = questions(subject, rubric(), opponents_max=1, both_ways=True, task=False)
     return one.messages
 
@@ -91,7 +92,8 @@ def is_right(subject: Judged) -> bool:
 
 
 def wrong_call(observation: str, rng: random.Random) -> str:
-    """What a policy says instead: mostly another verb, sometimes another argument, noise, or the right call with more behind it."""
+    """Returns a wrong call for a policy to make: mostly another verb, sometimes another argument, noise, or the right
+    call with more behind it."""
     right, argument = right_verb(observation), observation[-1]
     verb = rng.choice([verb for verb in VERBS if verb != right])
     other = rng.choice([key for key in KEYS + VALUES if key != argument])
