@@ -130,5 +130,5 @@ class VersionEvaluation:
                 self._on_end(episode)
 
     def _seed(self, part: EvaluatedTask) -> int:
-        """Of the task: those that `claw agents eval` plays with the same seed."""
+        """Returns the seed of the task: those that `claw agents eval` plays with the same seed."""
         return derived_seed(Channel.VALIDATION, self._plan.seed, part.task)

@@ -1,4 +1,5 @@
-"""How an environment of `examples/` is learned: `python -m bench.environments --environment calculator`, one JSON object.
+"""The learning of an environment of `examples/`: `python -m bench.environments --environment calculator`, one JSON
+object.
 
 In one process: the environment's tiny model, the real folds, plan, rows and learner with the demo's settings, transformers for the
 sampling. `reward_first`, `reward_last`: means of five batches, `calls_first`, `calls_last`: of an episode; `batches`: until the last
@@ -50,7 +51,7 @@ class TurnsGame:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is played, how much of it per batch, for how long at most."""
+    """The course of a bench:"""
 
     game: Callable[[random.Random], Callable[[], Game]]
     demonstrations: ModuleType

@@ -1,4 +1,5 @@
-"""What a second rank saves: `python -m bench.trainer_ranks [--repeats N]`. One JSON object; exit code 1 below the target.
+"""The savings of a second rank: `python -m bench.trainer_ranks [--repeats N]`. One JSON object; exit code 1 below the
+target.
 
 Work: batches of 32 trajectories of 512 tokens (16,384), half of them trained, through a Qwen3 of 2 layers, width 512 and
 8,192 ids at ZeRO 0, in micro-batches of 4,096. `ranks_speedup`: wall seconds of one batch on 1 rank over those on 2, one

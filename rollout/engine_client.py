@@ -24,7 +24,7 @@ class EngineInfo:
     seconds: Mapping[str, float]
     kv_usage: float | None
     wishes: tuple[str, ...]
-    """What people ask of this worker; nobody is told twice."""
+    """The wishes of people for this worker; nobody is told twice."""
 
 
 class EngineClient:
@@ -84,7 +84,8 @@ class EngineClient:
         await self._must("POST", "/update_weight_version", {"new_version": label})
 
     async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Of each id but the first, at temperature 1, before whatever waits. Raises EngineLost, and TimeoutError for no slot."""
+        """Returns the log-probability of each id but the first, at temperature 1, before whatever waits. Raises
+        EngineLost, and TimeoutError for no slot."""
         path, body = "/v1/completions", {"model": self._model, "prompt": list(ids), "prompt_logprobs": 0}
         body |= {"max_tokens": 1, "temperature": 1, "priority": FIRST}
         try:

@@ -74,7 +74,7 @@ def current_ids() -> dict[str, int]:
 
 
 def schema_file(schema_id: int) -> Path:
-    """Where the text of the schema behind an id is kept."""
+    """Returns the file of the schema behind an id."""
     return BY_ID / f"{schema_id}.avsc"
 
 

@@ -40,7 +40,7 @@ class RegistryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegistryReply:
-    """What goes over HTTP."""
+    """The reply that goes over HTTP."""
 
     status: int
     body: bytes
@@ -205,7 +205,7 @@ def _versions(subject: str, record: str) -> dict[int, Version]:
 
 
 def _canonical_of(body: bytes) -> str:
-    """Of a body `{"schema": "<Avro as text>"}`."""
+    """Returns the canonical schema of a body `{"schema": "<Avro as text>"}`."""
     try:
         content: Any = json.loads(body)
         if content.get("schemaType", "AVRO") == "AVRO" and not content.get("references"):

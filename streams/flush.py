@@ -1,4 +1,4 @@
-"""When and how a worker writes what it folded: one transaction per partition with anything pending, all at once."""
+"""The writing of a worker's folded facts: one transaction per partition with anything pending, all at once."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ class Flusher:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is folded that the next flush must not wait for the interval."""
+        """So much is folded that the next flush must not wait for the interval."""
         return self._events >= self._settings.flush_events_max or self._bytes >= self._settings.flush_bytes_max
 
     async def flush_unless_behind(self, fetched: int) -> None:

@@ -59,7 +59,7 @@ class OwnedPartition:
         return self.state.pending or bool(self.events)
 
     def take(self) -> Batch:
-        """What happened since the last batch; a snapshot, so folding goes on while it is written."""
+        """Takes the events since the last batch; a snapshot, so folding goes on while it is written."""
         events, self.events = self.events, []
         return events, self.state.snapshot(now_us())
 

@@ -98,7 +98,7 @@ class EventProducer:
         return future
 
     async def _send_soon(self, item: Outgoing) -> asyncio.Future[Position]:
-        """As `_send_now`, once there is room; else the future fails."""
+        """Sends like `_send_now`, once there is room; else the future fails."""
         deadline = self._deadline()
         while (sent := self._send_now(item)) is None:
             if time.monotonic() > deadline:

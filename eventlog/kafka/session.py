@@ -52,7 +52,7 @@ class Session:
 
     @property
     def owes(self) -> bool:
-        """Whether a record waits for its answer."""
+        """A record waits for its acknowledgement."""
         return bool(self._owed)
 
     def poll(self, timeout_s: float) -> bool:
@@ -100,7 +100,7 @@ class Session:
 
 
 def position_of(message: Message) -> Position:
-    """Where an acknowledged message stands."""
+    """Returns the position of an acknowledged message."""
     offset = message.offset()
     acknowledged = offset if offset is not None and offset >= 0 else OFFSET_UNKNOWN
     return Position(str(message.topic()), int(message.partition() or 0), acknowledged)

@@ -32,7 +32,7 @@ CLAUSES = {
     "*": ("needs {} times as many",),
     "/": ("splits them by {}",),
 }
-"""What a story says for each operation."""
+"""The clauses of a story for each operation."""
 OPERATIONS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -111,5 +111,5 @@ def attempt(problem: Problem) -> Answer:
 
 
 def right_reply(problem: Problem, index: int) -> str:
-    """What solves it: the calls in order, then the number."""
+    """Returns the reply that solves the problem: the calls in order, then the number."""
     return f"<<{problem.solution[index]}>>" if index < len(problem.solution) else f"#### {problem.result}"

@@ -42,7 +42,7 @@ class Castle:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What an agent did to a castle so far."""
+    """The history of an agent in a castle."""
 
     room: int = 0
     passed: int = 0
@@ -54,7 +54,7 @@ class Visit:
 
 
 def view(castle: Castle, visit: Visit) -> str:
-    """What the agent sees in its room."""
+    """Returns the view of the agent in its room."""
     key = " key" if visit.room in castle.keys - visit.taken else ""
     lock = " lock" if visit.room in castle.locks - visit.opened else ""
     return f"way {castle.ways[visit.room]}{key}{lock}"
@@ -76,7 +76,7 @@ def after(castle: Castle, visit: Visit, text: str) -> Visit:
 
 
 def judge(castle: Castle, visit: Visit) -> Turn:
-    """Where the visit stands: won, out of turns, or in a room."""
+    """Judges the state of the visit: won, out of turns, or in a room."""
     if visit.room == ROOMS:
         return Turn(reward=1.0, observation=None)
     if visit.turns == TURNS_MAX:

@@ -23,7 +23,7 @@ class CannotConfine(AgentFlowError):
 
 @dataclass(frozen=True, slots=True)
 class ProgramLimits:
-    """Of one program and all its inputs together."""
+    """The limits of one program and all its inputs together."""
 
     cpu_s: int = 2
     wall_s: float = 6.0
@@ -35,7 +35,7 @@ class ProgramLimits:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What `solve` returned for one input (a JSON value, hence object), or why it did not."""
+    """The result of `solve` for one input (a JSON value, hence object), or the reason why there is none."""
 
     value: object = None
     error: str | None = None
@@ -73,7 +73,8 @@ def run_program(source: str, inputs: Sequence[Sequence[object]], limits: Program
 
 
 def _outputs(reply: bytes, count: int, fault: str) -> list[Output]:
-    """What the process wrote behind its mark; it is the program's word, so anything may stand there."""
+    """Returns the outputs that the process wrote behind its mark; it is the program's word, so anything may stand
+    there."""
     outputs = []
     for line in reply.splitlines()[1 : count + 1]:
         try:

@@ -59,7 +59,8 @@ def _set_up(*, only_check: bool, gpu: bool) -> None:
 
 
 def first_line(*, current: bool, exists: bool) -> str:
-    """What will be downloaded, what disk it needs and about how long it takes; of a `.venv` that exists or is current."""
+    """Returns the line that tells what will be downloaded, with its disk space and time; of a `.venv` that exists or is
+    current."""
     if current:
         return "claw setup: everything is installed, nothing to download"
     if exists:

@@ -1,4 +1,4 @@
-"""What one HTTP request had sampled, joined with its `engine.generate` calls by a ContextVar.
+"""The samples of one HTTP request, joined with its `engine.generate` calls by a ContextVar.
 
 No request ids and no table: six requests may carry one X-Request-Id, and nothing is left behind when one ends.
 """

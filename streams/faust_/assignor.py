@@ -1,4 +1,4 @@
-"""Which member gets which partitions: always calls and rewards of one number together.
+"""The assignment of partitions to members: always calls and rewards of one number together.
 
 Faust without tables takes round robin over all partitions of all topics, which separates the two topics whenever the
 members do not divide the partition count; two owners of one partition would fence each other for ever. Ranges per topic

@@ -74,7 +74,7 @@ class PartitionState:
 
     @property
     def pending(self) -> bool:
-        """Whether something happened that no batch holds yet."""
+        """Something happened that no batch holds yet."""
         return self._moved
 
     def expected(self, topic: str) -> int:
@@ -126,7 +126,7 @@ class PartitionState:
         return self._fold_or_flag(FoldedFact(record, fact, again))
 
     def _fold_or_flag(self, folded: FoldedFact) -> Outcome:
-        """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
+        """Folds the fact, and parks it alone for whatever the fold does wrong (architecture, promise 4)."""
         group_id, position, states = folded.fact.group_id, folded.position, self._groups.states
         before = states.get(group_id)
         try:
@@ -177,7 +177,8 @@ class PartitionState:
         return batch
 
     def _project(self, group_id: str) -> Rows:
-        """What changed of a group. A state that cannot be projected is built again without the facts that spoil it."""
+        """Returns the changed rows of a group. A state that cannot be projected is built again without the facts that
+        spoil it."""
         groups = self._groups
         before = groups.images.get(group_id)
         try:
