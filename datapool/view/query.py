@@ -206,8 +206,7 @@ Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy k
 def _tests(
     pool_filter: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
-    """Makes the tests that a filter puts to trajectories and groups alike, the cheap ones first: most rows fail one of
-    them."""
+    """Makes the tests of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
     text = (pool_filter.text or "").lower()
     return _set_tests(
         (pool_filter.group, lambda row: row.group_id == pool_filter.group),

@@ -1,4 +1,4 @@
-"""What the documents say of the code can be found in the code."""
+"""The statements of the documents about the code can be found in the code."""
 
 import re
 

@@ -9,7 +9,7 @@ TWO_MEANINGS: dict[str, str] = {}
 """Class names that two modules define, each with the reason."""
 
 NO_NOUNS = {"found", "asked", "wanted", "given", "told", "said", "shown", "meant", "known", "made", "going"}
-"""What somebody did with a thing is not what the thing is."""
+"""Participles: a thing is not named by the act of somebody."""
 
 
 def test_a_class_name_has_one_meaning() -> None:

@@ -153,8 +153,7 @@ class Solution:
         return SolutionError(f"the code's process {what}")
 
     def _raised(self, error: BaseException, request: tuple[Any, ...]) -> BaseException:
-        """Returns the error to raise here: the end of an iteration is one where the tests asked for the next item, and
-        nowhere else."""
+        """Returns the error to raise here: the end of an iteration only where the tests asked for the next item."""
         ends = request[0] == "operate" and request[2] in ("next", "anext")
         if isinstance(error, StopIteration | StopAsyncIteration) and not ends:
             return RuntimeError(f"the code raised {type(error).__name__}")
