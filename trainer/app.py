@@ -36,13 +36,13 @@ from claw_r1.trainer.run import Ending, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
+from claw_r1.schemas.json_values import JsonDict
 
 log = structlog.get_logger()
 
-Answer = dict[str, Any]  # JSON
 
 
-def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
         learner = _learner(settings, resources, stop, ranks)
@@ -68,7 +68,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
         return _answer(ending, run)
 
 
-def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
@@ -95,11 +95,11 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
         return _answer(run.run(), run)
 
 
-def _answer(ending: Ending, run: TrainingRun) -> Answer:
+def _answer(ending: Ending, run: TrainingRun) -> JsonDict:
     return {"ending": ending, **run.standing, **({"why_over": run.why_over} if run.why_over else {})}
 
 
-def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """One planned batch again, see `claw_r1.trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)

@@ -12,8 +12,8 @@ from claw_r1.claw.show.rendering import printable
 from claw_r1.consumers.rewards.config import load, slot_named
 from claw_r1.consumers.rewards.trial import Trial, rows_of, try_out
 from claw_r1.eventlog.kafka.admin import as_on_broker
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what JSON can hold
 
 
 def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, as_json: bool) -> int:
@@ -36,7 +36,7 @@ def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, a
     return 1 if any(trial.failed for trial in trials) else 0
 
 
-def as_object(trial: Trial) -> Json:
+def as_object(trial: Trial) -> JsonDict:
     """Returns the trial as JSON; values are those of the subject's targets, in order."""
     return {name: getattr(trial, name) for name in Trial.__slots__}
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.workers import KnownWorker, age_s, worker_row
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what JSON can hold
 
 
-def worker_rows(state: RunsState, now_us: int) -> list[Json]:
+def worker_rows(state: RunsState, now_us: int) -> list[JsonDict]:
     """Returns the rows of `claw workers list --json`; those at work first, in order of their ids."""
     newest = {(run.model_id, run.run_id): run.version for run in state.runs.values()}
     latest = [

@@ -25,9 +25,9 @@ from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
+from claw_r1.schemas.json_values import JsonDict
 
 FACTS = (CALLS, REWARDS)
-Json = dict[str, Any]  # what JSON can hold
 LETTER = f"{MARK}letter"
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
 """The headers that a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
@@ -167,7 +167,7 @@ def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]
     return [letter for letter in candidates if letter.id not in copied]
 
 
-def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> Json:
+def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
     """Redrives what was not redriven before and says what became of each. producer: None for a dry run. Raises LogError."""
     routes, refused = routes_of(settings, candidates)
     done = redriven(settings, routes) if routes else set()
@@ -183,7 +183,7 @@ def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], produce
     }
 
 
-def summary(letter: Letter) -> Json:
+def summary(letter: Letter) -> JsonDict:
     """A letter without its bytes."""
     source = letter.source
     return {
@@ -199,7 +199,7 @@ def summary(letter: Letter) -> Json:
     }
 
 
-def whole(letter: Letter) -> Json:
+def whole(letter: Letter) -> JsonDict:
     """A letter with headers, value and bytes."""
     value = letter.record.value
     return {
@@ -210,7 +210,7 @@ def whole(letter: Letter) -> Json:
     }
 
 
-def attempt(letter: Letter) -> Json:
+def attempt(letter: Letter) -> JsonDict:
     """The value decoded as an event, or why that cannot be done."""
     try:
         return as_plain(letter.record.event())

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.json_values import JsonDict
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""
 GONE_AFTER_S = 3600.0
-Json = dict[str, Any]  # what `--json` has of a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def age_s(report: WorkerReported, at_us: int) -> float:
     return (at_us - report.envelope.occurred_at_us) / 1e6
 
 
-def worker_row(worker: KnownWorker) -> Json:
+def worker_row(worker: KnownWorker) -> JsonDict:
     """A worker as `claw workers list --json` and the dashboard have it."""
     report = worker.report
     return {

@@ -26,10 +26,10 @@ from claw_r1.trainer.sections.changes import changes_since
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
 from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.schemas.json_values import JsonDict
 
 log = structlog.get_logger()
 
-Answer = dict[str, Any]  # JSON
 
 
 def replay(
@@ -40,7 +40,7 @@ def replay(
     facts: FactSource,
     learner: PolicyLearner,
     stop: Event | None = None,
-) -> Answer:
+) -> JsonDict:
     """Load the weights before the batch, train it, and say everything about it.
 
     history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
@@ -117,11 +117,11 @@ def _digest_made(sequence: int, history: History) -> str | None:
     return None if trained is None else history.digests.get(trained.version)
 
 
-def _recognised(digest: str, published: str | None) -> Answer:
+def _recognised(digest: str, published: str | None) -> JsonDict:
     return {"digest": digest, "published": published, "same": None if published is None else digest == published}
 
 
-def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> Answer:
+def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> JsonDict:
     """The metrics as they were published, and [published, now] of those that differ; times aside."""
     trained = history.trained.get(sequence)
     if trained is None:
@@ -133,7 +133,7 @@ def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> 
     }
 
 
-def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[Answer]:
+def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[JsonDict]:
     """Returns the trained examples, per row: token ids, and everything about its trained tokens."""
     return [
         {

@@ -18,16 +18,16 @@ from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.json_values import JsonDict
 
 POINTS_MAX = 300
 VERSIONS_MAX = 12
 LOOKED_AT = 20
 """Groups whose members are read to say why they wait: the newest."""
 OWN_RETURN = re.compile(r"its return \S+ was")
-Json = dict[str, Any]  # what JSON can hold
 
 
-def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
+def standing(state: RunsState, run: ObservedRun, now_us: int) -> JsonDict:
     """A run as the overview has it."""
     batches = run.batches
     times = [batch.at_us for batch in batches[-11:]]
@@ -46,7 +46,7 @@ def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
     }
 
 
-def plans(index: RunIndex, run_id: str) -> Json:
+def plans(index: RunIndex, run_id: str) -> JsonDict:
     """Counts the content of a run's plans: groups, trajectories and those trained; of the others the sentences why not,
     counted."""
     groups, trajectories, trained = 0, 0, 0
@@ -108,7 +108,7 @@ def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
         return None
 
 
-def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> Json:
+def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> JsonDict:
     """Returns why ready groups that the run has not settled are not in a batch, for the newest of them. groups: ids,
     the newest first."""
     reasons: Counter[tuple[str, str]] = Counter()
@@ -124,7 +124,7 @@ def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec:
     return {"groups": len(groups), "looked_at": len(looked_at), "reasons": counted}
 
 
-def curves(batches: Sequence[TrainedBatch]) -> Json:
+def curves(batches: Sequence[TrainedBatch]) -> JsonDict:
     """Points (UTC microseconds, value, batch) by metric; where there are many, every so many and the last."""
     every = -(-len(batches) // POINTS_MAX) or 1
     thin = [batch for at, batch in enumerate(batches) if at % every == 0 or at == len(batches) - 1]
@@ -145,7 +145,7 @@ def _points(batches: Iterable[TrainedBatch], metric: str) -> list[list[float]]:
     return [[batch.at_us, batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
 
 
-def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[Json]:
+def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[JsonDict]:
     """The newest versions of a run, and older ones that a worker still has."""
     holders: dict[int, list[str]] = {}
     for worker in workers:

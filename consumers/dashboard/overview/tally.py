@@ -10,6 +10,7 @@ from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask
 from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import EVERYTHING
 from claw_r1.schemas.http import Channel
+from claw_r1.schemas.json_values import JsonDict
 
 RATE_S = 300
 """Rates are those of the last so many seconds."""
@@ -17,10 +18,9 @@ BUCKETS_MAX = 80
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
 SPAN_MAX_S = 86400
 """The span that is looked at where the request names none."""
-Json = dict[str, Any]  # what JSON can hold
 
 
-def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
+def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> JsonDict:
     """Everything but evaluation (channel val), which is counted once. span_s: of the curves; None: all, at most a day."""
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
     played, grouped, called_for = (_played(tables, kind) for kind in ("trajectories", "groups", "steps"))
@@ -88,7 +88,7 @@ def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
     return dict(words.most_common(50))
 
 
-def _curves(called: Floats, ended: Floats, returns: Floats, now_us: int, span_s: int | None) -> Json:
+def _curves(called: Floats, ended: Floats, returns: Floats, now_us: int, span_s: int | None) -> JsonDict:
     """Per bucket: calls, trajectories that ended, and the mean of their returns (null where there is none)."""
     times = np.concatenate([called, ended])
     times = times[~np.isnan(times)]

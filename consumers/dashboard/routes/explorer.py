@@ -30,6 +30,7 @@ from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 
 routes = APIRouter(prefix="/api/v1", tags=["explorer"])
 ORDERS_MAX = 32
@@ -49,7 +50,6 @@ SEARCH_CALLS = 1_000
 """The most calls of a trajectory that are searched: all its requests are put together before the first is looked
 through, however long that takes."""
 NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
-Json = dict[str, Any]
 Answer = TypeVar("Answer")
 NEWEST: dict[Kind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
 
@@ -155,7 +155,7 @@ def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery,
     names = [name for name in columns if name not in ("", "id")]  # each row has its ids beside its columns
     ids = _place(question[0], which.at)
 
-    def answer(pool: PoolRows) -> Json:
+    def answer(pool: PoolRows) -> JsonDict:
         name, order = orders.get(which.order_id, question, pool)
         page = order.rows(pool, which.offset, which.limit, names)
         return {
@@ -175,8 +175,8 @@ def facets(source: Source, _: Looking, which: Annotated[ListQuery, Query()]) -> 
     """By column: [value, rows], the most frequent 30. A column that the filter asks one value of is counted without that."""
     kind, pool_filter, *_order = which.order()
 
-    def answer(pool: PoolRows) -> Json:
-        counts: Json = {}
+    def answer(pool: PoolRows) -> JsonDict:
+        counts: JsonDict = {}
         for name in FACETS[kind]:
             without = replace(pool_filter, **ALONE.get(name, {}))
             counts[name] = list(pages.facets(pool, kind, without, name, VALUES_MAX).items())
@@ -213,7 +213,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
     if not pool_filter.text:
         raise PageProblem(422, "which text? name it as text=")
     rest = replace(pool_filter, text=None)
-    too_long: list[Json] = []
+    too_long: list[JsonDict] = []
 
     def answer(after: str | None) -> Response:
         return SafeJson(
@@ -221,7 +221,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
         )
 
     spoken = Conversations(partial(_short_steps, source, too_long), source.facts)
-    matches: list[Json] = []
+    matches: list[JsonDict] = []
     looked, lost, place, ends = 0, 0, _place(kind, which.after), time.monotonic() + SEARCH_S
     while True:
         chunk = _ask(source, partial(_behind, kind, rest, place, source.facts))
@@ -240,7 +240,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
             return answer(None)
 
 
-def _short_steps(source: DashboardSource, too_long: list[Json], g: str, t: str) -> list[StepRecord]:
+def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: str) -> list[StepRecord]:
     """The steps of a trajectory; none, and one more name in `too_long`, where they are too many."""
     steps = source.pool.ask(lambda pool: trajectory_steps(pool, g, t))
     if len(steps) <= SEARCH_CALLS:
@@ -261,7 +261,7 @@ def _place(kind: Kind, key: str | None) -> tuple[str, ...]:
         raise PageProblem(422, f"that is no key of {kind}: take one that an answer names") from error
 
 
-def _ids(row: Row) -> Json:
+def _ids(row: Row) -> JsonDict:
     names = {"g": "group_id", "t": "trajectory_id", "c": "call_id"}
     return {name: getattr(row, field) for name, field in names.items() if hasattr(row, field)}
 

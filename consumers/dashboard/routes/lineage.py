@@ -17,13 +17,13 @@ from claw_r1.datapool.view.query import PoolFilter, find_trajectories
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.store import as_bytes
 from claw_r1.eventlog.records import Position
+from claw_r1.schemas.json_values import JsonDict
 
 PLANS_MAX = 20
 """Read for one answer; of an id that more batches name, the others are counted."""
 STEPS_MAX = 500
 NEXT_MAX = 500
 """Trajectories of a version number that are looked at, of whatever run."""
-Json = dict[str, Any]  # what JSON can hold
 Version = tuple[str, int]
 """run_id, version"""
 
@@ -52,7 +52,7 @@ def _version_named(name: str) -> Version | None:
     return (run_id, int(number)) if run_id and number.isascii() and number.isdecimal() and len(number) < 19 else None
 
 
-def _of_version(source: DashboardSource, name: str, version: Version, limit: int) -> Json | None:
+def _of_version(source: DashboardSource, name: str, version: Version, limit: int) -> JsonDict | None:
     def question(state: RunsState) -> tuple[Runs, Position | None]:
         run_id, number = version
         last = last_batch(state.traced, run_id, number)
@@ -67,7 +67,7 @@ def _of_version(source: DashboardSource, name: str, version: Version, limit: int
     return {**answer, "next": _next(source, [version], limit), "plans_left_out": 0}
 
 
-def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
+def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
     def question(state: RunsState) -> tuple[Runs, list[Position]]:
         return _copied(state, state.traced), [
             state.plans[each] for each in state.index.naming(name) if each in state.plans
@@ -101,10 +101,10 @@ def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
     return [ids for ids, _ in steps]
 
 
-def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[Json]:
+def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[JsonDict]:
     """Trajectories that these versions sampled a part of: what came of the training."""
 
-    def question(rows: PoolRows) -> list[Json]:
+    def question(rows: PoolRows) -> list[JsonDict]:
         return [
             {
                 "group_id": row.group_id,

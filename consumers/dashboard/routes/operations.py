@@ -23,6 +23,7 @@ from claw_r1.eventlog.records import Place, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.topics import DEAD_LETTERS
+from claw_r1.schemas.json_values import JsonDict
 
 FRESH_S = 2.0
 LETTERS_FRESH_S = 5.0
@@ -31,7 +32,6 @@ WORKERS_MAX = 500
 LETTERS_READ_MAX = 20_000
 """Dead letters that are read for a page: beyond that, `claw dlq` is quicker than waiting."""
 HEX_MAX = 8192
-Json = dict[str, Any]  # what JSON can hold
 LetterId = Annotated[str, Field(pattern=r"^\d{1,9}@\d{1,18}$")]
 routes = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
@@ -79,7 +79,7 @@ def dead_letters(
     """Returns the JSON of `claw dlq list --json`, with counts by reason."""
     settings = _on_kafka(source)
 
-    def answer() -> Json:
+    def answer() -> JsonDict:
         every = _letters(settings)
         waiting = every if all else pending(settings, every)
         chosen = [letter for letter in waiting if reason in (None, letter.header("reason"))]
@@ -135,7 +135,7 @@ def _letters(settings: LogSettings) -> list[Letter]:
     return letters(settings)
 
 
-def _groups(settings: LogSettings) -> Json:
+def _groups(settings: LogSettings) -> JsonDict:
     catalogue = list(settings.catalogue())
     begins, ends = begin_offsets(settings, catalogue), end_offsets(settings, catalogue)
     rows = []
@@ -146,7 +146,7 @@ def _groups(settings: LogSettings) -> Json:
     return {"groups": rows, "streams": settings.catalogue().streams_group}
 
 
-def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Json]:
+def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[JsonDict]:
     """Every partition of the topics that the group reads; one in which it never committed it has yet to read from its beginning."""
     topics = {topic for topic, _ in group.offsets}
     for place, end in sorted(ends.items()):
@@ -157,7 +157,7 @@ def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Pla
             yield {"topic": place[0], "partition": place[1], "offset": offset, "end": end, "behind": behind}
 
 
-def _topics(settings: LogSettings) -> Json:
+def _topics(settings: LogSettings) -> JsonDict:
     about = {settings.catalogue().name(topic): topic for topic in settings.catalogue()}
     states = describe_topics(settings)
     return {

@@ -19,6 +19,7 @@ from claw_r1.schemas.codec import event_name, schema_id_of
 from claw_r1.schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from claw_r1.schemas.events import CallCaptured, Event
 from claw_r1.schemas.topics import KEYS
+from claw_r1.schemas.json_values import JsonDict
 
 HEX_BYTES_MAX = 16_384
 JSON_BYTES_MAX = 2_000_000
@@ -33,7 +34,6 @@ PROBLEMS = (
 )
 """The reasons why a value is no event: the first kind that fits."""
 routes = APIRouter(prefix="/api/v1", tags=["record"])
-Json = dict[str, Any]
 TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
 Partition = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Offset = Annotated[int | None, Query(ge=0, lt=1 << 62)]
@@ -108,15 +108,15 @@ def _event(stored: Record) -> tuple[Event | None, str | None]:
         return None, next(sentence for kind, sentence in PROBLEMS if isinstance(broken, kind)).format(broken)
 
 
-def _schema(stored: Record) -> Json:
-    schema: Json = {"schema_id": None, "schema": None}
+def _schema(stored: Record) -> JsonDict:
+    schema: JsonDict = {"schema_id": None, "schema": None}
     with suppress(UndecodableRecord):
         schema["schema_id"] = schema_id_of(stored.value)
         schema["schema"] = event_name(stored.value)
     return schema
 
 
-def json_value(plain: Json | None, problem: str | None) -> Json:
+def json_value(plain: JsonDict | None, problem: str | None) -> JsonDict:
     """`value` as `claw replay` prints it, with null for what is no finite number, or null and a `problem`."""
     try:
         value = orjson.dumps(plain)
@@ -127,9 +127,9 @@ def json_value(plain: Json | None, problem: str | None) -> Json:
     return {"value": orjson.loads(value), "problem": problem}
 
 
-def _copies(source: DashboardSource, stored: Record, event: Event | None) -> Json:
+def _copies(source: DashboardSource, stored: Record, event: Event | None) -> JsonDict:
     """Returns texts to paste, or null with a sentence under `no_…`."""
-    copies: Json = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
+    copies: JsonDict = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
     if isinstance(event, CallCaptured):
         copies["curl"], copies["no_curl"] = curl_replay(event, _request(source, event))
     return copies

@@ -17,9 +17,9 @@ from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
+from claw_r1.schemas.json_values import JsonDict
 
 RUNS_MAX = 8
-Json = dict[str, Any]  # what JSON can hold
 
 routes = APIRouter(prefix="/api/v1", tags=["runs"])
 RunId = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
@@ -33,7 +33,7 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
     """Returns the JSON of `claw runs list --json`."""
     now = now_us()
 
-    def question(state: RunsState) -> Json:
+    def question(state: RunsState) -> JsonDict:
         runs = sorted(state.runs.values(), key=lambda run: (-run.seen_us, run.run_id))
         metrics = sorted({name for run in runs for batch in run.trained.values() for name in batch.metrics})
         return {
@@ -87,7 +87,7 @@ def batch(
 ) -> Response:
     """Members in the order of the plan, `limit` of them behind the first `after`."""
 
-    def place(state: RunsState) -> tuple[Position, Json | None]:
+    def place(state: RunsState) -> tuple[Position, JsonDict | None]:
         run = _run(state, run_id)
         at = state.plans.get((run_id, sequence))
         if at is None:
@@ -125,7 +125,7 @@ def batch(
 def skipped(source: Source, _: Watching, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
     """In order of group_id."""
 
-    def question(state: RunsState) -> Json:
+    def question(state: RunsState) -> JsonDict:
         _run(state, run_id)
         traced = state.traced.get(run_id)  # a run that only began has none
         groups = sorted(traced.skipped.items()) if traced else []
@@ -147,7 +147,7 @@ def _planned(state: RunsState, run_id: str) -> str:
     return f"{min(sequences)} to {max(sequences)}" if sequences else "none yet"
 
 
-def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Json:
+def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> JsonDict:
     """Columns of equal length, one value per batch; null where a batch has none. `every`: of so many batches one is there."""
     batches = run.batches
     every = max(1, -(-len(batches) // points))
@@ -169,7 +169,7 @@ def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Jso
     }
 
 
-def _member(planned: PlannedTrajectory, why_not: str | None) -> Json:
+def _member(planned: PlannedTrajectory, why_not: str | None) -> JsonDict:
     """`calls`: of which `calls_trained` are trained. why_not: the sentence that says why it is not trained."""
     return {
         "group_id": planned.group_id,

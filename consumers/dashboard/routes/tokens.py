@@ -17,6 +17,7 @@ from claw_r1.datapool.view.conversations import CallBodies, reply_message, reque
 from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 
 TOKENS_MAX = 20_000
 """The most tokens of one reply."""
@@ -26,7 +27,6 @@ FLOAT_MAX = 3.4e38
 NO_IDS = "No token ids were captured of this call, because its server gave none: these are its messages."
 BROKEN = "The prompt cannot be put together, because a call that it is written against is missing or another: this is the response."
 routes = APIRouter(prefix="/api/v1", tags=["tokens"])
-Json = dict[str, Any]
 BatchName = tuple[str | None, int | None]
 """Run and sequence."""
 
@@ -74,7 +74,7 @@ def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId)
     bodies = CallBodies.of(fact, request_body(source, trajectory, fact) or b"")
     reply = reply_message(bodies)
     turns = [turn_of(each) for each in [*(request_messages(bodies) or ()), *([reply] if reply else [])]]
-    kept: list[Json] = []
+    kept: list[JsonDict] = []
     room = CHARACTERS_MAX
     for turn in reversed(turns):
         if room <= 0:
@@ -91,7 +91,7 @@ def _tail(text: str, room: int) -> str:
     return text[max(0, len(text) - max(0, room)) :]
 
 
-def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> Json:
+def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> JsonDict:
     calls = trajectory.calls
     place = calls.index(call_id)
     return {
@@ -112,7 +112,7 @@ def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, min(length, length if end is None else end, first + TOKENS_MAX))
 
 
-def _columns(line: TokenLine, first: int, behind: int) -> Json:
+def _columns(line: TokenLine, first: int, behind: int) -> JsonDict:
     """`logprobs`: null where nobody sampled the token or nobody knows; infinity is a number beyond float32."""
     logprobs: list[float | None] = [None] * (behind - first)
     for stretch in line.stretches:
@@ -135,7 +135,7 @@ def finite_logprob(logprob: float) -> float | None:
     return None if math.isnan(logprob) else round(max(-FLOAT_MAX, min(FLOAT_MAX, logprob)), 5)
 
 
-def _text(source: DashboardSource, tokenizers: Vocabularies, line: TokenLine, first: int, behind: int) -> Json:
+def _text(source: DashboardSource, tokenizers: Vocabularies, line: TokenLine, first: int, behind: int) -> JsonDict:
     """`pieces` as `tokens.pieces` has them, or null; `characters`: [first, last, character] that several tokens make."""
     low = max(0, first - CONTEXT)
     ids = unpack_ids(line.ids[low * ITEM_BYTES : (behind + CONTEXT) * ITEM_BYTES])
@@ -164,12 +164,12 @@ def _training(
     first: int,
     behind: int,
     batch_name: BatchName,
-) -> Json:
+) -> JsonDict:
     """`sampled`: by call, in order, what of the range was sampled; `trained` in it are places of the line."""
     g, t = trajectory.group_id, trajectory.trajectory_id
     within = [stretch for stretch in line.stretches if stretch.start < behind and stretch.end > first]
 
-    def answer(state: RunsState) -> Json:
+    def answer(state: RunsState) -> JsonDict:
         batch = chosen_batch(state.index, g, *batch_name)
         return {
             "batches": batches(state.index, g, t),

@@ -8,11 +8,11 @@ from claw_r1.datapool.batch.rewards import slot_text
 from claw_r1.datapool.view.left_out import spec_of, why_left_out
 from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.datapool.view.token_lines import SampledStretch
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]
 
 
-def batches(index: RunIndex, group_id: str, trajectory_id: str) -> list[Json]:
+def batches(index: RunIndex, group_id: str, trajectory_id: str) -> list[JsonDict]:
     """All that hold the group, each with what it froze of the trajectory."""
     return [
         {
@@ -33,7 +33,7 @@ def chosen_batch(index: RunIndex, group_id: str, run_id: str | None, sequence: i
     return next((batch for batch in reversed(candidates) if sequence in (None, batch.sequence)), None)
 
 
-def stretch_json(stretch: SampledStretch, batch: Planned | None) -> Json:
+def stretch_json(stretch: SampledStretch, batch: Planned | None) -> JsonDict:
     """One call's tokens: who sampled them, what they were worth, and which were trained."""
     step, curation = stretch.step, stretch.step.curation
     advantage, why_none = _advantage(stretch, batch)
