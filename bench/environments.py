@@ -21,7 +21,7 @@ import torch
 from bench import verbs
 from bench.in_process import Game, InProcessLoop, batches_until
 from claw_r1.claw.demo.models.tiny_model import ensure
-from claw_r1.claw.demo.turn import Answer
+from claw_r1.claw.demo.turn import TurnOf
 from claw_r1.claw.demo.verbs import demonstrations as verbs_shown
 from claw_r1.claw.home import claw_home
 from claw_r1.trainer.compose import learner_of
@@ -38,7 +38,7 @@ class TurnsGame:
     """An episode of rules that are a function of the agent's texts."""
 
     observation: str | None
-    play: Answer
+    play: TurnOf
 
     def observe(self) -> str | None:
         return self.observation

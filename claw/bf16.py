@@ -29,7 +29,7 @@ PRODUCT_TIMEOUT_S = 300.0
 RECORD = "claw-bf16.json"
 CPUINFO = Path("/proc/cpuinfo")
 
-Outcome = Literal["runs", "capped", "dies"]
+TrialOutcome = Literal["runs", "capped", "dies"]
 """`capped`: only without AMX; `dies`: not even so."""
 
 
@@ -38,7 +38,7 @@ class ProcessorTrial:
     """The outcome of one product in bf16 on one kind of CPU."""
 
     processor: str
-    outcome: Outcome
+    outcome: TrialOutcome
 
 
 def processor(cpuinfo: Path = CPUINFO) -> str:

@@ -1,16 +1,16 @@
 """The records that go into the log and come out of it, without a Kafka client."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from claw_r1.schemas import cloudevents, codec
+from claw_r1.schemas.cloudevents import Headers
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event, FactPosition
 from claw_r1.schemas.topics import Topic
 
-Headers = Sequence[tuple[str, bytes]]
 Place = tuple[str, int]
 """A partition: full topic name and partition number."""
 OFFSET_UNKNOWN = -1

@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import CallProtocol, CallRequest
-from claw_r1.gateway.foreign_json import Json, object_of, objects, rewritten
+from claw_r1.gateway.foreign_json import object_of, objects, rewritten
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import WorkerTable
 from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.json_values import Json
 
 SIDE = ":side"
 """Behind the model of an alias whose calls are no turns of the agent: titles, commit messages."""

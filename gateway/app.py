@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.capture.calls import ModelCalls
 from claw_r1.gateway.capture.durable_log import EventSink
-from claw_r1.gateway.capture.turns import Earlier
+from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.counting import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
@@ -50,7 +50,7 @@ class GatewayDependencies:
     catalogue: Catalogue = field(default_factory=Catalogue)
     """The catalogue whose topics the registry serves."""
     not_ready: NotReady = lambda: None
-    earlier: Earlier = lambda _: iter(())
+    earlier: GroupRecords = lambda _: iter(())
     """Calls that the log holds already."""
     protocols: Protocols = PROTOCOLS
 

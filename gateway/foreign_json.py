@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.schemas.json_values import Json
 
-Json = Any  # parsed JSON of a foreign server
 INT32_MAX = (1 << 31) - 1
 DEPTH_MAX = 200
 """Nesting of JSON that is written again: within what orjson writes (254)."""

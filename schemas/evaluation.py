@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 FRONT = "evaluation."
-Kind = Literal["greedy", "sample"]
+EpisodeKind = Literal["greedy", "sample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class EvaluatedTask:
 
     version: int
     """The newest version that had answered when the evaluation began."""
-    kind: Kind
+    kind: EpisodeKind
     task: int
     """From 0 to `tasks` - 1; the same number is the same task in every evaluation of a runner."""
     tasks: int
@@ -32,7 +32,7 @@ class EvaluatedTask:
     """The runner trains on none of the evaluation's tasks."""
 
     @property
-    def part(self) -> tuple[Kind, int]:
+    def part(self) -> tuple[EpisodeKind, int]:
         """The part that tells the groups of one evaluation apart."""
         return self.kind, self.task
 
@@ -56,7 +56,7 @@ class EvaluatedTask:
         pairs = (tag.removeprefix(FRONT).partition("=") for tag in tags if tag.startswith(FRONT))
         words = {name: value for name, _, value in pairs}
         try:
-            kind = next(kind for kind in get_args(Kind) if kind == words["kind"])
+            kind = next(kind for kind in get_args(EpisodeKind) if kind == words["kind"])
             numbers = {name: int(words[name]) for name in ("version", "task", "tasks", "samples", "every")}
             held_out = words.get("held_out") == "true"
             return cls(kind=kind, solved=float(words["solved"]), held_out=held_out, **numbers)

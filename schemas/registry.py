@@ -15,7 +15,8 @@ from urllib.parse import unquote
 from fastavro import parse_schema
 from fastavro.schema import to_parsing_canonical_form
 
-from claw_r1.schemas.avro_files import Json, schema_ids, written_schema
+from claw_r1.schemas.avro_files import schema_ids, written_schema
+from claw_r1.schemas.json_values import Json
 from claw_r1.schemas.topics import TOPICS, Catalogue
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 RESEND_S = 30.0
 GROUPS_SHOWN = 5
-Ends = Mapping[Place, int]
+LogEnds = Mapping[Place, int]
 States = Mapping[int, PartitionState]
 
 
@@ -52,13 +52,13 @@ class DecisionGate:
     """The gate for decisions that may be written: what was in the log when they fell due is folded. Pure."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, Ends] = {}
+        self._ends: dict[str, LogEnds] = {}
 
     def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
         """Returns whether a decision is due that was not due before: the end of the log has to be asked for."""
         return not _ids(due) <= self._ends.keys()
 
-    def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
+    def note(self, due: Mapping[int, list[Decision]], ends: LogEnds) -> None:
         """Remember the ends for decisions that are new."""
         self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
@@ -78,7 +78,7 @@ def _ids(due: Mapping[int, list[Decision]]) -> set[str]:
     return {decision.envelope.event_id for decisions in due.values() for decision in decisions}
 
 
-def _folded(state: PartitionState, ends: Ends | None) -> bool:
+def _folded(state: PartitionState, ends: LogEnds | None) -> bool:
     if ends is None:
         return False
     return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
@@ -92,7 +92,7 @@ class DecisionWriter:
         producer: EventProducer,
         decide: Decide,
         metrics: StreamsMetrics,
-        ask_ends: Callable[[], Awaitable[Ends]],
+        ask_ends: Callable[[], Awaitable[LogEnds]],
     ) -> None:
         """ask_ends: end offsets of the fact topics, now."""
         self._producer = producer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from claw_r1.eventlog.records import Record
 from claw_r1.streams.metrics import StreamsMetrics
-from claw_r1.streams.ownership import Batch, FaustEvent, InThread, OwnedPartition
+from claw_r1.streams.ownership import FaustEvent, FoldedBatch, InThread, OwnedPartition
 from claw_r1.streams.settings import StreamsSettings
 
 
@@ -78,7 +78,7 @@ class Flusher:
         self._outcomes.clear()
         self._fold_s = 0.0
 
-    def _committed(self, batch: Batch) -> None:
+    def _committed(self, batch: FoldedBatch) -> None:
         """Only events of the present assignment: an older one would move offsets of a partition that has a new owner."""
         events, rows = batch
         for event in filter(self._is_current, events):

@@ -35,7 +35,7 @@ FLUSH_FACTS = 5000
 """Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""
 Vector = Mapping[Place, int]
 """Next offset of every partition of the fact topics."""
-Progress = Callable[[int, int], None]
+RebuildProgress = Callable[[int, int], None]
 """Called with how many facts this process has read, and how many it has to read in all."""
 
 
@@ -58,7 +58,7 @@ class Rebuilt:
         return {"generation": self.generation, "fold_version": self.fold_version, "offsets": offsets}
 
 
-def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: int = FLUSH_FACTS) -> Rebuilt:
+def rebuild(settings: LogSettings, to: Vector, progress: RebuildProgress, flush_facts: int = FLUSH_FACTS) -> Rebuilt:
     """Makes generation `settings.generation` the pool at `to`, going on where it stands.
 
     settings: with the partition count of the broker. Raises HistoryCut that names every missing range, PastTarget,

@@ -5,7 +5,6 @@ import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import structlog
 from transformers.utils.logging import disable_progress_bar
@@ -19,6 +18,7 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import GroupRecord
 from claw_r1.schemas.http import Channel
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import WORKERS
 from claw_r1.trainer import live_workers
 from claw_r1.trainer.dependencies import LivePool, TrainerDependencies
@@ -32,14 +32,12 @@ from claw_r1.trainer.plan.journal import kafka_history, kafka_journal
 from claw_r1.trainer.plan.replay_batch import check_planned, replay
 from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
-from claw_r1.trainer.run import Ending, TrainingRun
+from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
-from claw_r1.schemas.json_values import JsonDict
 
 log = structlog.get_logger()
-
 
 
 def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
@@ -95,7 +93,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
         return _answer(run.run(), run)
 
 
-def _answer(ending: Ending, run: TrainingRun) -> JsonDict:
+def _answer(ending: RunEnding, run: TrainingRun) -> JsonDict:
     return {"ending": ending, **run.standing, **({"why_over": run.why_over} if run.why_over else {})}
 
 

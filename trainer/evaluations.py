@@ -21,7 +21,7 @@ from statistics import fmean
 import structlog
 
 from claw_r1.schemas.envelopes import decision_id, envelope
-from claw_r1.schemas.evaluation import EvaluatedTask, Kind
+from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
 from claw_r1.schemas.http import Channel
 from claw_r1.trainer.dependencies import TrainerDependencies
@@ -87,7 +87,7 @@ class Score:
 def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
     """A task counts for pass@k where at least k of its samples do."""
     task = parts[0].task
-    returns: dict[Kind, list[list[float]]] = {"greedy": [], "sample": []}
+    returns: dict[EpisodeKind, list[list[float]]] = {"greedy": [], "sample": []}
     solutions: list[list[bool]] = []
     for part in parts:
         rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
@@ -118,7 +118,7 @@ class OpenEvaluation:
 
     moved_s: float
     """The time when a fact of it last arrived: a group, a call, an end."""
-    parts: dict[tuple[Kind, int], EvaluatedGroup] = field(default_factory=dict)
+    parts: dict[tuple[EpisodeKind, int], EvaluatedGroup] = field(default_factory=dict)
     progress: dict[str, tuple[int, str]] = field(default_factory=dict)
     """group_id -> the newest fact of each group."""
 

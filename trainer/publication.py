@@ -20,7 +20,7 @@ from claw_r1.weights.manifest import WeightsManifest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from claw_r1.trainer.learn.examples import Floats
+    from claw_r1.trainer.learn.examples import Float32s
     from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 
 
@@ -41,7 +41,7 @@ class Weights(Protocol):
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""
 
-    def logprobs(self, ids: Sequence[int]) -> "Floats":
+    def logprobs(self, ids: Sequence[int]) -> "Float32s":
         """[n - 1]: of each id but the first, at temperature 1."""
 
     def export(self, snapshot: "WeightsSnapshot", target: Path) -> None:

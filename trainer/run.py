@@ -39,7 +39,7 @@ from claw_r1.weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
-Ending = Literal["finished", "stopped", "over"]
+RunEnding = Literal["finished", "stopped", "over"]
 """over: it was over before, and these settings continue nothing."""
 
 
@@ -84,7 +84,7 @@ class TrainingRun:
             "reward_last": last,
         }
 
-    def run(self) -> Ending:
+    def run(self) -> RunEnding:
         """Until the run is over, or somebody asked to stop: it can be resumed then. A run that was over goes on where these
         settings let it go further than it went.
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import orjson
 
@@ -14,8 +13,8 @@ from claw_r1.consumers.lineage.verdicts import TracedVerdict, trace_verdict
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.keys import parts
 from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.keys import parts
 
 QUESTION_CHARACTERS = 60
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from claw_r1.claw.demo.report import DemoTarget, Result
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import Catalogue
 
-Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999
 DEFAULT_PREFIX = Catalogue().prefix
 
@@ -65,12 +65,12 @@ def _table(result: Result, targets: list[DemoTarget]) -> Table:
     return table
 
 
-def _episodes(file: Path) -> list[Episode]:
-    episodes: list[Episode] = orjson.loads(file.read_bytes())["episodes"]
+def _episodes(file: Path) -> list[JsonDict]:
+    episodes: list[JsonDict] = orjson.loads(file.read_bytes())["episodes"]
     return episodes
 
 
-def _conversation(episode: Episode) -> str:
+def _conversation(episode: JsonDict) -> str:
     return "\n".join(f"  {role:>9}  {escape(text)}" for role, text in map(_spoken, episode["transcript"]))
 
 

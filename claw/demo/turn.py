@@ -12,5 +12,5 @@ class Turn:
     observation: str | None
 
 
-Answer = Callable[[str], Turn]
+TurnOf = Callable[[str], Turn]
 """One episode as a function of the agent's texts, called in their order until there is no observation."""

@@ -3,7 +3,6 @@ again."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -15,7 +14,6 @@ from claw_r1.claw.show.rendering import table
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def row(key: KeyRecorded, at_us: int) -> JsonDict:

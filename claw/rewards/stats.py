@@ -1,14 +1,11 @@
 """`claw rewards stats`: every scorer that ever kept a verdict, from the topics alone."""
 
-from typing import Any
-
 import orjson
 
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.rewards.measures.totals import totals
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def run_stats(*, prefix: str, as_json: bool) -> int:

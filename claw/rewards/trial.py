@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -13,7 +12,6 @@ from claw_r1.consumers.rewards.config import load, slot_named
 from claw_r1.consumers.rewards.trial import Trial, rows_of, try_out
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, as_json: bool) -> int:

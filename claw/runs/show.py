@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 

@@ -23,7 +23,7 @@ from claw_r1.schemas.events import (
 )
 
 ActFact = FeedbackFact | TrajectoryEvicted
-Place = tuple[str, str, str]
+CallKey = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
 ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
@@ -78,7 +78,7 @@ class PersonalActs:
         self._seen: dict[str, str] = {}
         """event_id -> act_id"""
         self._curated: dict[tuple[str, str, str], list[StepCurated]] = defaultdict(list)
-        self._undos: dict[tuple[Place, str], list[StepCurated]] = defaultdict(list)
+        self._undos: dict[tuple[CallKey, str], list[StepCurated]] = defaultdict(list)
         """The events that take back each event of a call."""
 
     def add(self, event: Event) -> str | None:
@@ -132,7 +132,7 @@ class PersonalActs:
         return pooled
 
 
-def _place(fact: StepCurated) -> Place:
+def _place(fact: StepCurated) -> CallKey:
     return fact.group_id, fact.trajectory_id, fact.call_id
 
 

@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from claw_r1.datapool.batch.candidates import with_members
 from claw_r1.datapool.batch.sequences import TrainingRow

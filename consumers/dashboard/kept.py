@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+
 from claw_r1.schemas.json_values import JsonDict
 
 KEPT_MAX = 64

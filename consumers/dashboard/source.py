@@ -16,7 +16,7 @@ from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
 from claw_r1.consumers.feedback.view import FeedbackView, PageLog
-from claw_r1.consumers.lineage.history import Runs, take
+from claw_r1.consumers.lineage.history import TracedRuns, take
 from claw_r1.consumers.pool.acts import append
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.web.stream import LiveStream
@@ -41,7 +41,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import group_key, parts
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
 
 
@@ -54,7 +54,7 @@ class RunsState:
     """The index of the runs that trained or skipped each group."""
     workers: dict[str, WorkerReported] = field(default_factory=dict)
     """The newest report of each."""
-    traced: Runs = field(default_factory=dict)
+    traced: TracedRuns = field(default_factory=dict)
     """The part of the runs that lineage reads, without plans."""
     plans: dict[tuple[str, int], Position] = field(default_factory=dict)
     """(run, sequence) -> where the plan of the batch stands."""
@@ -111,14 +111,14 @@ class DashboardSource:
             self._follower.stop()
         self.facts.close()
 
-    def ask_runs(self, question: Callable[[RunsState], Answer]) -> Answer:
+    def ask_runs(self, question: Callable[[RunsState], T]) -> T:
         """The answer to a question about runs and workers at one moment. Raises ViewFailed, and whatever the question raises."""
         if self._follower is not None and self._follower.error is not None:
             raise ViewFailed(f"reading the runs ended ({self._follower.error}): start the dashboard again")
         with self._runs_lock:
             return question(self._runs)
 
-    def ask_both(self, question: Callable[[PoolRows, RunsState], Answer]) -> Answer:
+    def ask_both(self, question: Callable[[PoolRows, RunsState], T]) -> T:
         """The answer to a question about the pool and the runs at one moment; always in this order, so that nobody waits for
         another for ever. Raises ViewFailed, and whatever the question raises."""
         return self.ask_runs(lambda state: self.pool.ask(lambda rows: question(rows, state)))

@@ -1,11 +1,8 @@
 """The workers as the overview and the operations show them. Pure."""
 
-from typing import Any
-
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.workers import KnownWorker, age_s, worker_row
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def worker_rows(state: RunsState, now_us: int) -> list[JsonDict]:

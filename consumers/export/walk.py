@@ -13,7 +13,7 @@ from claw_r1.eventlog.records import Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import CallCaptured
 
-Progress = Callable[[int, int], None]
+ExportProgress = Callable[[int, int], None]
 """Facts read, of how many at most."""
 
 
@@ -27,7 +27,7 @@ class Tally:
 
 
 def partitions(
-    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: Progress
+    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: ExportProgress
 ) -> Iterator[FoldedHistory]:
     """The folded facts of one partition after the other."""
     read = 0

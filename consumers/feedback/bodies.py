@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from claw_r1.consumers.feedback.queue import Order
+from claw_r1.consumers.feedback.queue import QueueOrder
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
 from claw_r1.datapool.view.query import PoolFilter, score_bounds
 
-Version = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
+PolicyVersion = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
 """The version of a policy; what compares it has 64 bits."""
 Id = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -32,8 +32,8 @@ class FilterQuery(_Strict):
     score: list[str] = []
     reward_min: float | None = None
     reward_max: float | None = None
-    version_min: Version | None = None
-    version_max: Version | None = None
+    version_min: PolicyVersion | None = None
+    version_max: PolicyVersion | None = None
     text: str | None = None
 
     def filter(self) -> PoolFilter:
@@ -46,7 +46,7 @@ class QueueQuery(FilterQuery):
     """The queue to show."""
 
     mode: Literal["single", "pair"] = "single"
-    order: Order = "doubt"
+    order: QueueOrder = "doubt"
     seed: int = 0
     overlap: int = Field(default=1, ge=1, le=100)
     """The number of people that each item is for."""

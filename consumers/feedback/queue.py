@@ -18,12 +18,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from claw_r1.consumers.feedback.voices import Pair, Place, Voices
+from claw_r1.consumers.feedback.voices import JudgedKey, PairKey, Voices
 from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.schemas.events import TrajectoryRecord
 
-Order = Literal["doubt", "newest", "draw"]
+QueueOrder = Literal["doubt", "newest", "draw"]
 
 
 class QueueItem(NamedTuple):
@@ -38,7 +38,7 @@ class QueueItem(NamedTuple):
     judges: frozenset[str] = frozenset()
 
     @property
-    def place(self) -> Place | Pair:
+    def place(self) -> JudgedKey | PairKey:
         """The key under which feedback of people names the item."""
         two = self.other_id is not None
         return (self.group_id, frozenset({self.trajectory_id, self.other_id or ""}) if two else self.trajectory_id)  # type: ignore[return-value]
@@ -48,12 +48,12 @@ class Silent(NamedTuple):
     """A queue as if nobody had spoken, in its order: what costs much, and does not change with each word."""
 
     items: list[QueueItem]
-    at: Mapping[Place | Pair, QueueItem]
-    order: Order
+    at: Mapping[JudgedKey | PairKey, QueueItem]
+    order: QueueOrder
     seed: int
 
 
-def silent(items: Sequence[QueueItem], order: Order, seed: int) -> Silent:
+def silent(items: Sequence[QueueItem], order: QueueOrder, seed: int) -> Silent:
     """The same for everybody who asks for the same."""
     ordered = sorted(items, key=partial(_sort_key, order, seed))
     return Silent(ordered, {item.place: item for item in items}, order, seed)
@@ -61,7 +61,7 @@ def silent(items: Sequence[QueueItem], order: Order, seed: int) -> Silent:
 
 def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
     """All items with what people said, in order, as far as they are looked at; and those of which somebody spoke."""
-    spoken: dict[Place | Pair, QueueItem] = {}
+    spoken: dict[JudgedKey | PairKey, QueueItem] = {}
     for place, judges in voices.judges.items():
         if (item := queue.at.get(place)) is not None:
             doubt = item.doubt + voices.spread.get(place, 0.0)
@@ -107,7 +107,7 @@ def _pair(one: TrajectoryRecord, other: TrajectoryRecord, width: float) -> Queue
     return QueueItem(one.group_id, one.trajectory_id, other.trajectory_id, near, at_us)
 
 
-def _sort_key(order: Order, seed: int, item: QueueItem) -> tuple[float, bytes]:
+def _sort_key(order: QueueOrder, seed: int, item: QueueItem) -> tuple[float, bytes]:
     first = {"doubt": -item.doubt, "newest": -item.at_us, "draw": 0}[order]
     return first, _draw(seed, item.group_id, item.trajectory_id, item.other_id or "")
 

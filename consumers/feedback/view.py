@@ -23,7 +23,7 @@ from claw_r1.schemas.events import CallCaptured, Event, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
 
 
@@ -82,7 +82,7 @@ class FeedbackView:
         with self._lookup_lock:
             self._lookup.close()
 
-    def ask(self, question: Callable[[Feedback], Answer]) -> Answer:
+    def ask(self, question: Callable[[Feedback], T]) -> T:
         """The answer to a question about what people said. Raises ViewFailed."""
         self._check()
         with self._lock:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.standing import PersonalWord
 
-Place = tuple[str, str]
+JudgedKey = tuple[str, str]
 """group_id, trajectory_id."""
-Pair = tuple[str, frozenset[str]]
+PairKey = tuple[str, frozenset[str]]
 """group_id, two trajectory_ids."""
 JUDGEMENTS = ("thumb", "score", "edit")
 """Kinds of words that judge; a comment alone does not."""
@@ -19,10 +19,10 @@ JUDGEMENTS = ("thumb", "score", "edit")
 class Voices:
     """The judges of each subject, and the spread of their scores."""
 
-    judges: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
-    pair_judges: dict[Pair, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    judges: dict[JudgedKey, set[str]] = field(default_factory=lambda: defaultdict(set))
+    pair_judges: dict[PairKey, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     """The chosen trajectory of each judge; empty for a tie or two bad ones."""
-    spread: dict[Place, float] = field(default_factory=dict)
+    spread: dict[JudgedKey, float] = field(default_factory=dict)
     """The largest distance of two people's values of one name on one subject, at most 1."""
 
     def renewed(self, groups: Set[str], anew: "Voices") -> "Voices":
@@ -39,7 +39,7 @@ class Voices:
 def voices(standing: Iterable[PersonalWord]) -> Voices:
     """standing: the words that count now."""
     result = Voices()
-    values: dict[tuple[Place, str | None, str], list[float]] = defaultdict(list)
+    values: dict[tuple[JudgedKey, str | None, str], list[float]] = defaultdict(list)
     for word in standing:
         subject = word.subject
         place = (subject.group_id, subject.trajectory_id)

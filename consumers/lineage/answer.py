@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from claw_r1.consumers.lineage import requests
 from claw_r1.consumers.lineage.history import TracedVersion
@@ -12,7 +11,6 @@ from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def of_version(name: str, trace: VersionTrace, lookup: Lookup, limit: int | None = None) -> JsonDict:

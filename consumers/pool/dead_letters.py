@@ -10,7 +10,6 @@ fold takes once; and where both fail again, their letters tell of one failure an
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from msgspec.structs import asdict
 
@@ -24,8 +23,8 @@ from claw_r1.eventlog.protocols import Producer
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
-from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 
 FACTS = (CALLS, REWARDS)
 LETTER = f"{MARK}letter"

@@ -11,8 +11,8 @@ import structlog
 from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import Scorer
 from claw_r1.consumers.quality.settings import REVISIONS, QualitySettings
-from claw_r1.datapool.view.request_bodies import Earlier, RequestBodies
-from claw_r1.eventlog.consume import Output
+from claw_r1.datapool.view.request_bodies import RecordsBefore, RequestBodies
+from claw_r1.eventlog.consume import KeyedEvent
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.errors import UndecodableRecord
@@ -62,14 +62,14 @@ def annotation(panel: Sequence[Scorer], sample: Sample, generation: int) -> Step
 class Scoring:
     """Belongs to one thread."""
 
-    def __init__(self, settings: QualitySettings, panel: Sequence[Scorer], *, earlier: Earlier) -> None:
+    def __init__(self, settings: QualitySettings, panel: Sequence[Scorer], *, earlier: RecordsBefore) -> None:
         """earlier: what the log holds before a position, for requests that go on from calls of before this start."""
         self._settings = settings
         self._panel = panel
         self._earlier = earlier
         self.forget()
 
-    def work(self, record: Record) -> list[Output]:
+    def work(self, record: Record) -> list[KeyedEvent]:
         """Undecodable records are the streams' to report: here they are nothing to score. Raises LogError."""
         try:
             call = record.event() if record.value is not None else None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 Scope = Literal["call", "next", "steps", "trajectory", "group"]
-Message = dict[str, Any]
+JudgedMessage = dict[str, Any]
 """A message in the form of OpenAI's chat (`claw_r1.datapool.view.conversations`): role, content, tool_calls, …; it is
 the client's and the engine's."""
 
@@ -18,11 +18,11 @@ class JudgedCall(Struct, frozen=True, kw_only=True):
     """One call of the model."""
 
     call_id: str
-    messages: tuple[Message, ...] = ()
+    messages: tuple[JudgedMessage, ...] = ()
     """The whole conversation before the reply. Empty where its text is lost."""
-    reply: Message | None = None
+    reply: JudgedMessage | None = None
     """The assistant's message; None where the reply says nothing in words."""
-    after: tuple[Message, ...] | None = None
+    after: tuple[JudgedMessage, ...] | None = None
     """The messages between this reply and the next: results of tools, the user's answer. None: nothing."""
     tools: tuple[dict[str, Any], ...] = ()
     """The tools that were offered, in chat's format."""
@@ -42,7 +42,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     """The trajectory's id; of a group: empty."""
     calls: tuple[JudgedCall, ...] = ()
     """In order; side calls left out."""
-    conversation: tuple[Message, ...] = ()
+    conversation: tuple[JudgedMessage, ...] = ()
     """The trajectory as one conversation, up to and with the last of `calls`."""
     members: tuple["Judged", ...] = ()
     """The members of a group that are over, by trajectory_id, each of scope trajectory."""

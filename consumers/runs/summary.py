@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.schemas.events import VersionEvaluated

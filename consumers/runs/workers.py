@@ -1,7 +1,6 @@
 """The newest report of a worker beside the newest version of the run that it serves. Pure."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.json_values import JsonDict

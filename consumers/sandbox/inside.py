@@ -32,11 +32,11 @@ SPARE_BYTES = 256 << 20
 
 Program = Mapping[str, Any]
 """argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it crosses a process border."""
-Ends = Sequence[int]
+Descriptors = Sequence[int]
 """Descriptors that the program gets as 0, 1, 2, …"""
 
 
-def first(program: Program, ends: Ends, report: int, sync: int, setup: Mapping[str, Any]) -> NoReturn:
+def first(program: Program, ends: Descriptors, report: int, sync: int, setup: Mapping[str, Any]) -> NoReturn:
     """The life of the namespace's init. Reports ("ended", wait status), or ("failed", why)."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -178,7 +178,7 @@ def fill(files: Mapping[str, bytes], setup: Mapping[str, Any]) -> None:
     os.chdir(folder)
 
 
-def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) -> NoReturn:
+def become(program: Program, ends: Descriptors, report: int, setup: Mapping[str, Any]) -> NoReturn:
     """Shuts this process in and makes it the program. Where the kernel refuses, nothing runs and the keeper hears why."""
     try:
         os.setsid()

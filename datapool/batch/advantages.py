@@ -43,9 +43,9 @@ class Advantage:
     steps: tuple[float, ...] | None = None
 
 
-Batch = Sequence[Sequence[Return]]
+ReturnGroups = Sequence[Sequence[Return]]
 """Groups of trajectories."""
-Advantages = Callable[[Batch], list[list[Advantage]]]
+Advantages = Callable[[ReturnGroups], list[list[Advantage]]]
 """Same shape out as in."""
 
 
@@ -72,7 +72,7 @@ def rloo(returns: Sequence[float]) -> list[float]:
     return [k / (k - 1) * value for value in dr_grpo(returns)]
 
 
-def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
+def reinforce_pp(batch: ReturnGroups) -> list[list[Advantage]]:
     """REINFORCE++ (arXiv 2501.03262): no group baseline, normalised over the whole batch.
 
     With gamma 1 and no KL in the reward every token's return is the trajectory's, so A = (R - mean) / (std + 1e-4) over
@@ -82,7 +82,7 @@ def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
     return [[Advantage(next(flat)) for _ in group] for group in batch]
 
 
-def reinforce_pp_baseline(batch: Batch) -> list[list[Advantage]]:
+def reinforce_pp_baseline(batch: ReturnGroups) -> list[list[Advantage]]:
     """REINFORCE++ with group baseline (arXiv 2501.03262): R - mean of the group, then normalised over the whole batch.
 
     A = (C - mean C) / (std C + 1e-4) with C = R - mean(group), over all trajectories of the batch. Groups of easy and hard tasks
@@ -92,13 +92,13 @@ def reinforce_pp_baseline(batch: Batch) -> list[list[Advantage]]:
     return [[Advantage(next(centred)) for _ in group] for group in batch]
 
 
-def gae(batch: Batch) -> list[list[Advantage]]:
+def gae(batch: ReturnGroups) -> list[list[Advantage]]:
     """0: what values add comes from the critic when the batch is trained (`trainer/algorithms/gae.py`); the plan freezes the
     rewards of each call."""
     return [[Advantage(0.0) for _ in group] for group in batch]
 
 
-def step_grpo(batch: Batch) -> list[list[Advantage]]:
+def step_grpo(batch: ReturnGroups) -> list[list[Advantage]]:
     """GRPO step by step: the return to go of a call, against those of the group's other calls in the same state.
 
     G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over the G of all calls of the
@@ -139,7 +139,7 @@ def _returns_to_go(earned: Return) -> list[float]:
     return list(accumulate(reversed(earned.steps), initial=earned.outcome))[1:][::-1]
 
 
-def sft(batch: Batch) -> list[list[Advantage]]:
+def sft(batch: ReturnGroups) -> list[list[Advantage]]:
     """Every trained response weighs the same; the spec's `best_of` and `return_min` say which are trained."""
     return [[Advantage(1.0) for _ in group] for group in batch]
 

@@ -62,7 +62,7 @@ class SignOfLife(NamedTuple):
 NO_PROGRESS = SignOfLife()
 COMPLETION = SlotKey(None, "agent", "completion")
 """The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
-Slots = Mapping[SlotKey, RewardSlot]
+SlotMap = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
 
@@ -74,7 +74,7 @@ class StepState(Struct, frozen=True):
     attempts: tuple[int, ...] = ()
     first_received_us: int = 0
     """The first time over all captures, whichever counts: the place among the calls."""
-    slots: Slots = {}
+    slots: SlotMap = {}
     curation: Curation | None = None
     buggy: bool = False
     """A fold raised on one of its facts."""
@@ -139,7 +139,7 @@ class TrajectoryState(Struct, frozen=True):
     registration: Registration = Registration()
     steps: Mapping[str, StepState] = {}
     failed_calls: frozenset[str] = frozenset()
-    slots: Slots = {}
+    slots: SlotMap = {}
     channel: str = ""
     agent: str | None = None
     calls_run_id: str | None = None

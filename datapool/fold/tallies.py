@@ -20,9 +20,9 @@ from claw_r1.schemas.codec import encode_item
 from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
 
 Thing = TypeVar("Thing")
-Part = TypeVar("Part")
+T = TypeVar("T")
 Word = TypeVar("Word", str, int)
-Place = tuple[int, str]
+CallPlace = tuple[int, str]
 """(first received, call_id)"""
 
 
@@ -55,7 +55,7 @@ Changes = Mapping[str, tuple[Thing | None, Thing | None]]
 class CallsTally(Struct, frozen=True):
     """Over the steps of a trajectory, by what their facts say."""
 
-    calls: Columns[Place] = Columns()
+    calls: Columns[CallPlace] = Columns()
     """The captured calls: the id, the offset, and both as they stand in the record."""
     numbers: Mapping[str, int] = {}
     runs: Mapping[str, int] = {}
@@ -147,10 +147,10 @@ class MembersTally(Struct, frozen=True):
         return None if cells is None else cells[0]
 
 
-def _moved(changes: Changes[StepState]) -> tuple[list[Place], dict[Place, Cells]]:
+def _moved(changes: Changes[StepState]) -> tuple[list[CallPlace], dict[CallPlace, Cells]]:
     """Places that are left, and cells of the calls that are new where they are."""
-    left: list[Place] = []
-    cells: dict[Place, Cells] = {}
+    left: list[CallPlace] = []
+    cells: dict[CallPlace, Cells] = {}
     for call_id, (before, now) in changes.items():
         old = _place(call_id, before)
         if now is None or now.capture is None or now.capture.position is None:
@@ -165,7 +165,7 @@ def _moved(changes: Changes[StepState]) -> tuple[list[Place], dict[Place, Cells]
     return left, cells
 
 
-def _place(call_id: str, step: StepState | None) -> Place | None:
+def _place(call_id: str, step: StepState | None) -> CallPlace | None:
     return None if step is None or step.capture is None else (step.first_received_us, call_id)
 
 
@@ -189,9 +189,7 @@ def _once(word: Word | None) -> tuple[tuple[Word, int], ...]:
     return () if word is None else ((word, 1),)
 
 
-def _both(
-    pair: tuple[Thing | None, Thing | None], part: Callable[[Thing], Part | None]
-) -> tuple[Part | None, Part | None]:
+def _both(pair: tuple[Thing | None, Thing | None], part: Callable[[Thing], T | None]) -> tuple[T | None, T | None]:
     before, now = pair
     return None if before is None else part(before), None if now is None else part(now)
 

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 
 from claw_r1.datapool.batch.spec import Bounds, first_problem
 from claw_r1.datapool.view.rows import PoolRows, as_step
-from claw_r1.datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
+from claw_r1.datapool.view.store import RowIds, Value, as_bytes, as_text, tag_list
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 if TYPE_CHECKING:
-    from claw_r1.datapool.view.listing.columns import Kind
+    from claw_r1.datapool.view.listing.columns import RowKind
     from claw_r1.datapool.view.listing.tables import PoolTables
 
 
@@ -86,7 +86,7 @@ def find_steps(
 ) -> list[StepRecord]:
     """Steps that meet the filter and `also`, behind `after` (a step's ids), at most `limit`."""
     where, values = conditions(rows, pool_filter)
-    place: Ids | None = (after[0], after[1], after[2]) if after else None
+    place: RowIds | None = (after[0], after[1], after[2]) if after else None
     steps: list[StepRecord] = []
     chunk = limit
     while True:
@@ -199,7 +199,7 @@ def find_groups(
     return list(islice(_meeting(rows.group_rows(), tests), limit))
 
 
-Row = TypeVar("Row", TrajectoryRecord, GroupRecord)
+R = TypeVar("R", TrajectoryRecord, GroupRecord)
 Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy knows no row with both their fields
 
 
@@ -279,7 +279,7 @@ def _set_tests(*tests: tuple[object, Test]) -> list[Test]:
     return [test for value, test in tests if value is not None]
 
 
-def _meeting(rows: Iterable[Row], tests: Iterable[Test]) -> Iterable[Row]:
+def _meeting(rows: Iterable[R], tests: Iterable[Test]) -> Iterable[R]:
     for test in tests:
         rows = filter(test, rows)
     return rows
@@ -336,7 +336,7 @@ def _summaries(rows: PoolRows, pool_filter: PoolFilter) -> dict[str, Any]:  # JS
     }
 
 
-def _listed_summary(tables: "PoolTables", kind: "Kind", pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
+def _listed_summary(tables: "PoolTables", kind: "RowKind", pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
     mask = tables.mask(kind, pool_filter)
     counted = {name: tables.counted(kind, name, mask) for name in ("ready", "channel", "reasons")}
     summary = {
@@ -359,11 +359,11 @@ def _summary(rows: list[TrajectoryRecord] | list[GroupRecord]) -> dict[str, Any]
     }
 
 
-Tally = tuple[str, str, int, int, int, int, int]
+StepTally = tuple[str, str, int, int, int, int, int]
 """channel, reasons; of how many steps, trainable ones, curated ones, prompt and response tokens."""
 
 
-def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
+def _step_stats(tallies: Iterable[StepTally]) -> dict[str, Any]:  # JSON
     channels: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     total = dict.fromkeys(("total", "trainable", "curated", "prompt_tokens", "response_tokens"), 0)
@@ -374,7 +374,7 @@ def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
     return {**total, "channels": dict(sorted(channels.items())), "not_trainable": dict(sorted(reasons.items()))}
 
 
-def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[Tally]:
+def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[StepTally]:
     if pool_filter.text is not None:
         yield from map(_tally, find_steps(rows, pool_filter))
         return
@@ -384,7 +384,7 @@ def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[Tally]:
         yield (as_text(channel), *rest)
 
 
-def _tally(step: StepRecord) -> Tally:
+def _tally(step: StepRecord) -> StepTally:
     return (
         step.channel,
         ",".join(step.reasons),

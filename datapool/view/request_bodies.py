@@ -18,7 +18,7 @@ BLOCK = 2_000
 """Records read at once on the way back; a base is rarely far behind."""
 EDGE_BYTES = 500
 """The bytes that an edge takes in memory beside its suffix."""
-Earlier = Callable[[Position], Iterator[Record]]
+RecordsBefore = Callable[[Position], Iterator[Record]]
 """The records before a position in its partition, the latest first."""
 
 
@@ -60,7 +60,7 @@ class TrajectoryBodies:
 class RequestBodies:
     """`add` every call in the order of the log, then ask for its body. Belongs to one thread."""
 
-    def __init__(self, earlier: Earlier, bytes_max: int) -> None:
+    def __init__(self, earlier: RecordsBefore, bytes_max: int) -> None:
         self._earlier = earlier
         self._bytes_max = bytes_max
         self._bytes = 0

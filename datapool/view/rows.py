@@ -15,7 +15,7 @@ from claw_r1.datapool.batch.deltas import resolve
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
 from claw_r1.datapool.errors import PromptBroken
-from claw_r1.datapool.view.store import Digests, Ids, StepStore, TokenRow
+from claw_r1.datapool.view.store import Digests, RowIds, StepStore, TokenRow
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
@@ -269,7 +269,7 @@ def _tables(store: StepStore) -> "PoolTables":
     return PoolTables(store)
 
 
-def _apply_tokens(store: StepStore, place: Ids, value: bytes | None) -> None:
+def _apply_tokens(store: StepStore, place: RowIds, value: bytes | None) -> None:
     if value is None:
         store.drop_tokens(place)
         return

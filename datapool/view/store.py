@@ -50,7 +50,7 @@ PUT = (
 )
 PLACE = "g = ? AND t = ? AND c = ?"
 
-Ids = tuple[str, str, str]
+RowIds = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
 Value = str | bytes | int | float | None
 
@@ -80,7 +80,7 @@ class StepStore:
         self._db.executescript(SCHEMA)
         self._fresh = 0
 
-    def put_step(self, ids: Ids, record: StepRecord, value: bytes, row_digest: str) -> int:
+    def put_step(self, ids: RowIds, record: StepRecord, value: bytes, row_digest: str) -> int:
         """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
         curation = record.curation
         columns = (
@@ -96,7 +96,7 @@ class StepStore:
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
         return int(number)
 
-    def put_tokens(self, ids: Ids, record: StepTokens, *, whole: bool) -> None:
+    def put_tokens(self, ids: RowIds, record: StepTokens, *, whole: bool) -> None:
         """Take a token row in. whole: as in `TokenRow`."""
         edge = record.prompt
         base = None if edge.base_call_id is None else as_bytes(edge.base_call_id)
@@ -107,11 +107,11 @@ class StepStore:
         )  # fmt: skip
         self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608
 
-    def drop_step(self, ids: Ids) -> list[int]:
+    def drop_step(self, ids: RowIds) -> list[int]:
         """A tombstone of the step; its tokens have one of their own. Its number, if it was there."""
         return self._drop_steps(PLACE, _key(ids))
 
-    def drop_tokens(self, ids: Ids) -> None:
+    def drop_tokens(self, ids: RowIds) -> None:
         """A tombstone of the tokens."""
         self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608
 
@@ -141,7 +141,7 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in rows}
 
-    def step(self, ids: Ids) -> bytes | None:
+    def step(self, ids: RowIds) -> bytes | None:
         """One step row."""
         query = f"SELECT value FROM steps CROSS JOIN bodies USING (id) WHERE {PLACE}"  # noqa: S608  # names of ours
         row = self._db.execute(query, _key(ids)).fetchone()
@@ -153,7 +153,7 @@ class StepStore:
         token_rows = [_token_row(columns) for columns in columns_of_rows]
         return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}
 
-    def tokens(self, ids: Ids) -> TokenRow | None:
+    def tokens(self, ids: RowIds) -> TokenRow | None:
         """The token row of one call."""
         columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
         return None if columns is None else _token_row(columns)
@@ -168,8 +168,8 @@ class StepStore:
         return [Digests(as_text(call_id), *rest) for call_id, *rest in rows]
 
     def select(
-        self, where: str, values: Sequence[Value], after: Ids | None, limit: int | None
-    ) -> list[tuple[Ids, bytes]]:
+        self, where: str, values: Sequence[Value], after: RowIds | None, limit: int | None
+    ) -> list[tuple[RowIds, bytes]]:
         """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
         condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
         rows = self._db.execute(

@@ -23,7 +23,7 @@ from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, is_tokens_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 
 
@@ -93,7 +93,7 @@ class PoolView:
         with self._lock:
             return self._live().trajectories(record)
 
-    def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
+    def ask(self, question: Callable[[PoolRows], T]) -> T:
         """The answer to a question about the rows at one moment (`rows.py`, `query.py`, `why.py`); nothing is applied meanwhile.
 
         Raises ViewFailed, and whatever the question raises.

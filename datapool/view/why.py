@@ -25,7 +25,7 @@ from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, Trajecto
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
 FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"
 
-State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
+Standing = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
 Trained = tuple[tuple[str, int, int | None], ...]
 """(run, batch, version or None) each time that something was trained."""
 
@@ -45,7 +45,7 @@ class Explanation:
 
     kind: Literal["group", "trajectory", "step"]
     ids: tuple[str, ...]
-    state: State
+    state: Standing
     lines: tuple[str, ...]
     trained: Trained = ()
 
@@ -178,16 +178,16 @@ class _Answers:
         waits = spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
         return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
-    def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[State, list[str]]:
+    def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[Standing, list[str]]:
         """Returns the state that a part of a group has because of the group's."""
         if trained:
-            state: State = "trained" if any(version is not None for *_, version in trained) else "planned"
+            state: Standing = "trained" if any(version is not None for *_, version in trained) else "planned"
             return state, [_trained_line(*batch) for batch in trained]
         if group is None:
             return "not_ready", ["  the pool has no row of its group yet"]
         return self._fate(group)
 
-    def _fate(self, group: GroupRecord) -> tuple[State, list[str]]:
+    def _fate(self, group: GroupRecord) -> tuple[Standing, list[str]]:
         """Returns the work of runs on the group, or the decision of the run in question about it now."""
         batches = [
             (batch.run_id, batch.sequence, self.runs.version_made(batch)) for batch in self.runs.planned(group.group_id)
@@ -203,7 +203,7 @@ class _Answers:
             return ("ready" if group.ready else "not_ready"), lines
         return self._eligibility(self.perspective, group)
 
-    def _eligibility(self, perspective: Perspective, group: GroupRecord) -> tuple[State, list[str]]:
+    def _eligibility(self, perspective: Perspective, group: GroupRecord) -> tuple[Standing, list[str]]:
         who = f"run {perspective.run_id} at version {perspective.version}"
         if self.rows.group(group.group_id) is None:
             return "not_ready", ["  its rows are of different moments; the streams are still writing"]
@@ -216,7 +216,7 @@ class _Answers:
 
     def _within_batch(
         self, group: GroupRecord | None, row: TrajectoryRecord, lines: list[str]
-    ) -> tuple[State, list[str]]:
+    ) -> tuple[Standing, list[str]]:
         """Its group would be trained; it may count in the baseline only."""
         assert group is not None  # without them nothing
         assert self.perspective is not None  # is next

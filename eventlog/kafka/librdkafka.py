@@ -17,7 +17,7 @@ from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Config = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
+KafkaConfig = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
 COMPRESSION_LEVEL = 1
 """The level of zstd: packs token ids as well as its default of 3, in half the time (`bench.datapool --only
 storage`)."""
@@ -45,7 +45,7 @@ confluent-kafka calls some of these retriable only within transactions."""
 RETRY_S = 0.05
 
 
-def _common(settings: LogSettings) -> Config:
+def _common(settings: LogSettings) -> KafkaConfig:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "message.max.bytes": LARGEST_RECORD_BYTES,
@@ -74,7 +74,7 @@ def _on_client_error(error: KafkaError) -> None:
         log.debug("log_client_error", code=error.name(), error=error.str())
 
 
-def producer_config(settings: LogSettings) -> Config:
+def producer_config(settings: LogSettings) -> KafkaConfig:
     """At least once within a process's life without duplicates: acks=all and idempotent, murmur2."""
     return {
         **{key: value for key, value in _common(settings).items() if key != "allow.auto.create.topics"},
@@ -90,7 +90,7 @@ def producer_config(settings: LogSettings) -> Config:
     }
 
 
-def transactional_config(settings: LogSettings, transactional_id: str, timeout_ms: int) -> Config:
+def transactional_config(settings: LogSettings, transactional_id: str, timeout_ms: int) -> KafkaConfig:
     return {
         **producer_config(settings),
         "transactional.id": transactional_id,
@@ -101,7 +101,7 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
     }
 
 
-def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> Config:
+def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> KafkaConfig:
     """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump."""
     largest = LARGEST_RECORD_BYTES + FRAME_BYTES
     return {
@@ -119,7 +119,7 @@ def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> 
     }
 
 
-def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> Config:
+def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> KafkaConfig:
     """A member of a group. `range` gives partition n of every topic to the same member, so facts of one key meet."""
     work_timeout_ms = int(work_timeout_s * 1000)
     return {
@@ -131,7 +131,7 @@ def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -
     }
 
 
-def lookup_config(settings: LogSettings) -> Config:
+def lookup_config(settings: LogSettings) -> KafkaConfig:
     """A reader that jumps: it fetches little ahead, since most of that would be thrown away at the next jump."""
     return {
         **consumer_config(settings),
@@ -143,7 +143,7 @@ def lookup_config(settings: LogSettings) -> Config:
     }
 
 
-def admin_config(settings: LogSettings) -> Config:
+def admin_config(settings: LogSettings) -> KafkaConfig:
     return {
         key: value
         for key, value in _common(settings).items()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 
-from claw_r1.claw.demo.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Turn, TurnOf
 
 CALLS_MAX = 6
 EXPRESSION_CHARS_MAX = 64
@@ -104,7 +104,7 @@ def judge(problem: Problem, index: int, text: str) -> Turn:
     return Turn(reward=float(right and not call), observation=None)
 
 
-def attempt(problem: Problem) -> Answer:
+def attempt(problem: Problem) -> TurnOf:
     """One episode."""
     index = count()
     return lambda text: judge(problem, next(index), text)

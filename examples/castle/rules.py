@@ -13,7 +13,7 @@ after 32 turns the game is over with half the share of the rooms that were passe
 import random
 from dataclasses import dataclass, replace
 
-from claw_r1.claw.demo.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Turn, TurnOf
 
 ROOMS = 12
 LOCKS = 4
@@ -84,7 +84,7 @@ def judge(castle: Castle, visit: Visit) -> Turn:
     return Turn(reward=0.0, observation=view(castle, visit))
 
 
-def attempt(castle: Castle) -> Answer:
+def attempt(castle: Castle) -> TurnOf:
     """One episode."""
     visit = Visit()
 

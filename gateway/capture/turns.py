@@ -28,14 +28,14 @@ THREADS = 2
 """Searches at once; others wait their turn."""
 SEARCHES_MAX = 16
 """Searches that are under way or wait."""
-Earlier = Callable[[str], Iterator[Record]]
+GroupRecords = Callable[[str], Iterator[Record]]
 """The records of calls in the partition of this group, the latest first. Raises LogError."""
 
 
 class Turns:
     """The earlier calls that one process can find."""
 
-    def __init__(self, earlier: Earlier, conversation_bytes_max: int) -> None:
+    def __init__(self, earlier: GroupRecords, conversation_bytes_max: int) -> None:
         """conversation_bytes_max: of all turns that one request goes on from."""
         self._earlier, self._bytes, self._bytes_max = earlier, 0, conversation_bytes_max
         self._searches = 0

@@ -8,11 +8,12 @@ from fastapi.responses import JSONResponse, Response
 from claw_r1.gateway.adaptation import SIDE, Adaptation
 from claw_r1.gateway.anthropic.errors import reads_anthropic
 from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
-from claw_r1.gateway.foreign_json import Json, count, loads
+from claw_r1.gateway.foreign_json import count, loads
 from claw_r1.gateway.headers import passed_on
 from claw_r1.gateway.http.asgi import KEY
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
 from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.schemas.json_values import Json
 
 Model = dict[str, Json]
 

@@ -27,7 +27,7 @@ from claw_r1.gateway.control.admission import AdmissionView, Wait
 from claw_r1.gateway.control.bodies import (
     AssignReward,
     CompleteTrajectory,
-    Name,
+    NameBody,
     OpenGroup,
     RegisterTrajectory,
     channel_of,
@@ -148,7 +148,7 @@ class Control:
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
-        self, request: Request, body: SubmitSteps, channel: Annotated[Name | None, Query()] = None
+        self, request: Request, body: SubmitSteps, channel: Annotated[NameBody | None, Query()] = None
     ) -> JSONResponse:
         who = self._member(request)
         body = body.model_copy(update={"channel": body.channel or channel})

@@ -4,7 +4,7 @@ import re
 
 from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, error_body
-from claw_r1.gateway.foreign_json import Json, count, dumps, object_of
+from claw_r1.gateway.foreign_json import count, dumps, object_of
 from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
 from claw_r1.gateway.openai.request import parse_chat
@@ -14,6 +14,7 @@ from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.gateway.upstream.pool import UpstreamReply
 from claw_r1.schemas.http import TOKENS_HEADER
+from claw_r1.schemas.json_values import Json
 
 
 def error_message(body: bytes) -> str | None:

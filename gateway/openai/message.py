@@ -2,7 +2,8 @@
 
 from typing import TypeVar
 
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
+from claw_r1.schemas.json_values import Json
 
 T = TypeVar("T")
 LAST_WINS = frozenset({"role", "id", "type", "index"})

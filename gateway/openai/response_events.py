@@ -1,6 +1,7 @@
 """The events of a streamed response of OpenAI's, put together as if it had not been streamed."""
 
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
+from claw_r1.schemas.json_values import Json
 
 LAST = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a stream."""

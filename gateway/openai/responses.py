@@ -10,7 +10,7 @@ from typing import Any
 
 from claw_r1.gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
-from claw_r1.gateway.foreign_json import Json, dumps, loads, rewritten
+from claw_r1.gateway.foreign_json import dumps, loads, rewritten
 from claw_r1.gateway.openai.chat import error_message
 from claw_r1.gateway.openai.reply import encodable
 from claw_r1.gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
@@ -19,6 +19,7 @@ from claw_r1.gateway.openai.sampling import effective
 from claw_r1.gateway.tokens.protocol import PackedProtocol, PackedStream
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
+from claw_r1.schemas.json_values import Json
 
 UNSUPPORTED = ("background", "conversation")
 """Fields that ask for a reply, or a past, which is kept by the server alone."""

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.foreign_json import Json
 from claw_r1.schemas.events import Sampling
+from claw_r1.schemas.json_values import Json
 
 GREEDY_BELOW = 1e-5
 TEMPERATURE_MIN = 1e-2

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from claw_r1.gateway.foreign_json import Json
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
+from claw_r1.schemas.json_values import Json
 
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 SIGNS = slice(ITEM_BYTES - 1, None, ITEM_BYTES)

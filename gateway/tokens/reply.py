@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import Choice, EngineReply
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
 from claw_r1.gateway.tokens.handed_over import HandedOver, Sampled
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Usage
+from claw_r1.schemas.json_values import Json
 
 NOTHING = ("prompt_ids", "token_ids", "logprobs", "spans")
 """The parts missing from a choice whose tokens the engine did not report."""

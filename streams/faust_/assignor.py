@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]  # no stubs
 from faust.assignor.partition_assignor import PartitionAssignor
 
-Untyped = Any  # aiokafka's protocol types are untyped
+Untyped = Any  # the types of aiokafka and Faust are untyped
 
 
 class CopartitionedAssignor(PartitionAssignor):

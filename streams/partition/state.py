@@ -31,7 +31,7 @@ from claw_r1.streams.reactors import Untouched
 
 log = structlog.get_logger()
 
-Outcome = Literal["folded", "passed_by", "poison", "fold_bug"]
+FoldOutcome = Literal["folded", "passed_by", "poison", "fold_bug"]
 POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 
@@ -99,12 +99,12 @@ class PartitionState:
         """Give the cold store's space back."""
         self._groups.close()
 
-    def apply(self, record: Record) -> Outcome:
+    def apply(self, record: Record) -> FoldOutcome:
         """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it. People's words that the
         pool does not fold are passed by: only the offset moves."""
         again = record.offset < self.expected(record.topic)
         try:
-            outcome: Outcome = self._take(record, again)
+            outcome: FoldOutcome = self._take(record, again)
         except (UndecodableRecord, UnusableFact) as poison:
             outcome = "poison"
             if not again:
@@ -114,7 +114,7 @@ class PartitionState:
         self.folded += 1
         return outcome
 
-    def _take(self, record: Record, again: bool) -> Outcome:
+    def _take(self, record: Record, again: bool) -> FoldOutcome:
         event = record.event()
         if type(event) in PASSED_BY:
             return "passed_by"
@@ -125,7 +125,7 @@ class PartitionState:
         self._dirty.setdefault(fact.group_id, [])
         return self._fold_or_flag(FoldedFact(record, fact, again))
 
-    def _fold_or_flag(self, folded: FoldedFact) -> Outcome:
+    def _fold_or_flag(self, folded: FoldedFact) -> FoldOutcome:
         """Folds the fact, and parks it alone for whatever the fold does wrong (architecture, promise 4)."""
         group_id, position, states = folded.fact.group_id, folded.position, self._groups.states
         before = states.get(group_id)

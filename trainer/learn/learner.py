@@ -14,7 +14,7 @@ from torch import Tensor
 from claw_r1.trainer.algorithms.schedules import factor
 from claw_r1.trainer.errors import CheckpointInvalid
 from claw_r1.trainer.learn.engine import TrainingEngine
-from claw_r1.trainer.learn.examples import Example, Floats, LearnerBatch, mini_batches
+from claw_r1.trainer.learn.examples import Example, Float32s, LearnerBatch, mini_batches
 from claw_r1.trainer.learn.metrics import merged
 from claw_r1.trainer.learn.models.critic import Critic
 from claw_r1.trainer.learn.models.reference import Reference
@@ -145,7 +145,7 @@ class Learner:
         """Yields the policy's tensors, see `TrainingEngine.named_tensors`."""
         return self._policy.named_tensors()
 
-    def logprobs(self, ids: Sequence[int]) -> Floats:
+    def logprobs(self, ids: Sequence[int]) -> Float32s:
         """Returns the policy's log-probabilities, see `TrainingEngine.logprobs`."""
         return self._policy.logprobs(ids)
 

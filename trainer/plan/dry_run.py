@@ -3,8 +3,6 @@
 Nothing is written, nobody's run is taken over, no weights are read.
 """
 
-from typing import Any
-
 from claw_r1.datapool.view.preview import previewed
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import PoolView
@@ -12,12 +10,12 @@ from claw_r1.datapool.view.why import Perspective
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import readable
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES
 from claw_r1.trainer.learn.deepspeed_config import resolved_stage
 from claw_r1.trainer.plan.memory import bytes_per_rank, shape_of
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.device import resolved
-from claw_r1.schemas.json_values import JsonDict
 
 CAUGHT_UP_TIMEOUT_S = 600.0
 

@@ -13,6 +13,7 @@ import numpy as np
 import structlog
 from msgspec import to_builtins
 
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.dependencies import PolicyLearner
 from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.examples import Example
@@ -26,10 +27,8 @@ from claw_r1.trainer.sections.changes import changes_since
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
 from claw_r1.weights.manifest import WeightsManifest
-from claw_r1.schemas.json_values import JsonDict
 
 log = structlog.get_logger()
-
 
 
 def replay(

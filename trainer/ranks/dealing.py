@@ -19,7 +19,7 @@ from claw_r1.trainer.learn.examples import Example
 if TYPE_CHECKING:
     from claw_r1.trainer.learn.layouts import Layout, MicroBatch
 
-Part = TypeVar("Part")
+T = TypeVar("T")
 
 
 class Share(NamedTuple):
@@ -37,7 +37,7 @@ def share_of_this_rank() -> Share:
     return Share(dist.get_rank(), dist.get_world_size())
 
 
-def over_ranks(value: Part) -> list[Part]:
+def over_ranks(value: T) -> list[T]:
     """The value of each rank, by rank; on all of them."""
     parts: list[Any] = [value] * dist.get_world_size()  # Any: torch's signature
     if len(parts) > 1:

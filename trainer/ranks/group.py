@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from claw_r1.trainer.errors import RankLost, Stopped, TrainerError
 from claw_r1.trainer.ranks.heartbeat import Heartbeat
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 from claw_r1.weights.device import Device
 
 START_TIMEOUT_S = 300.0
@@ -29,7 +29,7 @@ LEAVE = "leave"
 DISK = "OSError"
 
 
-def connect(place: Place) -> dist.TCPStore:
+def connect(place: RankPlace) -> dist.TCPStore:
     """The store where all ranks meet; rank 0 serves it, unless the launcher does."""
     return dist.TCPStore(
         place.address,
@@ -123,7 +123,7 @@ class RankGroup:
 
 @contextmanager
 def joined(
-    place: Place, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
+    place: RankPlace, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
 ) -> Iterator[RankGroup]:
     """This process among the ranks. timeout_s: the deadline of collectives."""
     os.environ["LOCAL_RANK"] = str(place.local_rank)  # deepspeed insists

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from claw_r1.runtime.identity import ProcessId
 from claw_r1.runtime.logs import drain_logs
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 
 BEAT_S = 0.5
 SILENCE_S = 15.0
@@ -83,7 +83,7 @@ class Heartbeat:
     def __init__(
         self,
         store: dist.TCPStore,
-        place: Place,
+        place: RankPlace,
         *,
         stop: threading.Event,
         ended: Callable[[], dict[int, str]] = dict,

@@ -10,7 +10,7 @@ RENDEZVOUS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """The place of one process among `size` ranks. `local_rank`: among those of its machine. All meet at the store on
     `address`:`port`.
 
@@ -33,7 +33,7 @@ class Place:
         return f"claw-{self.attempt}"
 
 
-def of(values: Mapping[str, str], ranks: int) -> Place | None:
+def of(values: Mapping[str, str], ranks: int) -> RankPlace | None:
     """The place that a launcher gave this process; None: there is no launcher, and `ranks` processes are to be started.
 
     values: the environment. Raises SettingsInvalid for half a place.
@@ -49,7 +49,7 @@ def of(values: Mapping[str, str], ranks: int) -> Place | None:
     rank, world, local, port = (int(values[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"))
     if ranks not in (1, world):
         raise SettingsInvalid(f"ranks is {ranks}, but the launcher started {world}; drop one of the two")
-    return Place(
+    return RankPlace(
         rank,
         world,
         local,

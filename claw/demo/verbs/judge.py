@@ -16,7 +16,7 @@ from typing import Any
 from claw_r1.claw.demo.models.tiny_model import Recipe, keep, save_warmed_up
 from claw_r1.claw.demo.verbs.environment import KEYS, VALUES, VERBS, Task, right_call, right_verb
 from claw_r1.claw.demo.verbs.flow import shown
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.judging.prompts import questions
 from claw_r1.consumers.rewards.judging.rubrics import Rubric, read_rubric
 
@@ -72,14 +72,14 @@ def call_of(rng: random.Random, *, right: bool) -> Judged:
     """A call somewhere in an episode that was played right before it."""
     task = Task.from_seed(rng.getrandbits(32))
     observations = task.observations[: rng.randrange(len(task.observations)) + 1]
-    messages: list[Message] = []
+    messages: list[JudgedMessage] = []
     for index, observation in enumerate(observations):
         messages += [dict(shown(index, observation)), {"role": "assistant", "content": right_call(observation)}]
     reply = right_call(observations[-1]) if right else wrong_call(observations[-1], rng)
     return subject_of(messages[:-1], reply)
 
 
-def subject_of(messages: list[Message], reply: str) -> Judged:
+def subject_of(messages: list[JudgedMessage], reply: str) -> Judged:
     """A call as scorers see it."""
     call = JudgedCall(call_id="call", messages=tuple(messages), reply={"role": "assistant", "content": reply})
     return Judged(scope="call", group_id="group", trajectory_id="trajectory", calls=(call,))

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+
 from claw_r1.schemas.json_values import JsonDict
 
 WAITED_S = 60
@@ -28,7 +28,9 @@ WORDS = (
 """Reasons of `claw_r1.datapool.batch.eligibility` as what the groups do; another stands as it is."""
 
 
-def alarms(pool: JsonDict, run: JsonDict | None, workers: Sequence[JsonDict], *, caught_up: bool, now_us: int) -> Iterator[JsonDict]:
+def alarms(
+    pool: JsonDict, run: JsonDict | None, workers: Sequence[JsonDict], *, caught_up: bool, now_us: int
+) -> Iterator[JsonDict]:
     """Yields the alarms of the pool, of the run that wrote last and of the workers, the worst first."""
     if run is not None:
         yield from _of_run(run, now_us)

@@ -1,12 +1,11 @@
 """The pool in numbers: counts, rates and curves over time, from the columns of its lists, so that no row is decoded. Pure."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
-from claw_r1.datapool.view.listing.columns import Kind
-from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask
+from claw_r1.datapool.view.listing.columns import RowKind
+from claw_r1.datapool.view.listing.table import ColumnTable, Floats, RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import EVERYTHING
 from claw_r1.schemas.http import Channel
@@ -66,19 +65,19 @@ def _last(times: Floats) -> int | None:
     return None if np.isnan(times).all() else int(np.nanmax(times))
 
 
-def ready_groups(tables: PoolTables) -> Mask:
+def ready_groups(tables: PoolTables) -> RowMask:
     """Returns the mask of groups that could be trained, by number."""
-    mask: Mask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
+    mask: RowMask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
     return mask
 
 
-def _played(tables: PoolTables, kind: Kind) -> Mask:
+def _played(tables: PoolTables, kind: RowKind) -> RowMask:
     """Rows for training, by number; what came in since the last question is among them."""
-    mask: Mask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
+    mask: RowMask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
     return mask
 
 
-def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
+def _reasons(table: ColumnTable, mask: RowMask) -> dict[str, int]:
     """Counts the rows that have each reason, the most frequent first."""
     codes = table.values("reasons")[mask]
     counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.selection import (
     TooMany,
     digest_of,
@@ -176,7 +176,9 @@ def history(
 
 
 @routes.get("/judged", summary="What counts of a trajectory's calls, or of one call, and what this person said of it.")
-def judged(g: GroupId, t: TrajectoryId, source: Source, session: Looking, c: CallId | None = None) -> Response:
+def judged(
+    g: GroupId, t: TrajectoryIdQuery, source: Source, session: Looking, c: CallIdQuery | None = None
+) -> Response:
     """Also what the pool has not folded yet. Of several calls, a field in `mixed` is not the same for all."""
     row = trajectory_of(source, g, t)
     names = row.calls[:CALLS_SUMMED_MAX] if c is None else (c,)

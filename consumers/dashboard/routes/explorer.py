@@ -23,7 +23,7 @@ from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view import query
 from claw_r1.datapool.view.listing import pages
-from claw_r1.datapool.view.listing.columns import COLUMNS, Kind, column
+from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.query import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
@@ -34,7 +34,7 @@ from claw_r1.schemas.json_values import JsonDict
 
 routes = APIRouter(prefix="/api/v1", tags=["explorer"])
 ORDERS_MAX = 32
-FACETS: dict[Kind, tuple[str, ...]] = {
+FACETS: dict[RowKind, tuple[str, ...]] = {
     "groups": ("channel", "agent", "tags", "ready", "zero_variance", "reasons"),
     "trajectories": ("channel", "agent", "tags", "ready", "status", "reasons"),
     "steps": ("channel", "agent", "tags", "trainable", "status", "finish", "reasons"),
@@ -49,20 +49,20 @@ SEARCH_ROWS = 50
 SEARCH_CALLS = 1_000
 """The most calls of a trajectory that are searched: all its requests are put together before the first is looked
 through, however long that takes."""
-NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
-Answer = TypeVar("Answer")
-NEWEST: dict[Kind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
+NAMES: dict[RowKind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
+T = TypeVar("T")
+NEWEST: dict[RowKind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
 
 
 class ListQuery(FilterQuery):
     """The rows to list, and their order."""
 
-    kind: Kind = "trajectories"
+    kind: RowKind = "trajectories"
     sort: str | None = None
     """A column of /columns; default: what changed last comes first."""
     desc: bool = False
 
-    def order(self) -> tuple[Kind, PoolFilter, str, bool]:
+    def order(self) -> tuple[RowKind, PoolFilter, str, bool]:
         """Kind, filter, column and whether the largest comes first. Raises PageProblem."""
         if self.kind == "steps" and self.ready is not None:
             raise PageProblem(
@@ -112,7 +112,7 @@ class StandingOrders:
         self._names = (f"{uuid4().hex[:8]}.{number}" for number in count())
 
     def get(
-        self, name: str | None, question: tuple[Kind, PoolFilter, str, bool], rows: PoolRows
+        self, name: str | None, question: tuple[RowKind, PoolFilter, str, bool], rows: PoolRows
     ) -> tuple[str, StandingOrder]:
         """The order of that name and its name; another one where there is none, or it answers another question."""
         with self._lock:
@@ -134,7 +134,7 @@ async def _orders(request: Request) -> StandingOrders:
     return orders
 
 
-Orders = Annotated[StandingOrders, Depends(_orders)]
+OpenOrders = Annotated[StandingOrders, Depends(_orders)]
 
 
 @routes.get("/columns", summary="Which columns the lists of groups, trajectories and steps have.")
@@ -146,7 +146,7 @@ def columns(_: Looking) -> Response:
 
 
 @routes.get("/rows", summary="Part of a list of the pool: by any filter of `claw pool`, sorted by any column.")
-def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery, Query()]) -> Response:
+def rows(source: Source, _: Looking, orders: OpenOrders, which: Annotated[RowsQuery, Query()]) -> Response:
     """`order`: named again, the rows stand where they stood, each as it is now; `new` counts those that came to the filter since.
 
     A row without `values` is gone."""
@@ -249,11 +249,11 @@ def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: s
     return []
 
 
-def _behind(kind: Kind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:
+def _behind(kind: RowKind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:
     return find(kind, pool, rest, place, SEARCH_ROWS, facts)
 
 
-def _place(kind: Kind, key: str | None) -> tuple[str, ...]:
+def _place(kind: RowKind, key: str | None) -> tuple[str, ...]:
     """The ids of a row's key. Raises PageProblem."""
     try:
         return place_of(kind, key)
@@ -275,7 +275,7 @@ def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
     return query.find_steps(pool, PoolFilter(group=row.group_id))
 
 
-def _ask(source: DashboardSource, question: Callable[[PoolRows], Answer]) -> Answer:
+def _ask(source: DashboardSource, question: Callable[[PoolRows], T]) -> T:
     """Raises PageProblem for what the lists refuse."""
     try:
         return source.pool.ask(question)

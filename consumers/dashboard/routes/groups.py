@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -208,7 +208,9 @@ def _apart(sides: Sequence[TokenLine | None]) -> JsonDict:
     return {"parts_at": parts_at, "from": first, "sides": [_window(*each, first) for each in each_side]}
 
 
-def _window(side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int) -> JsonDict | None:
+def _window(
+    side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int
+) -> JsonDict | None:
     if side is None:
         return None
     prompt, own = side.prompt_length, side.stretches[-1]

@@ -1,12 +1,12 @@
 """Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.batch_rows import drawn
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.knobs import knobs
@@ -29,8 +29,9 @@ routes = APIRouter(prefix="/api/v1/lab", tags=["batch lab"])
 SpecText = Annotated[
     str | None, Query(max_length=SPEC_CHARACTERS_MAX, description="YAML or JSON of a batch spec; none: the run's own")
 ]
-RunId = Annotated[str | None, Query(max_length=512, description="run that would train; none: the one heard of last")]
-Limit = Annotated[int, Query(ge=1, le=500)]
+RunIdOption = Annotated[
+    str | None, Query(max_length=512, description="run that would train; none: the one heard of last")
+]
 
 
 @routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
@@ -63,7 +64,7 @@ def preview(
     source: Source,
     _: Watching,
     spec: SpecText = None,
-    run: RunId = None,
+    run: RunIdOption = None,
     version: Annotated[int | None, Query(ge=0)] = None,
     limit: Limit = 200,
 ) -> Response:

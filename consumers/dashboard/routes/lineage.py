@@ -1,7 +1,7 @@
 """Lineage both ways: call, batch, version, next calls. The words of `claw lineage`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -9,7 +9,7 @@ from claw_r1.consumers.dashboard.plans import plans_at
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.lineage.answer import of_data, of_version
-from claw_r1.consumers.lineage.history import Runs, TracedRun
+from claw_r1.consumers.lineage.history import TracedRun, TracedRuns
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
@@ -24,7 +24,7 @@ PLANS_MAX = 20
 STEPS_MAX = 500
 NEXT_MAX = 500
 """Trajectories of a version number that are looked at, of whatever run."""
-Version = tuple[str, int]
+NamedVersion = tuple[str, int]
 """run_id, version"""
 
 routes = APIRouter(prefix="/api/v1", tags=["lineage"])
@@ -47,13 +47,13 @@ def lineage(
     return SafeJson(answer or _of_data(source, name, limit))
 
 
-def _version_named(name: str) -> Version | None:
+def _version_named(name: str) -> NamedVersion | None:
     run_id, _slash, number = name.rpartition("/")
     return (run_id, int(number)) if run_id and number.isascii() and number.isdecimal() and len(number) < 19 else None
 
 
-def _of_version(source: DashboardSource, name: str, version: Version, limit: int) -> JsonDict | None:
-    def question(state: RunsState) -> tuple[Runs, Position | None]:
+def _of_version(source: DashboardSource, name: str, version: NamedVersion, limit: int) -> JsonDict | None:
+    def question(state: RunsState) -> tuple[TracedRuns, Position | None]:
         run_id, number = version
         last = last_batch(state.traced, run_id, number)
         return _copied(state, [run_id]), None if last is None else state.plans.get((run_id, last))
@@ -68,7 +68,7 @@ def _of_version(source: DashboardSource, name: str, version: Version, limit: int
 
 
 def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
-    def question(state: RunsState) -> tuple[Runs, list[Position]]:
+    def question(state: RunsState) -> tuple[TracedRuns, list[Position]]:
         return _copied(state, state.traced), [
             state.plans[each] for each in state.index.naming(name) if each in state.plans
         ]
@@ -81,7 +81,7 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
     return {**answer, "next": _next(source, versions, limit), "plans_left_out": len(places[PLANS_MAX:])}
 
 
-def _copied(state: RunsState, names: Iterable[str]) -> Runs:
+def _copied(state: RunsState, names: Iterable[str]) -> TracedRuns:
     """Returns what is known of these runs now, without plans."""
     runs = [(name, state.traced[name]) for name in names if name in state.traced]
     return {
@@ -90,7 +90,7 @@ def _copied(state: RunsState, names: Iterable[str]) -> Runs:
     }
 
 
-def _add_plans(source: DashboardSource, runs: Runs, places: Sequence[Position]) -> None:
+def _add_plans(source: DashboardSource, runs: TracedRuns, places: Sequence[Position]) -> None:
     for plan in plans_at(source, places):
         runs.setdefault(plan.run_id, TracedRun()).plans[plan.sequence] = plan  # a run may have planned and no more
 
@@ -101,7 +101,7 @@ def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
     return [ids for ids, _ in steps]
 
 
-def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[JsonDict]:
+def _next(source: DashboardSource, versions: Sequence[NamedVersion], limit: int) -> list[JsonDict]:
     """Trajectories that these versions sampled a part of: what came of the training."""
 
     def question(rows: PoolRows) -> list[JsonDict]:

@@ -4,7 +4,7 @@ pool."""
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,8 +22,8 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Place, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
-from claw_r1.schemas.topics import DEAD_LETTERS
 from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.topics import DEAD_LETTERS
 
 FRESH_S = 2.0
 LETTERS_FRESH_S = 5.0

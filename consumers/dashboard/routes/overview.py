@@ -1,6 +1,6 @@
 """The overview: counts, rates, the run that wrote last, workers, and what is wrong."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response

@@ -1,7 +1,7 @@
 """One record as it stands on the log, with the ways to get it elsewhere."""
 
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query, Response
@@ -18,8 +18,8 @@ from claw_r1.eventlog.records import Position, Record
 from claw_r1.schemas.codec import event_name, schema_id_of
 from claw_r1.schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from claw_r1.schemas.events import CallCaptured, Event
-from claw_r1.schemas.topics import KEYS
 from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.topics import KEYS
 
 HEX_BYTES_MAX = 16_384
 JSON_BYTES_MAX = 2_000_000
@@ -35,7 +35,7 @@ PROBLEMS = (
 """The reasons why a value is no event: the first kind that fits."""
 routes = APIRouter(prefix="/api/v1", tags=["record"])
 TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
-Partition = Annotated[int | None, Query(ge=0, le=1_000_000)]
+PartitionQuery = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Offset = Annotated[int | None, Query(ge=0, lt=1 << 62)]
 OptionalId = Annotated[str | None, Query(max_length=512)]
 
@@ -45,7 +45,7 @@ OptionalId = Annotated[str | None, Query(max_length=512)]
     summary="One record by topic, partition and offset, or the captured call (g, t, c): as it is, and to copy.",
 )
 def record(
-    source: Source, _: Watching, topic: TopicName = None, partition: Partition = None, offset: Offset = None,
+    source: Source, _: Watching, topic: TopicName = None, partition: PartitionQuery = None, offset: Offset = None,
     g: OptionalId = None, t: OptionalId = None, c: OptionalId = None,
 ) -> Response:  # fmt: skip
     """`hex` is of the first 16,384 bytes. What cannot be decoded has its bytes and a sentence (`problem`)."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.plans import plans_at
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.runs.summary import compared, row, whole
@@ -22,9 +22,8 @@ from claw_r1.schemas.json_values import JsonDict
 RUNS_MAX = 8
 
 routes = APIRouter(prefix="/api/v1", tags=["runs"])
-RunId = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
+RunIdQuery = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
 RunIds = Annotated[list[str], Query(alias="run", min_length=1, max_length=RUNS_MAX, description="run_id; repeated")]
-Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[int, Query(ge=0, description="rows to pass over")]
 
 
@@ -46,7 +45,7 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
 
 
 @routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
-def whole_run(source: Source, _: Watching, run_id: RunId) -> Response:
+def whole_run(source: Source, _: Watching, run_id: RunIdQuery) -> Response:
     """Returns the JSON of `claw runs show --json`."""
     return SafeJson(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
 
@@ -80,7 +79,7 @@ def curves(
 def batch(
     source: Source,
     _: Watching,
-    run_id: RunId,
+    run_id: RunIdQuery,
     sequence: Annotated[int, Query(alias="batch", ge=0)],
     limit: Limit = 100,
     after: After = 0,
@@ -122,7 +121,7 @@ def batch(
 
 
 @routes.get("/runs/skipped", summary="Groups that a run will never train, and why.")
-def skipped(source: Source, _: Watching, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
+def skipped(source: Source, _: Watching, run_id: RunIdQuery, limit: Limit = 100, after: After = 0) -> Response:
     """In order of group_id."""
 
     def question(state: RunsState) -> JsonDict:

@@ -1,11 +1,11 @@
 """The tokens of a call: ids, text, log-probabilities, versions, and what a batch trained of them."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.dashboard.tokens.facts import call_fact, request_body
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
@@ -48,7 +48,7 @@ OfBatch = Annotated[int | None, Query(ge=0, description="the batch's sequence; d
 
 @routes.get("/tokens", summary="Tokens [from, to) of a call's prompt and response as columns; at most 20,000.")
 def tokens(
-    source: Source, tokenizers: Tokenizers, _: Looking, g: GroupId, t: TrajectoryId,
+    source: Source, tokenizers: Tokenizers, _: Looking, g: GroupId, t: TrajectoryIdQuery,
     c: LastCall = None, start: First = None, end: Behind = None, run: OfRun = None, batch: OfBatch = None,
 ) -> Response:  # fmt: skip
     """`note` says why there is no text, or no id, and what to do. Ranges and places are of the line: prompt, then response."""
@@ -67,7 +67,7 @@ def tokens(
 
 
 @routes.get("/tokens/messages", summary="The messages of a call's request and reply, where its tokens have no text.")
-def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId) -> Response:
+def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery) -> Response:
     """The last 200,000 characters of them."""
     trajectory = trajectory_of(source, g, t)
     fact = call_fact(source, trajectory, c)

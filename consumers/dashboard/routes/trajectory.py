@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
 from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.feedback.answers import word_answer
 from claw_r1.consumers.feedback.differences import words_apart
@@ -39,7 +39,7 @@ ATTEMPTS_WITHIN = 1_000
 ATTEMPT_BYTES_MAX = 64_000_000
 """The most bytes of the attempts' values; what is behind so many is not read."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
-Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
 Number = Annotated[int, Query(ge=0)]
 Needle = Annotated[str, Query(min_length=1, max_length=200)]
@@ -51,7 +51,7 @@ ABOUT = (
 
 
 @routes.get("", summary="A trajectory: its record, rewards, why it is trained or not, and the first calls of its tree.")
-def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str | None = None) -> Response:
+def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: str | None = None) -> Response:
     """c: a call whose place in the tree is told as `at`. Of `calls` the first 500; `/calls` has the others."""
     row, tree = _outline(source, g, t)
     rewards = rewards_of(row, tree)
@@ -77,14 +77,18 @@ def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str |
 
 
 @routes.get("/calls", summary="Calls of the tree from one place on, in few numbers.")
-def calls(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Page = PAGE_MAX) -> Response:
+def calls(
+    source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, start: From = 0, limit: PageLimit = PAGE_MAX
+) -> Response:
     """In the tree's order."""
     tree = _outline(source, g, t)[1]
     return SafeJson({"from": start, "total": len(tree.calls), "calls": tree.calls[start : start + limit]})
 
 
 @routes.get("/messages", summary="State, action, reward and metadata of calls from one place on: what each adds.")
-def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Window = 10) -> Response:
+def messages(
+    source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, start: From = 0, limit: Window = 10
+) -> Response:
     """Long texts are cut; `/message` has the whole."""
     tree = _outline(source, g, t)[1]
     window = tree.steps[start : start + limit]
@@ -101,7 +105,7 @@ def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: Fro
 
 
 @routes.get("/message", summary="One message of a call, whole, with the data of its images.")
-def message(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId, n: Number) -> Response:
+def message(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery, n: Number) -> Response:
     """n: its number among those that `/messages` has of the call."""
     tree = _outline(source, g, t)[1]
     spoken = _exchanges(source, tree, [_step_of(tree, c)])[1].get(c)
@@ -112,7 +116,7 @@ def message(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId, 
 
 
 @routes.get("/find", summary="Calls that add a text to the conversation, in the tree's order.")
-def find(source: Source, _: Looking, g: GroupId, t: TrajectoryId, q: Needle) -> Response:
+def find(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, q: Needle) -> Response:
     """In any case, as the bodies have it, with the text around it. The first 500 calls."""
     steps = _outline(source, g, t)[1].steps
     facts = _facts(source, steps)
@@ -126,7 +130,7 @@ def find(source: Source, _: Looking, g: GroupId, t: TrajectoryId, q: Needle) -> 
 
 
 @routes.get("/attempts", summary="The attempts of a call: how each reply differs from the one that counts.")
-def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId) -> Response:
+def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery) -> Response:
     """Looked for near the one that counts; `missing` names those that are not there."""
     step = _step_of(_outline(source, g, t)[1], c)
     captures = {capture.attempt: capture for capture in _captures_near(source, step)}

@@ -19,7 +19,7 @@ SYMBOLS = {
     for byte in range(256)
 }
 
-Piece = str | list[str]
+VocabularyPiece = str | list[str]
 """Text; or, where some bytes of a token are part of a character or of none, texts and bytes (hex) in turn, text first."""
 
 
@@ -31,7 +31,7 @@ class NoTokenizer(Exception):
 class Pieces:
     """One piece per token, and the characters that several tokens make: [first token, last token, character]."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[VocabularyPiece] = field(default_factory=list)
     characters: list[tuple[int, int, str]] = field(default_factory=list)
 
 

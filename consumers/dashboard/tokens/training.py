@@ -2,14 +2,12 @@
 call."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from claw_r1.datapool.batch.rewards import slot_text
 from claw_r1.datapool.view.left_out import spec_of, why_left_out
 from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.datapool.view.token_lines import SampledStretch
 from claw_r1.schemas.json_values import JsonDict
-
 
 
 def batches(index: RunIndex, group_id: str, trajectory_id: str) -> list[JsonDict]:

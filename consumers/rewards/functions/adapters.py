@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from inspect import Parameter, isawaitable, signature
 from typing import Any
 
-from claw_r1.consumers.rewards.judged import Judged, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedMessage
 from claw_r1.consumers.rewards.verdict import Verdict
 
 Rule = Callable[[Judged], Any]
@@ -83,7 +83,7 @@ def columns(judged: Judged) -> dict[str, Any]:
     return {str(name): value for table in tables for name, value in table.items()}
 
 
-def text_of(message: Message | None) -> str:
+def text_of(message: JudgedMessage | None) -> str:
     """A message's text: its content, or the text parts of it."""
     content = message.get("content") if message else None
     if isinstance(content, str):

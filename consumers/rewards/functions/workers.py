@@ -25,7 +25,7 @@ import msgspec
 import psutil
 
 from claw_r1.consumers.errors import ConsumerError
-from claw_r1.consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
+from claw_r1.consumers.rewards.functions.worker import PROGRESS, RuleResult, Setup, frame_of, messages, receive
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.runtime.child import has_ended, module_argv, reap, start
@@ -154,7 +154,7 @@ class _Worker:
         self._process: subprocess.Popen[Any] | None = None
         self._peer: socket.socket | None = None
         self._progress: mmap.mmap | None = None
-        self._decoder = msgspec.msgpack.Decoder(Answer)
+        self._decoder = msgspec.msgpack.Decoder(RuleResult)
         self._mark = uuid.uuid4().hex
 
     def open(self) -> None:
@@ -292,7 +292,7 @@ def _bears(process: psutil.Process, mark: str) -> bool:
     return False
 
 
-def _settle(future: "Future[Opinion]", answer: Answer) -> None:
+def _settle(future: "Future[Opinion]", answer: RuleResult) -> None:
     if answer.reason:
         future.set_exception(GaveUp(answer.reason, answer.detail))
     else:

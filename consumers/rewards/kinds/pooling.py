@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message, Scope
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
@@ -31,7 +31,7 @@ TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large"
 """The errors of servers for an input that they cannot take whole."""
 OTHER_TASK = "pooling_task"
 """The error of vLLM where it serves the model for the other endpoint."""
-Row = list[float]
+ScoreRow = list[float]
 
 
 class PoolingSettings(ScorerSettings):
@@ -133,7 +133,7 @@ class RewardModel:
             raise failure
         return tuple(self._value(rows[-1]) for rows in results if not isinstance(rows, BaseException))
 
-    async def _rows(self, messages: Sequence[Message], deadline_s: float, cost: TokenCost) -> list[Row]:
+    async def _rows(self, messages: Sequence[JudgedMessage], deadline_s: float, cost: TokenCost) -> list[ScoreRow]:
         """The model's rows on one conversation, at least one. Raises GaveUp."""
         settings = self._settings
         url = f"{settings.url.rstrip('/')}/{settings.endpoint}"
@@ -156,7 +156,7 @@ class RewardModel:
         cost.add(answer, messages)
         return rows
 
-    def _value(self, row: Row) -> float:
+    def _value(self, row: ScoreRow) -> float:
         index = self._settings.index
         if index is None and len(row) != 1:
             raise GaveUp("wrong_shape", f"the model has {len(row)} labels: say which, by index")
@@ -167,7 +167,7 @@ class RewardModel:
         return self._settings.scaled(value)
 
 
-def _conversations(subject: Judged) -> list[list[Message]]:
+def _conversations(subject: Judged) -> list[list[JudgedMessage]]:
     """Returns the conversations that the model reads, one per value. Raises GaveUp where words are lost."""
     if subject.scope == "trajectory":
         if not subject.conversation:
@@ -177,14 +177,14 @@ def _conversations(subject: Judged) -> list[list[Message]]:
     return [[*_spoken(call), *((call.after or ()) if after else ())] for call in subject.calls]
 
 
-def _spoken(call: JudgedCall) -> list[Message]:
+def _spoken(call: JudgedCall) -> list[JudgedMessage]:
     """The conversation up to and with the reply."""
     if call.reply is None or not call.messages:
         raise GaveUp("text_lost", f"nothing of call {call.call_id} can be read")
     return [*call.messages, call.reply]
 
 
-def _tagged(subject: Judged, tag: str) -> list[Message]:
+def _tagged(subject: Judged, tag: str) -> list[JudgedMessage]:
     """The last call's conversation, in which each reply that is judged ends with the tag."""
     ends = [len(_spoken(call)) - 1 for call in subject.calls]
     messages = _spoken(subject.calls[-1])
@@ -197,7 +197,7 @@ def _tagged(subject: Judged, tag: str) -> list[Message]:
     return messages
 
 
-def _rows_of(answer: Any, endpoint: str) -> list[Row]:
+def _rows_of(answer: Any, endpoint: str) -> list[ScoreRow]:
     """Raises GaveUp for what is not as vLLM writes it."""
     try:
         (item,) = answer["data"]

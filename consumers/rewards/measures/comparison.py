@@ -15,7 +15,7 @@ from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
 SubjectIds = tuple[str, str, str]
 """group_id, trajectory_id, call_id; of a trajectory the last is empty."""
-Scores = Mapping[SubjectIds, float]
+ScoresBySubject = Mapping[SubjectIds, float]
 SIDE = re.compile(r"(?P<slot>[^/@]+/[^@]+)@(?P<version>\d+)(?:\.g(?P<generation>\d+))?")
 
 
@@ -98,7 +98,7 @@ class VersionComparison:
     """Groups none of whose best trajectories by a is best by b."""
 
 
-def compare(a: Scores, b: Scores, threshold: float | None = None) -> VersionComparison:
+def compare(a: ScoresBySubject, b: ScoresBySubject, threshold: float | None = None) -> VersionComparison:
     """threshold: None takes the middle between the lowest and the highest value on what both judged."""
     both = sorted(a.keys() & b.keys())
     xs, ys = [a[ids] for ids in both], [b[ids] for ids in both]
@@ -134,7 +134,7 @@ def distribution(values: Iterable[float]) -> Distribution:
     return Distribution(n=len(ordered), mean=fmean(ordered), sd=sd, quantiles={**named, "p100": ordered[-1]})
 
 
-def _by_group(scores: Scores, subjects: Iterable[SubjectIds]) -> dict[str, dict[str, float]]:
+def _by_group(scores: ScoresBySubject, subjects: Iterable[SubjectIds]) -> dict[str, dict[str, float]]:
     """Group -> trajectory -> the mean of what was said of it and of its calls."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for ids in subjects:

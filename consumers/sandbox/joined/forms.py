@@ -12,8 +12,8 @@ from pathlib import PosixPath
 from typing import Any, NamedTuple
 from uuid import UUID
 
-Parts = list[Any]
-Fill = Callable[[Any, Parts], None]
+PartList = list[Any]
+Fill = Callable[[Any, PartList], None]
 
 
 class Form(NamedTuple):
@@ -37,17 +37,17 @@ def _items(kind: type) -> Callable[[Any], Iterator[Any]]:
     return lambda value: chain.from_iterable(pairs(value))
 
 
-def _fill_dict(value: Any, parts: Parts) -> None:
+def _fill_dict(value: Any, parts: PartList) -> None:
     for key, item in zip(parts[::2], parts[1::2], strict=True):
         value[key] = item
 
 
-def _fill_default(value: Any, parts: Parts) -> None:
+def _fill_default(value: Any, parts: PartList) -> None:
     value.default_factory = parts[0]
     _fill_dict(value, parts[1:])
 
 
-def _dict(parts: Parts) -> dict[Any, Any]:
+def _dict(parts: PartList) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -60,7 +60,7 @@ def _buffer(kind: type) -> Callable[..., Any]:
     return make
 
 
-def _nothing(value: Any, parts: Parts) -> None:
+def _nothing(value: Any, parts: PartList) -> None:
     """For what is whole when it was made."""
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from claw_r1.consumers.verify.oracle.digests import framed, sha
-from claw_r1.consumers.verify.oracle.soundness import Placed
+from claw_r1.consumers.verify.oracle.soundness import PlacedFact
 from claw_r1.consumers.verify.oracle.trainable import call_reasons
 from claw_r1.schemas.events import CallCaptured, FactPosition
 
@@ -14,7 +14,7 @@ Calls = Mapping[str, tuple[CallCaptured, FactPosition]]
 CHOICE = re.compile(r"(.*)\.([1-9][0-9]*)", re.DOTALL)
 
 
-def winning_calls(facts: Iterable[Placed]) -> Calls:
+def winning_calls(facts: Iterable[PlacedFact]) -> Calls:
     """Completed before broken off, then the one received last, then the highest attempt, at its lowest offset."""
     captures = [(fact, at) for fact, at in facts if isinstance(fact, CallCaptured)]
     captures.sort(key=lambda pair: _rank(*pair))
@@ -28,7 +28,7 @@ def _rank(call: CallCaptured, at: FactPosition) -> tuple[bool, int, int, int]:
     return call.status != "completed", -call.timings.received_us, -call.attempt, at.offset
 
 
-def first_received(facts: Iterable[Placed]) -> dict[str, int]:
+def first_received(facts: Iterable[PlacedFact]) -> dict[str, int]:
     """Returns when the first attempt of each call was received, in microseconds."""
     received: dict[str, int] = {}
     for fact, _ in facts:

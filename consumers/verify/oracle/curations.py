@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claw_r1.consumers.verify.oracle import bounds
-from claw_r1.consumers.verify.oracle.conflicts import Rank, signed
+from claw_r1.consumers.verify.oracle.conflicts import FactRank, signed
 from claw_r1.schemas.events import Curation, Judgement, StepCurated
 
 CONTENT = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
 EXCLUSIVE = ("trainable", "quality", "tags", "note")
 """The fields of which the latest value that is not null counts."""
-Scores = Mapping[str, float | None]
+ScoresByName = Mapping[str, float | None]
 
 
 def curation_of(facts: Sequence[StepCurated]) -> Curation | None:
@@ -62,7 +62,7 @@ def _judgement(fact: StepCurated) -> Judgement:
     )
 
 
-def _by_name(scores: Scores) -> dict[str, float | None]:
+def _by_name(scores: ScoresByName) -> dict[str, float | None]:
     return {scorer: scores[scorer] for scorer in sorted(scores)}
 
 
@@ -70,5 +70,5 @@ def _rank(fact: StepCurated) -> list[Any]:  # values whose types differ, made co
     """The content, in the order of the record."""
     at_us = fact.envelope.occurred_at_us
     values = (fact.revision, at_us, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
-    scores: list[tuple[str, Rank]] = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
+    scores: list[tuple[str, FactRank]] = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
     return [*map(signed, values), scores]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from claw_r1.datapool.view.listing.columns import Kind
+from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.pages import Order, tables_of
-from claw_r1.datapool.view.listing.table import Value
+from claw_r1.datapool.view.listing.table import CellValue
 from claw_r1.datapool.view.query import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 
@@ -21,13 +21,13 @@ class StandingRow(NamedTuple):
     """Its columns by name; None: the row is gone."""
 
     ids: tuple[str, ...]
-    columns: Mapping[str, Value] | None
+    columns: Mapping[str, CellValue] | None
 
 
 class StandingOrder:
     """The rows that a filter found, in the order of a column, both of one moment."""
 
-    def __init__(self, rows: PoolRows, kind: Kind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
+    def __init__(self, rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
         """Raises ValueError for an unknown column."""
         order = Order(rows, kind, pool_filter, sort, descending=descending)
         self._kind, self._filter = kind, pool_filter
