@@ -42,10 +42,10 @@ log = structlog.get_logger()
 POLL_S = 0.2
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 OUTPUT_TOO_LARGE = "output_too_large"
-KeyedEvent = tuple[Topic, bytes, Event]
+Output = tuple[Topic, bytes, Event]
 """Topic, key, event. The key of a fact is its group's: `claw_r1.schemas.keys.group_key`."""
-Work = Callable[[Record], Iterable[KeyedEvent]]
-Rest = Callable[[], Iterable[KeyedEvent]]
+Work = Callable[[Record], Iterable[Output]]
+Rest = Callable[[], Iterable[Output]]
 """The work on the records of one poll that is still to be done. Its errors are none of a record: `Retryable` is tried
 again."""
 T = TypeVar("T")

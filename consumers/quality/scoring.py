@@ -12,7 +12,7 @@ from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import Scorer
 from claw_r1.consumers.quality.settings import REVISIONS, QualitySettings
 from claw_r1.datapool.view.request_bodies import RecordsBefore, RequestBodies
-from claw_r1.eventlog.consume import KeyedEvent
+from claw_r1.eventlog.consume import Output
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.errors import UndecodableRecord
@@ -69,7 +69,7 @@ class Scoring:
         self._earlier = earlier
         self.forget()
 
-    def work(self, record: Record) -> list[KeyedEvent]:
+    def work(self, record: Record) -> list[Output]:
         """Undecodable records are the streams' to report: here they are nothing to score. Raises LogError."""
         try:
             call = record.event() if record.value is not None else None

@@ -24,7 +24,7 @@ from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
 from claw_r1.consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
 from claw_r1.consumers.rewards.subjects.subject import Subject, Unjudgeable
 from claw_r1.consumers.rewards.verdicts import Verdicts
-from claw_r1.eventlog.consume import KeyedEvent
+from claw_r1.eventlog.consume import Output
 from claw_r1.eventlog.errors import RecordTooLarge
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.schemas.envelopes import decision_id, envelope, now_us
@@ -117,19 +117,19 @@ class SlotScoring:
         if self._budget is not None:
             self._budget.assigned = {partition for _, partition in places}
 
-    def work(self, record: Record) -> tuple[KeyedEvent, ...]:
+    def work(self, record: Record) -> tuple[Output, ...]:
         """Takes a record in. Raises LogError."""
         self._source.add(record)
         return ()
 
-    def rest(self) -> list[KeyedEvent]:
+    def rest(self) -> list[Output]:
         """The rewards of all subjects of the poll, once their verdicts are kept.
 
         Raises Fenced where another process owns a partition, ScoringStopped, BrokerUnreachable, and a scorer's own bugs.
         """
         self._subjects += self._source.take()
         self._subjects += self._put_off.due(self._budget, self._subjects)  # behind those that are new
-        outputs: list[KeyedEvent] = []
+        outputs: list[Output] = []
         if self._subjects:
             for partition in {subject.partition for subject in self._subjects}:
                 self._verdicts.own(partition)
@@ -367,7 +367,7 @@ class SlotScoring:
             return self._fitting(partition, [small])
         return verdicts
 
-    def _outputs(self, subject: Subject) -> Iterator[KeyedEvent]:
+    def _outputs(self, subject: Subject) -> Iterator[Output]:
         verdict = self._kept(subject)
         name = failure_id(self._slot, subject) if self._put_off or verdict is None else ""
         if verdict is not None:

@@ -33,7 +33,7 @@ from claw_r1.schemas.events import (
     TrajectoryStarted,
 )
 
-Handler = Callable[[TrajectoryState, Any], trajectory.Fields]  # each takes the fact type it stands for
+Handler = Callable[[TrajectoryState, Any], trajectory.TrajectoryFields]  # each takes the fact type it stands for
 
 ON_TRAJECTORY: dict[type[Event], Handler] = {
     CallFailed: trajectory.call_failed,

@@ -22,6 +22,8 @@ from claw_r1.schemas.events import Edge, GroupMember, GroupRecord, StepRecord, S
 from claw_r1.schemas.keys import TOKENS, is_tokens_key, parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
+PooledRow = GroupRecord | TrajectoryRecord | StepRecord
+
 if TYPE_CHECKING:
     from claw_r1.datapool.view.listing.tables import PoolTables
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop, KeyedEvent, Work, consume
+from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop, Output, Work, consume
 from claw_r1.eventlog.errors import LogError, NotAcknowledged, RecordRefused, Retryable, TopicMissing
 from claw_r1.eventlog.memory import MemoryLog, MemoryProducer
 from claw_r1.eventlog.records import Outgoing, Position, Record
@@ -31,7 +31,7 @@ SILENT = ConsumeLimits(work_timeout_s=6.0, commit_interval_s=NEVER_S)
 """Kafka puts nobody out who was silent for less than six seconds."""
 
 
-def judged(record: Record) -> list[KeyedEvent]:
+def judged(record: Record) -> list[Output]:
     """A word about the record whose event id is a function of it."""
     event = record.event()
     assert isinstance(event, TrajectoryStarted)
@@ -142,14 +142,14 @@ def test_what_work_kept_in_hand_is_written_before_its_offsets_move(log: AnyLog) 
     kept: list[Record] = []
     polls: list[int] = []
 
-    def rest() -> list[KeyedEvent]:
+    def rest() -> list[Output]:
         polls.append(len(kept))
         records, kept[:] = list(kept), []
         if records and len(polls) == len([size for size in polls if not size]) + 1:
             raise LogError("the first poll with records")
         return [output for record in records for output in judged(record)]
 
-    def keep(record: Record) -> list[KeyedEvent]:
+    def keep(record: Record) -> list[Output]:
         kept.append(record)
         return []
 
@@ -211,7 +211,7 @@ def test_two_members_share_the_work_and_neither_repeats_the_other(log: AnyLog) -
     workers: dict[str, str] = {}
 
     def work_of(name: str) -> Work:
-        def work(record: Record) -> list[KeyedEvent]:
+        def work(record: Record) -> list[Output]:
             outputs = judged(record)
             workers[outputs[0][2].trajectory_id] = name
             return outputs
@@ -239,7 +239,7 @@ def test_a_member_knows_its_partitions_whatever_is_in_them(log: AnyLog) -> None:
     stop, assigned, at_work = threading.Event(), {"first": (), "second": ()}, []
 
     def member(name: str) -> "contextlib.closing[ConsumerLoop]":
-        def work(record: Record) -> list[KeyedEvent]:
+        def work(record: Record) -> list[Output]:
             at_work.append(set(assigned[name]))
             return judged(record)
 
@@ -282,7 +282,7 @@ def test_a_poison_record_goes_to_the_dead_letters_and_the_next_one_is_done(log: 
     poison = Outgoing(topic=CALLS, key=b"g", value=b"\x01garbage", partition=0)
     publish(log, [poison, item("refused", partition=0), item("fine", partition=0)])
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         outputs = judged(record)
         if outputs[0][2].trajectory_id == "refused!":
             raise RecordRefused("too_rude", "a word that nobody judges")
@@ -301,7 +301,7 @@ def test_an_output_that_no_log_takes_makes_its_record_a_dead_letter(log: AnyLog)
     """The other outputs and records are not held up by it."""
     publish(log, [item("huge", partition=0), item("fine", partition=0)])
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         (output,) = judged(record)
         if output[2].trajectory_id != "huge!":
             return [output]
@@ -320,7 +320,7 @@ def test_what_may_succeed_later_is_tried_again(log: AnyLog) -> None:
     publish(log, [item(name, partition=0) for name in ("first", "second")])
     attempts: list[str] = []
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         attempts.extend(names([record]))
         if len(attempts) < 3:
             raise Retryable("the model is loading")
@@ -336,7 +336,7 @@ def test_retrying_has_an_end(log: AnyLog) -> None:
     """After `retry_s` the error ends the consumer, and the record stays uncommitted."""
     publish(log, [item(partition=0)])
 
-    def away(record: Record) -> list[KeyedEvent]:
+    def away(record: Record) -> list[Output]:
         raise Retryable("the model is away")
 
     with pytest.raises(Retryable, match="away"), running(log, away, limits=replace(OFTEN, retry_s=0)) as thread:
@@ -348,7 +348,7 @@ def test_a_bug_of_the_work_ends_the_consumer_before_the_record_is_committed(log:
     """The exception comes out as it is; what was finished before is committed, the record is there for a mended version."""
     publish(log, [item(name, partition=0) for name in ("fine", "bug")])
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if names([record]) == ["bug"]:
             raise ZeroDivisionError
         return judged(record)
@@ -365,7 +365,7 @@ def test_records_that_were_polled_with_a_bug_are_finished_once(log: AnyLog) -> N
     publish(log, [item(name, partition=0) for name in ("fine", "bug")])
     until(lambda: len(in_topic(log, CALLS)) == 2)
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if names([record]) == ["bug"]:
             raise ZeroDivisionError
         return judged(record)
@@ -382,7 +382,7 @@ def test_retries_end_before_the_group_takes_the_partitions_away() -> None:
     log = MemoryLog(LogSettings(partitions=PARTITIONS))
     publish(log, [item(name, partition=0) for name in ("fine", "away")])
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if names([record]) == ["away"]:
             raise Retryable("the model is away")
         return judged(record)
@@ -398,7 +398,7 @@ def test_a_stop_waits_for_the_record_in_hand_and_no_other(log: AnyLog) -> None:
     publish(log, [item(str(number), partition=0) for number in range(50)])
     stop = threading.Event()
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if record.offset == 7:
             stop.set()
         return judged(record)
@@ -413,7 +413,7 @@ def test_a_stop_ends_a_retry(log: AnyLog) -> None:
     publish(log, [item(name, partition=0) for name in ("fine", "away")])
     stop = threading.Event()
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if names([record]) == ["fine"]:
             return judged(record)
         stop.set()

@@ -38,7 +38,7 @@ class StepSettings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
 
     @property
-    def config(self) -> deepspeed_config.Config:
+    def config(self) -> deepspeed_config.DeepSpeedConfig:
         """DeepSpeed's configuration."""
         return deepspeed_config.config_of(
             zero_stage=self.zero_stage,
@@ -48,7 +48,7 @@ class StepSettings:
         )
 
     @property
-    def partition(self) -> deepspeed_config.Config | None:
+    def partition(self) -> deepspeed_config.DeepSpeedConfig | None:
         """The same where a model is to be partitioned while it is built: at stage 3."""
         return self.config if self.zero_stage == 3 else None
 

@@ -17,7 +17,7 @@ from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.feedback.bodies import FilterQuery
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.listing import Row, find, key_text, place_of, trajectory_steps
+from claw_r1.consumers.pool.listing import find, key_text, place_of, trajectory_steps
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
@@ -26,7 +26,7 @@ from claw_r1.datapool.view.listing import pages
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.query import PoolFilter
-from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.rows import PooledRow, PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
@@ -249,7 +249,7 @@ def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: s
     return []
 
 
-def _behind(kind: RowKind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:
+def _behind(kind: RowKind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[PooledRow]:
     return find(kind, pool, rest, place, SEARCH_ROWS, facts)
 
 
@@ -261,12 +261,12 @@ def _place(kind: RowKind, key: str | None) -> tuple[str, ...]:
         raise PageProblem(422, f"that is no key of {kind}: take one that an answer names") from error
 
 
-def _ids(row: Row) -> JsonDict:
+def _ids(row: PooledRow) -> JsonDict:
     names = {"g": "group_id", "t": "trajectory_id", "c": "call_id"}
     return {name: getattr(row, field) for name, field in names.items() if hasattr(row, field)}
 
 
-def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
+def _steps(row: PooledRow, pool: PoolRows) -> list[StepRecord]:
     """Returns the steps of a row."""
     if isinstance(row, StepRecord):
         return [row]

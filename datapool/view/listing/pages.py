@@ -15,9 +15,9 @@ import numpy as np
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, Column, RowKind, column
 from claw_r1.datapool.view.listing.table import CellValue, Floats, RowNumbers, key_of
-from claw_r1.datapool.view.listing.tables import PooledRow, PoolTables
+from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
-from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.rows import PooledRow, PoolRows
 
 __all__ = ["COLUMNS", "Column", "ListedRow", "Page", "RowKind", "count", "facets", "neighbours", "page"]
 ROWS_MAX = 1000

@@ -15,6 +15,7 @@ import numpy as np
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers
+from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -22,7 +23,6 @@ from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 if TYPE_CHECKING:
     from claw_r1.datapool.view.query import PoolFilter
 
-PooledRow = GroupRecord | TrajectoryRecord | StepRecord
 SlotName = tuple[str, str]
 """source and name of a reward."""
 COMING_ROWS = 1024

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from claw_r1.claw.local.broker import LocalBroker
-from claw_r1.eventlog.consume import ConsumeLimits, KeyedEvent, consume
+from claw_r1.eventlog.consume import ConsumeLimits, Output, consume
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Record
@@ -33,7 +33,7 @@ def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(local_broker: L
     broker = local_broker.process
     assert broker is not None
 
-    def work(record: Record) -> list[KeyedEvent]:
+    def work(record: Record) -> list[Output]:
         if not hangs.is_set():
             broker.signal(signal.SIGSTOP)
             hangs.set()
