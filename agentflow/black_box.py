@@ -37,24 +37,24 @@ log = structlog.get_logger()
 PLACEHOLDER = re.compile(r"\{task(?:\.(\w+))?\}")
 TASK_FILE = "task.json"
 OUTPUT_BYTES_MAX = 1 << 20
-"""Of stdout and of stderr, the last of each are kept."""
+"""The most bytes of stdout and of stderr, the last of each are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command left behind; a reward function gets it."""
+    """The result of a command; a reward function gets it."""
 
     task: JsonObject
     exit_code: int
-    """As a shell has it: 128 + signal where one ended it."""
+    """The exit code in a shell's terms: 128 + signal where one ended it."""
     timed_out: bool
     stdout: str
     stderr: str
     """Both end at the end; a long one has lost its beginning."""
     folder: Path
-    """Where the command ran, with the files that it wrote; it is deleted when the reward is known."""
+    """The folder where the command ran, with the files that it wrote; it is deleted when the reward is known."""
     call_ids: tuple[str, ...]
-    """Of its model calls, as far as the gateway's process remembers them."""
+    """The ids of its model calls, as far as the gateway's process remembers them."""
 
 
 RewardFunction = Callable[[Outcome], float | Awaitable[float]]
@@ -64,7 +64,7 @@ HANGING_MAX = 256
 OUR_SETTINGS = ("CLAW_", "KAFKA_", "SCHEMA_REGISTRY_", "OTEL_")
 SECRET_WORDS = frozenset({"TOKEN", "KEY", "KEYS", "PASS", "PWD", "PAT", "AUTH", "DSN"})
 SECRET_PART = re.compile(r"SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY", re.IGNORECASE)
-"""Wherever in a name: `PGPASSWORD`."""
+"""The parts of a name, anywhere in it, that mark a secret: `PGPASSWORD`."""
 FOLDERS = ("PWD", "OLDPWD")
 """Names that only look like secrets."""
 URL_WITH_USER = re.compile(r"://[^/@\s]+@")
@@ -187,7 +187,7 @@ class _Judge:
 
 
 class _Output:
-    """What a command said so far, and how it ended."""
+    """The output of a command so far, and its end."""
 
     def __init__(self) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
@@ -278,7 +278,8 @@ def _filled(word: str, task: JsonObject) -> str:
 
 
 def inherited(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """What a command gets of the runner's environment: no setting of ours and no secret, but those of these names.
+    """Returns the part of the runner's environment that a command gets: no setting of ours and no secret, but those of
+    these names.
 
     Raises InvalidPlan for a name that is not set.
     """

@@ -62,7 +62,7 @@ class RetryAfter:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """What one episode may take, its branches included; None: no limit."""
+    """The limits of one episode, its branches included; None: no limit."""
 
     seconds: float | None = None
     """From its start to the return of `run`."""
@@ -80,10 +80,10 @@ class TokenReply:
     logprobs: list[float]
     """[n], of these ids under the policy that sampled them."""
     text: str
-    """What the ids say; without those that are no text, and never to be made ids of again."""
+    """The text of the ids; without those that are no text, and never to be made ids of again."""
     finish_reason: str | None
     call_id: str | None
-    """As `ChatReply.call_id`."""
+    """The id of the call, see `ChatReply.call_id`."""
     policy_version: str | None
 
     @property
@@ -97,7 +97,7 @@ class ChatReply:
     """One model call, answered."""
 
     text: str
-    """What was said, of the first choice; empty when nothing was."""
+    """The text of the first choice; empty when nothing was."""
     message: dict[str, Any]
     """The first choice's message without its empty fields, or what says it in the protocol of the call, ready to be appended to
     the conversation."""

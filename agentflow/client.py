@@ -122,7 +122,7 @@ class GatewayClient:
         return [str(model["id"]) for model in (await self._transport.get("/v1/models")).body.get("data", [])]
 
     def base_url(self, trajectory: TrajectoryId) -> str:
-        """Where a client of OpenAI's API plays this trajectory."""
+        """Returns the base URL under which a client of OpenAI's API plays this trajectory."""
         return self._transport.base_url + _path(trajectory, "")[:-1]
 
     async def complete(
@@ -201,7 +201,7 @@ def _response_reply(answer: GatewayAnswer) -> ChatReply:
 
 
 def _reply_of(answer: GatewayAnswer, text: str, message: dict[str, Any], finish_reason: str | None) -> ChatReply:
-    """Of the protocols that count in these words."""
+    """Makes the reply of a protocol that counts in these words."""
     usage = answer.body.get("usage") or {}
     return ChatReply(
         text=text,

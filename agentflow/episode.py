@@ -42,13 +42,14 @@ class Branch:
         return reply
 
     async def message(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
-        """As `chat`, in Anthropic's words: `/v1/messages`, whose `max_tokens` has to be there."""
+        """Sends a message like `chat`, in Anthropic's form: `/v1/messages`, whose `max_tokens` has to be there."""
         reply = await self._episode.call(lambda client: client.message, messages, sampling)
         self.transcript = [*messages, reply.message]
         return reply
 
     async def respond(self, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
-        """As `chat`, as OpenAI's `/v1/responses`: `items` is the input so far. Calls of tools stand in the reply's `raw`."""
+        """Sends items like `chat`, by OpenAI's `/v1/responses`: `items` is the input so far. Calls of tools stand in
+        the reply's `raw`."""
         reply = await self._episode.call(lambda client: client.respond, items, sampling)
         self.transcript = [*items, reply.message]
         return reply
@@ -136,7 +137,7 @@ class Episode(Branch):
         """The member's own, for a flow that draws at random."""
         self.trajectory = trajectory
         self.call_ids: list[str] = []
-        """Of the replies, in order: each is captured."""
+        """The call ids of the replies, in order: each is captured."""
         self.policy_versions: set[str] = set()
         self.keeps_count = True
         """False: the calls are made elsewhere, and those that stand before the completion in the log belong to it."""
@@ -221,12 +222,12 @@ class Episode(Branch):
 
     @property
     def base_url(self) -> str:
-        """Where a client of OpenAI's API makes calls of this episode."""
+        """The base URL under which a client of OpenAI's API makes calls of this episode."""
         return self._client.base_url(self.trajectory)
 
     @property
     def sampling(self) -> JsonObject:
-        """What the runner asks of every call of this episode, whatever the flow asks for."""
+        """The sampling parameters that the runner sets for every call of this episode, whatever the flow sets."""
         return self._sampling
 
     async def served_models(self) -> list[str]:
@@ -261,7 +262,8 @@ class Episode(Branch):
 
 
 def _finite(value: float) -> float:
-    """As a plain float (a number of numpy's is none); raises ValueError for what no trainer can average."""
+    """Returns the reward as a plain float (a number of numpy's is none); raises ValueError for what no trainer can
+    average."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"a reward must be finite, not {number}")
@@ -282,4 +284,4 @@ class EpisodeResult:
     policy_versions: tuple[str, ...]
     transcript: tuple[JsonObject, ...]
     failure: str | None = None
-    """Why it failed, as its error says; None: it was completed."""
+    """The error of a failed episode; None: it was completed."""

@@ -1,4 +1,4 @@
-"""What can go wrong for an agent, by what to do about it."""
+"""The errors of an agent, by what to do about them."""
 
 
 class AgentFlowError(Exception):
@@ -35,7 +35,7 @@ class MalformedReply(AgentFlowError):
 
 
 class InvalidPlan(AgentFlowError):
-    """What was asked for contradicts itself, or an address is none."""
+    """The request contradicts itself, or an address is none."""
 
 
 class AgentFailed(AgentFlowError):

@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of it; an episode that failed counts as reward 0."""
+    """The result of an evaluation; an episode that failed counts as reward 0."""
 
     reward_mean: float | None
-    """Of the greedy episodes; None: none of them was rewarded here."""
+    """The mean reward of the greedy episodes; None: none of them was rewarded here."""
     episodes_failed: int
     policy_versions: tuple[str, ...]
     calls_replied: int
@@ -41,7 +41,7 @@ class Evaluation:
 
     @property
     def all_failed(self) -> bool:
-        """Whether no episode was completed."""
+        """No episode was completed."""
         return self.episodes_failed == len(self.episodes) * (1 + self.samples)
 
 

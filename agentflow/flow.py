@@ -1,4 +1,4 @@
-"""What an agent author writes, and how one episode of it is played to an end that is always reported.
+"""The part that an agent author writes, and the playing of one episode of it to an end that is always reported.
 
 Invariant: whatever a flow does, its trajectory is completed or failed, and the runner lives on.
 """
@@ -133,7 +133,7 @@ def load_flow(name: str) -> AgentFlow:
 
 
 def _named(name: str) -> object:
-    """What a name stands for. Raises FlowNotFound, and whatever importing it raises."""
+    """Returns the object that a name stands for. Raises FlowNotFound, and whatever importing it raises."""
     place, _, class_name = name.rpartition(":")
     if not place:
         points = entry_points(group=ENTRY_POINTS, name=name)

@@ -1,4 +1,4 @@
-"""What agents play, and how long they wait. Environment: CLAW_AGENTFLOW_<FIELD>."""
+"""The settings of agents, and of their waiting. Environment: CLAW_AGENTFLOW_<FIELD>."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.schemas.http import Channel
 
 FAILURES_FEWEST = 32
-"""Of one agent at a time, so many failures in a row may still be the luck of its tasks."""
+"""The fewest failures of one agent at a time that stop a run; so many in a row may still be the luck of its tasks."""
 
 
 class _Settings(BaseSettings):
@@ -19,7 +19,7 @@ class _Settings(BaseSettings):
 
 
 class FlowSettings(_Settings):
-    """Which agent plays, and through which gateway."""
+    """The agent that plays, and the gateway that it uses."""
 
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where", "command": "any program as the agent"}
 
@@ -35,7 +35,8 @@ class FlowSettings(_Settings):
     """Agent as a command, instead of a flow. It gets OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL, its task as JSON by stdin, in
     the file CLAW_TASK_FILE, and where {task} or {task.field} stands in the command; its directory is empty and its own."""
     reward: str | None = None
-    """What a command's episode is worth: module:function or file.py:function. Not set: rewards come from elsewhere."""
+    """The reward function of a command's episode: module:function or file.py:function. Not set: rewards come from
+    elsewhere."""
     command_timeout_s: float = Field(default=240.0, gt=0)
     """Time limit of a command, below `deadline_s`. Its process group ends with it, and the episode is failed."""
     reward_timeout_s: float = Field(default=30.0, gt=0)
@@ -172,7 +173,7 @@ class EvaluationPlan(_Settings):
 
 
 class AgentFlowSettings(_Settings):
-    """How long agents wait, and for what."""
+    """The waiting of agents, and its reasons."""
 
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {"api_key": "waiting"}
 

@@ -24,7 +24,7 @@ WAITING = {
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What a runner has done so far."""
+    """The counts of a runner so far."""
 
     run_id: str | None
     channel: str
@@ -39,7 +39,7 @@ class Counts:
     episodes_completed: int = 0
     episodes_failed: int = 0
     episodes_stopped: int = 0
-    """Of those that failed: cut off by a stop of the runner."""
+    """The failed episodes that the runner's own stop cut off. Cut off by a stop of the runner."""
     completions_lost: int = 0
     failed_in_a_row: int = 0
     """The newest episodes that failed for one reason and earned nothing, with no other ending among them."""
@@ -62,7 +62,7 @@ class Summary(Counts):
 
     @property
     def all_failed(self) -> bool:
-        """Whether episodes failed by themselves, and none was completed."""
+        """Episodes failed by themselves, and none was completed."""
         return not self.episodes_completed and self.episodes_failed > self.episodes_stopped
 
 
@@ -143,7 +143,7 @@ def progress_line(summary: Summary, groups_max: int | None) -> str:
 
 
 def _outlook(summary: Summary, groups_max: int | None) -> str:
-    """What the run waits for when nothing moves, else how long it will take."""
+    """Describes what the run waits for when nothing moves, else how long it will take."""
     if summary.state != "running":
         return ""
     failing = ""

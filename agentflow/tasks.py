@@ -27,7 +27,7 @@ DRAWS_MAX = 10_000
 
 
 class Tasks(Protocol):
-    """What `at` gives is equal for equal arguments and names."""
+    """The tasks of a run; `at` returns equal tasks for equal arguments and names."""
 
     @property
     def name(self) -> str:
@@ -35,14 +35,14 @@ class Tasks(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many there are; None where they have no end."""
+        """The number of tasks; None where they have no end."""
 
     def at(self, ordinal: int, *seed: int | str) -> JsonObject:
         """The task of this ordinal; `seed` is any number of parts."""
 
 
 class FlowTasks:
-    """Those that a flow makes of seeds."""
+    """The tasks that a flow makes of seeds."""
 
     count: int | None = None
 
@@ -51,12 +51,12 @@ class FlowTasks:
         self.name = name or type(flow).__qualname__
 
     def at(self, ordinal: int, *seed: int | str) -> JsonObject:
-        """As `AgentFlow.task` makes it."""
+        """Returns the task that `AgentFlow.task` makes."""
         return self._flow.task(derived_seed(*seed, ordinal))
 
 
 class TaskList:
-    """Those of a file; the same content under another path is the same list."""
+    """The tasks of a file; the same content under another path is the same list."""
 
     def __init__(self, tasks: Sequence[JsonObject]) -> None:
         self.tasks = tasks
@@ -80,7 +80,7 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """Which tasks are kept for evaluation. `name` tells it from others."""
+    """The choice of the tasks that are kept for evaluation. `name` tells it from others."""
 
     name: str
     holds: Callable[[JsonObject], bool]
@@ -93,16 +93,16 @@ class HoldOut:
 
     @classmethod
     def listed(cls, tasks: TaskList) -> "HoldOut":
-        """Those of a list."""
+        """Holds out the tasks of a list."""
         digests = {_digest(task) for task in tasks.tasks}
         return cls(tasks.name, lambda task: _digest(task) in digests)
 
     def trained(self, tasks: Tasks) -> Tasks:
-        """What is left of the tasks for training. Raises InvalidPlan where nothing is."""
+        """Returns the tasks that are left for training. Raises InvalidPlan where nothing is."""
         return self._part(tasks, held_out=False)
 
     def evaluated(self, tasks: Tasks) -> Tasks:
-        """What is held out of the tasks. Raises InvalidPlan where nothing is."""
+        """Returns the tasks that are held out. Raises InvalidPlan where nothing is."""
         return self._part(tasks, held_out=True)
 
     def _part(self, tasks: Tasks, *, held_out: bool) -> Tasks:
@@ -117,7 +117,7 @@ class HoldOut:
 
 
 class _DrawnTasks:
-    """Of tasks without an end those that are, or are not, held out: another seed is tried until one is."""
+    """The tasks without an end that are, or are not, held out: another seed is tried until one is."""
 
     count: int | None = None
 

@@ -16,7 +16,7 @@ from claw_r1.agentflow.flow import AgentFlow, play
 from claw_r1.agentflow.seeds import derived_seed
 from claw_r1.agentflow.settings import RunPlan
 from claw_r1.agentflow.tasks import FlowTasks, Tasks
-from claw_r1.schemas.evaluation import EvaluatedTask, Kind
+from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
 from claw_r1.schemas.http import Channel
 
 log = structlog.get_logger()
@@ -81,12 +81,12 @@ class VersionEvaluation:
             samples=self._plan.eval_samples,
             held_out=self._held_out,
         )
-        kinds: tuple[Kind, ...] = ("greedy", "sample") if self._plan.eval_samples else ("greedy",)
+        kinds: tuple[EpisodeKind, ...] = ("greedy", "sample") if self._plan.eval_samples else ("greedy",)
         parts = [self._part(version, kind, task) for kind in kinds for task in range(self._count)]
         opened = await asyncio.gather(*(self._open(part) for part in parts))
         await asyncio.gather(*(self._play(*each, member) for each in opened for member in range(each[0].size)))
 
-    def _part(self, version: int, kind: Kind, task: int) -> EvaluatedTask:
+    def _part(self, version: int, kind: EpisodeKind, task: int) -> EvaluatedTask:
         plan = self._plan
         return EvaluatedTask(
             version=version,
@@ -130,5 +130,5 @@ class VersionEvaluation:
                 self._on_end(episode)
 
     def _seed(self, part: EvaluatedTask) -> int:
-        """Of the task: those that `claw agents eval` plays with the same seed."""
+        """Returns the seed of the task: those that `claw agents eval` plays with the same seed."""
         return derived_seed(Channel.VALIDATION, self._plan.seed, part.task)

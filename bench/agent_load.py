@@ -30,7 +30,7 @@ MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "x" * 1900}]
 
 @dataclass(frozen=True)
 class Load:
-    """What to do."""
+    """The load to make."""
 
     how: str
     url: str

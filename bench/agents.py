@@ -1,4 +1,4 @@
-"""What agents cost: `python -m bench.agents`, or `make bench-agents`. A table on stderr and `bench/out/agents.json`.
+"""The costs of agents: `python -m bench.agents`, or `make bench-agents`. A table on stderr and `bench/out/agents.json`.
 
 `runner_cpu_ratio`: CPU per model call of a runner's process (groups, calls, completions) ÷ that of OpenAI's SDK in a bare loop, both
 through one gateway to a scripted engine. `gateway_kept`: episodes/s of verbs through the gateway ÷ straight to vLLM, 16 at once; the
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def met(name: str, value: float) -> bool:
-    """Whether a figure meets its target."""
+    """Returns whether a figure meets its target."""
     sign, bound = TARGETS[name]
     return value <= bound if sign == "<=" else value >= bound
 

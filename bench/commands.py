@@ -1,4 +1,5 @@
-"""How soon `claw` answers: `make bench-commands`, or `python -m bench.commands [--repeats N]`. A table and bench/out/commands.json.
+"""The response times of `claw`: `make bench-commands`, or `python -m bench.commands [--repeats N]`. A table and
+bench/out/commands.json.
 
 Input: the pool that `make demo` left in the kept log (of `CLAW_HOME`). A broker runs all the while, as `claw broker` keeps
 one; each command is a process of its own. `wall_s`, `cpu_s`: medians over the repeats, of wall time and of CPU time of the
@@ -44,7 +45,7 @@ def sample(environment: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def command_lines(group: str, trajectory: str, run: str) -> dict[str, list[str]]:
-    """What is measured, by the name under which it is reported."""
+    """Returns the measured command lines, by the name under which each is reported."""
     return {
         HELP: [HELP],
         "pool stats": ["pool", "stats"],

@@ -1,4 +1,4 @@
-"""What one trajectory costs: its answers by HTTP, and ten thousand tokens on the screen."""
+"""The costs of one trajectory: its answers by HTTP, and ten thousand tokens on the screen."""
 
 import statistics
 import tempfile
@@ -47,7 +47,8 @@ def measure(repeats: int) -> dict[str, float]:
 
 
 def _slowest_ms(events: Sequence[Event]) -> float:
-    """Of the answers that the view asks for when it is opened, each asked once of a page that just read the pool."""
+    """Returns the slowest of the replies that the view requests when it is opened, each requested once of a page that
+    just read the pool."""
     with _served(events) as http:
         times = []
         for path in ANSWERS:

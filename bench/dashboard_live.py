@@ -1,4 +1,5 @@
-"""What open pages cost, and how soon they show a call: a broker, a gateway, streams and the dashboard, at 100 calls a second."""
+"""The costs of open pages, and the delay until they show a call: a broker, a gateway, streams and the dashboard, at 100
+calls a second."""
 
 import asyncio
 import json

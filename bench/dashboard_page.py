@@ -1,4 +1,5 @@
-"""What a person at a browser waits for, before a pool of many trajectories: Chromium, and the dashboard as a process of its own.
+"""The waiting of a person at a browser, before a pool of many trajectories: Chromium, and the dashboard as a process of
+its own.
 
 `python -m bench.dashboard_page serve N` serves N trajectories from a log in memory and prints its address.
 """

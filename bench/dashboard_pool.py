@@ -23,7 +23,7 @@ from itertools import chain, product
 from pathlib import Path
 
 from claw_r1.datapool.batch.spec import Bounds
-from claw_r1.datapool.view.listing.pages import COLUMNS, Kind, count, facets, page
+from claw_r1.datapool.view.listing.pages import COLUMNS, RowKind, count, facets, page
 from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.codec import encode
@@ -36,7 +36,7 @@ TASKS, AGENTS, VERSIONS = 500, 5, 60
 BEGAN_US = 1_790_000_000_000_000
 ROUNDS, ROUND_GROUPS = 5, 250
 Written = tuple[str, bytes, bytes]
-KINDS: tuple[Kind, ...] = ("groups", "trajectories", "steps")
+KINDS: tuple[RowKind, ...] = ("groups", "trajectories", "steps")
 FILTERS = (
     PoolFilter(agent="agent-1"),
     PoolFilter(ready=True, reward_min=0.5),
@@ -115,7 +115,7 @@ def _live(rows: PoolRows) -> list[Callable[[], object]]:
     """Each question has a row come in before it."""
     written = {kind: [row for row in group_rows(7) if row[0].endswith(kind)] for kind in KINDS}
 
-    def ask(kind: Kind, sort: str, changed: Kind) -> object:
+    def ask(kind: RowKind, sort: str, changed: RowKind) -> object:
         rows.apply(*written[changed][0])
         return page(rows, kind, sort=sort, descending=True)
 

@@ -28,9 +28,9 @@ SMALL, LARGE = 200, 4000
 """Calls, or trajectories."""
 RUNS = 3
 PARTS = 20
-"""Of the long history."""
+"""The parts of the long history."""
 FULL_EVERY = 64
-"""As the gateway writes prompts."""
+"""The distance between full prompts, equal to the gateway's."""
 GROUP = "one-for-all"
 Figures = dict[str, float]
 
@@ -134,5 +134,5 @@ def _call(
 
 
 def _name(source: random.Random) -> str:
-    """As gateways name calls and trajectories."""
+    """Makes a name in the form that gateways give to calls and trajectories."""
     return str(uuid.UUID(int=source.getrandbits(128), version=4))

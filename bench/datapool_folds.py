@@ -142,5 +142,5 @@ def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
 
 
 def cores() -> int:
-    """Of this machine, for the table's head."""
+    """Returns the cores of this machine, for the table's head."""
     return os.cpu_count() or 1

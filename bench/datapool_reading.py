@@ -1,4 +1,4 @@
-"""What reading the whole pool costs: `python -m bench.datapool_reading [STEPS]` prints one JSON object.
+"""The costs of reading the whole pool: `python -m bench.datapool_reading [STEPS]` prints one JSON object.
 
 Rows as the streams write them (steps of 512 + 128 tokens) stand on a broker, the one that is named or runs, else the kept
 one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of its own with all its threads and its start.

@@ -1,4 +1,4 @@
-"""What one long conversation takes on the broker's disk: its facts, and its rows in the pool after compaction.
+"""The space of one long conversation on the broker's disk: its facts, and its rows in the pool after compaction.
 
 40 turns that grow to 30,000 tokens; deltas and events as the gateway writes them, each record sent when it is made, packed
 as the settings say (`CLAW_LOG_COMPRESSION`). Token ids are uniform over 150,000, the text is written from the ids and no
@@ -83,7 +83,7 @@ def _output_bytes(event: CallCaptured) -> int:
 
 
 def pool_rows(facts: list[bytes]) -> Rows:
-    """What compaction leaves of the pool."""
+    """Returns the rows of the pool that compaction leaves."""
     state = PartitionState(0, 1)
     rows: Rows = {}
     for offset, value in enumerate(facts):

@@ -1,4 +1,4 @@
-"""What a long conversation costs on the log, and what its last call costs the gateway: `python -m bench.deltas`.
+"""The costs of a long conversation on the log, and of its last call for the gateway: `python -m bench.deltas`.
 
 One conversation of 40 turns that grows to 30,000 tokens, in OpenAI's format with the tools after the messages, as the
 SDK writes them. Per call: parse the request and the engine's reply, choose the base, make the event, encode it. Printed
@@ -44,7 +44,7 @@ Message = dict[str, str]
 
 @dataclass
 class Conversation:
-    """What the agent and the engine say in turn. A token is a word and a space, as good as any tokenizer here."""
+    """The turns of the agent and the engine. A token is a word and a space, as good as any tokenizer here."""
 
     rng: random.Random
     messages: list[Message]
@@ -73,7 +73,7 @@ def word(token: int) -> str:
 
 
 def engine_reply(prompt: list[int], answer: Message, ids: list[int], rng: random.Random) -> UpstreamReply:
-    """As a worker writes it that hands its tokens over."""
+    """Returns the reply of a worker that hands its tokens over."""
     choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "policy", "choices": [choice]}

@@ -1,4 +1,5 @@
-"""How an environment of `examples/` is learned: `python -m bench.environments --environment calculator`, one JSON object.
+"""The learning of an environment of `examples/`: `python -m bench.environments --environment calculator`, one JSON
+object.
 
 In one process: the environment's tiny model, the real folds, plan, rows and learner with the demo's settings, transformers for the
 sampling. `reward_first`, `reward_last`: means of five batches, `calls_first`, `calls_last`: of an episode; `batches`: until the last
@@ -20,7 +21,7 @@ import torch
 from bench import verbs
 from bench.in_process import Game, InProcessLoop, batches_until
 from claw_r1.claw.demo.models.tiny_model import ensure
-from claw_r1.claw.demo.turn import Answer
+from claw_r1.claw.demo.turn import TurnOf
 from claw_r1.claw.demo.verbs import demonstrations as verbs_shown
 from claw_r1.claw.home import claw_home
 from claw_r1.trainer.compose import learner_of
@@ -37,7 +38,7 @@ class TurnsGame:
     """An episode of rules that are a function of the agent's texts."""
 
     observation: str | None
-    play: Answer
+    play: TurnOf
 
     def observe(self) -> str | None:
         return self.observation
@@ -50,7 +51,7 @@ class TurnsGame:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is played, how much of it per batch, for how long at most."""
+    """The course of a bench:"""
 
     game: Callable[[random.Random], Callable[[], Game]]
     demonstrations: ModuleType

@@ -114,7 +114,7 @@ def load(groups: int, seed: int = 0) -> list[Event]:
 
 
 def records(facts: list[Event]) -> list[Record]:
-    """As one partition of each topic holds them."""
+    """Makes the records that one partition of each topic holds."""
     offsets = {"claw.calls": 0, "claw.rewards": 0}
     made = []
     for fact in facts:

@@ -1,4 +1,4 @@
-"""What the gateway costs: `python -m bench.gateway`, a table on stderr and `bench/out/gateway.json`.
+"""The costs of the gateway: `python -m bench.gateway`, a table on stderr and `bench/out/gateway.json`.
 
 CPU is that of the gateway process with all its threads, per finished call. The floor is a proxy on asyncio (uvloop) that
 forwards bytes verbatim and follows only their framing, in the same run: machines differ by two and change within minutes, so ratios count and repeats are
@@ -257,7 +257,7 @@ def quantile_ms(before: dict[float, float], after: dict[float, float], share: fl
 
 
 def percentile(values: list[float], share: int) -> float:
-    """Of a sample; NaN of an empty one."""
+    """Returns the percentile of a sample; NaN of an empty one."""
     if not values:
         return float("nan")
     return sorted(values)[min(len(values) - 1, len(values) * share // 100)]

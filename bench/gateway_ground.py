@@ -1,4 +1,4 @@
-"""What `bench.gateway` measures on: a broker, an upstream, proxies and gateways, each a process of its own, and a load."""
+"""The ground of `bench.gateway`: a broker, an upstream, proxies and gateways, each a process of its own, and a load."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ Result = dict[str, Any]  # JSON of bench.http_load
 
 @dataclass(frozen=True)
 class Ground:
-    """What is measured: three addresses, three processes."""
+    """The measured processes: three addresses, three processes."""
 
     upstream_port: int
     floor_port: int
@@ -150,6 +150,6 @@ def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, protocol:
 
 
 def spent(process: Measured, work: Callable[[], Result]) -> tuple[Result, float]:
-    """What `work` returns, and the CPU seconds of the process meanwhile."""
+    """Returns the result of `work`, and the CPU seconds of the process meanwhile."""
     before_s = process.cpu_s()
     return work(), process.cpu_s() - before_s

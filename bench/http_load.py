@@ -20,7 +20,7 @@ LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 @dataclass
 class Load:
-    """What to do, and what was seen. Times in seconds."""
+    """The work of a load, and its measurements. Times in seconds."""
 
     port: int
     connections: int

@@ -69,7 +69,7 @@ class Game(Protocol):
     """An environment of turns."""
 
     def observe(self) -> str | None:
-        """What the agent sees next; None: the episode is over."""
+        """Returns the agent's next observation; None: the episode is over."""
 
     def answer(self, text: str) -> float:
         """The reward of an answer to it."""
@@ -168,7 +168,8 @@ class Context:
                 self._cache.batch_select_indices(torch.tensor(rows))
 
     def extended_by(self, prompts: Sequence[list[int]]) -> bool:
-        """Whether each prompt begins with its row; a sampled text that is not canonical makes one that does not."""
+        """Returns whether each prompt begins with its row; a sampled text that is not canonical makes one that does
+        not."""
         return all(prompt[: len(ids)] == ids for prompt, ids in zip(prompts, self.ids, strict=True))
 
     def extend(self, news: Sequence[list[int]]) -> Tensor:
@@ -204,7 +205,7 @@ class FoldedLog:
         self.log, self.pool = MemoryLog(LogSettings(partitions=1)), PoolRows(tokens=False)
 
     def write(self, facts: Iterable[Event]) -> None:
-        """Of whole groups that are new to it."""
+        """Writes the facts of whole groups that are new to the log."""
         states: dict[str, GroupState] = {}
         images: dict[str, GroupImage] = {}
         for fact in facts:
@@ -222,7 +223,8 @@ class FoldedLog:
 def facts_of(
     group_id: str, episodes: Sequence[PlayedEpisode], run_id: str, version_of: Callable[[int], int]
 ) -> Iterator[Event]:
-    """What gateway and agents write of a group. version_of: the version that sampled the n-th call of an episode."""
+    """Yields the facts of a group that gateway and agents write. version_of: the version that sampled the n-th call of
+    an episode."""
     yield GroupOpened(envelope=envelope("bench", run_id=run_id), group_id=group_id, expected_size=len(episodes))
     for member, episode in enumerate(episodes):
         name = f"t{member}"

@@ -1,4 +1,5 @@
-"""What a generative judge is worth: `make bench-judge`, or `python -m bench.judge [--subjects N]`. A table and bench/out/judge.json.
+"""The worth of a generative judge: `make bench-judge`, or `python -m bench.judge [--subjects N]`. A table and
+bench/out/judge.json.
 
 The tiny judge of verbs (`claw/demo/verbs/judge.py`), on a real vLLM without a gateway, asked by the scorer that `claw rewards run` runs.
 `kappa`: Cohen's, with the environment's rule, over as many right as wrong calls. `moved`: of wrong calls that it takes for wrong, the
@@ -70,7 +71,7 @@ def judge_at(url: str, **settings: Any) -> Iterator[RewardScorer]:
 
 
 def values(scorer: RewardScorer, subjects: Sequence[Judged]) -> list[float]:
-    """One per subject. Raises GaveUp."""
+    """Returns one value per subject. Raises GaveUp."""
     opinions = [future.result() for future in scorer.judge(subjects)]
     return [opinion.values[0] for opinion in opinions if opinion.values[0] is not None]
 

@@ -1,4 +1,5 @@
-"""What the loop itself costs: `make bench-loop`, or `python -m bench.loop [--json]`. A table and bench/out/loop.json, in ten minutes.
+"""The costs of the loop itself: `make bench-loop`, or `python -m bench.loop [--json]`. A table and bench/out/loop.json,
+in ten minutes.
 
 `loop_cpu_ratio`, `loop_wall_ratio`: CPU seconds and seconds per batch of `claw demo` (every process below it, broker included,
 between its second batch and its last) ÷ those of a loop in one process: same model, tasks, sampling and optimizer,
@@ -166,7 +167,7 @@ class CpuOfTree:
 
 
 def demo(seed: int) -> tuple[float, float, float]:
-    """As `in_process`, of `claw demo`. Raises RuntimeError when it does not end."""
+    """Returns the figures of `in_process` for `claw demo`. Raises RuntimeError when it does not end."""
     command = [sys.executable, "-m", "claw_r1.claw", "demo", "--json", "--seed", str(seed)]
     runs = claw_home() / "runs"
     before = set(runs.glob("demo-*"))

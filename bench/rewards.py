@@ -1,4 +1,5 @@
-"""What scorers cost: `make bench-rewards`, or `python -m bench.rewards [--only PART]`. A table and bench/out/rewards.json.
+"""The costs of scorers: `make bench-rewards`, or `python -m bench.rewards [--only PART]`. A table and
+bench/out/rewards.json.
 
 CPU seconds are those of the process that does the work, of all its threads; ratios are within one run, repeats interleaved, figures
 medians. The broker is real: `KAFKA_BOOTSTRAP_SERVERS`, else a local node on the same cores. A part that was not measured keeps the
@@ -44,7 +45,7 @@ def parts(options: argparse.Namespace) -> Mapping[str, Callable[[str], Figures]]
 
 
 def sandbox() -> Figures:
-    """Of `bench.rewards_sandbox`."""
+    """Returns the figures of `bench.rewards_sandbox`."""
     return dict(importlib.import_module("bench.rewards_sandbox").measured(11, 40))
 
 
@@ -57,7 +58,7 @@ def table(figures: Figures) -> str:
 
 
 def judged(name: str, value: float, figures: Figures) -> str:
-    """Whether the target is met."""
+    """Returns the verdict whether the target is met."""
     sign, target = ("<=", figures["in_flight_max"]) if name == "paid_twice" else TARGETS.get(name, ("", 0))
     if not sign:
         return ""

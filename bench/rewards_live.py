@@ -63,7 +63,7 @@ class Scorers:
         return process
 
     def log(self, number: int) -> Path:
-        """What a process says."""
+        """Returns the log file of a process."""
         return self._folder / f"scorer-{number}.log"
 
     def wait_assigned(self, count: int) -> None:
@@ -105,7 +105,7 @@ def until(condition: Any) -> None:
 
 
 class Arrivals(threading.Thread):
-    """When the reward of each call could be read: a moment after it was acknowledged."""
+    """The times when the reward of each call could be read: a moment after it was acknowledged."""
 
     def __init__(self, settings: LogSettings, count: int) -> None:
         super().__init__(daemon=True)
@@ -157,7 +157,7 @@ def lag(bootstrap: str, seconds: float) -> Figures:
 
 
 def calls_done(arrivals: Arrivals, acknowledged: dict[str, float], count: int) -> bool:
-    """Whether every call has its reward."""
+    """Returns whether every call has its reward."""
     return len(acknowledged) >= count and all(name in arrivals.at_s for name in list(acknowledged))
 
 

@@ -1,4 +1,4 @@
-"""What the sandbox costs: `python -m bench.rewards_sandbox`. JSON on stdout and in `bench/out/rewards_sandbox.json`.
+"""The costs of the sandbox: `python -m bench.rewards_sandbox`. JSON on stdout and in `bench/out/rewards_sandbox.json`.
 
 `sandbox_ratio`: CPU of `python -I -S -c pass` in the sandbox ÷ by a bare fork and exec, all processes of either side counted (what
 the kernel does later to take a network namespace away is in neither). `sandbox_wall_ratio`: the same by the clock, median of runs.

@@ -1,4 +1,4 @@
-"""How much right code keeps its point: reference solutions in plain Python and in the sandbox, side by side.
+"""The share of right code that keeps its point: reference solutions in plain Python and in the sandbox, side by side.
 
 A file has a task per line of JSON: `{"id", "code", "tests"}` with an optional `"use"` (`pytest`; else `python`: a text, or a list of
 lines), or a line of HumanEval's (`prompt`, `canonical_solution`, `test`, `entry_point`) or of MBPP's (`code`, `test_list`,
@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 
 def task(line: dict[str, Any]) -> Task:
-    """Of a line of one of the three shapes."""
+    """Returns the task of a line of one of the three shapes."""
     if "canonical_solution" in line:
         code = line["prompt"] + line["canonical_solution"]
         return Task(line["task_id"], "python", code, f"{line['test']}\ncheck({line['entry_point']})\n")

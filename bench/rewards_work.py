@@ -1,4 +1,4 @@
-"""What scoring costs beside a bare loop: CPU seconds of this process (all threads) and, apart, of the rule's process.
+"""The costs of scoring beside a bare loop: CPU seconds of this process (all threads) and, apart, of the rule's process.
 
 Ours is the backfill's own path: membership, subjects, verdicts in transactions, rewards. Bare: the same calls read and decoded,
 for `call` and `trajectory` with as many rewards produced and awaited, for `backfill` without.
@@ -62,7 +62,7 @@ class MeasuredScorer:
 
 
 def worker_cpu_s() -> float:
-    """Of the processes that run rules."""
+    """Returns the CPU seconds of the processes that run rules."""
     spent_s = 0.0
     for child in psutil.Process().children(recursive=True):
         if "claw_r1.consumers.rewards.functions.worker" in child.cmdline():
@@ -163,7 +163,7 @@ def one_round(
 
 
 def profile(bootstrap: str, calls: int, scope: str = "call") -> None:
-    """Where the time of ours goes, by cProfile: the main thread's, which is the slot's."""
+    """Profiles where the time of ours goes, by cProfile: the main thread's, which is the slot's."""
     import cProfile
     import pstats
 

@@ -1,4 +1,5 @@
-"""What the scripted engine answers, by route: replies in vLLM's shape, of one size, with tokens packed or written out.
+"""The replies of the scripted engine, by route: replies in vLLM's shape, of one size, with tokens packed or written
+out.
 
 A response has 128 tokens after a prompt of 512. Written out they are in chat's body alone, as vLLM's other routes have none.
 """
@@ -35,9 +36,9 @@ class Scripted(NamedTuple):
     whole: bytes
     """A reply, head and all."""
     chunks: list[bytes]
-    """Of a stream, in chunked framing; the first begins it."""
+    """The chunks of a stream, in chunked framing; the first begins it."""
     ends: list[bytes]
-    """What follows the last one."""
+    """The chunks that follow the last one."""
 
 
 def compact(fields: object) -> bytes:
@@ -46,7 +47,7 @@ def compact(fields: object) -> bytes:
 
 
 def packed(tokens: int) -> bytes:
-    """What a worker hands over of a response of so many tokens."""
+    """Returns the data that a worker hands over for a response of so many tokens."""
     choice = {
         "ids": b64encode(pack_ids([1000 + 7 * i for i in range(tokens)])).decode(),
         "logprobs": b64encode(pack_floats([-0.6931471824645996 - i / 97 for i in range(tokens)])).decode(),

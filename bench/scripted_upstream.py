@@ -25,7 +25,7 @@ VERBOSE, PACKED = verbose_chat(), packed_routes()
 
 
 def script(head: bytes, body: bytes) -> Scripted:
-    """What answers this request."""
+    """Returns the replies for this request."""
     if b'"return_token_ids"' in body:
         return VERBOSE
     path = head.split(b" ", 2)[1]

@@ -1,4 +1,4 @@
-"""What reading a run's history to resume costs: `python -m bench.trainer_history [BATCHES]` prints one JSON object.
+"""The costs of reading a run's history to resume: `python -m bench.trainer_history [BATCHES]` prints one JSON object.
 
 `history_ratio`: CPU seconds of `Journal.open` over the events of so many batches, as the trainer resumes from its newest
 checkpoint, over CPU seconds of decoding the same records and nothing else; the median of interleaved repeats.
@@ -60,7 +60,8 @@ def _cpu_s(work: Callable[[], object]) -> float:
 
 
 def _records(sequence: int) -> list[Record]:
-    """What one batch leaves in the log: its plan, its weights, itself, and a group that was skipped beside it."""
+    """Makes the records that one batch leaves in the log: its plan, its weights, itself, and a group that was skipped
+    beside it."""
     head = envelope("bench", run_id=RUN)
     weights = WeightsPublished(
         envelope=head, model_id="m", run_id=RUN, version=sequence + 1, digest="0" * 64, bytes_total=1, manifest=()

@@ -33,7 +33,7 @@ def measure() -> dict[str, Any]:
 
 
 def trained_share(stale: str, long_groups: int = LONG_GROUPS) -> tuple[float, float]:
-    """Of long episodes, and of their tokens."""
+    """Returns the trained share of long episodes, and of their tokens."""
     dice, folded = random.Random(0), FoldedLog()
     spec = BatchSpec(groups_per_batch=GROUPS, group_size=MEMBERS, staleness_max=1, stale=stale)
     selector, consumed = Selector(folded.pool, spec, RUN), set[str]()

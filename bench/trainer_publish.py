@@ -1,4 +1,5 @@
-"""What a version costs the loop: `python -m bench.trainer_publish` prints one JSON object. One thread, CPU seconds, medians.
+"""The costs of a version for the loop: `python -m bench.trainer_publish` prints one JSON object. One thread, CPU
+seconds, medians.
 
 `publish_ratio`: from the last optimizer step of a batch to its BatchTrained, a checkpoint and an export due with every batch,
 over one sha256 and one copy of the bytes of its weights, into memory that was used before: 57 M parameters in float32, 228 MB
@@ -45,7 +46,7 @@ SIZES = {"vocab_size": 37_632, "hidden_size": 512, "intermediate_size": 1536, "n
 
 
 class Clock:
-    """Of the loop's thread, between two milestones."""
+    """The clock of the loop's thread, between two milestones."""
 
     def __init__(self) -> None:
         self.cpu_s: list[float] = []
@@ -147,7 +148,7 @@ def _settings(folder: Path) -> TrainerSettings:
 
 
 def _batches(count: int) -> tuple[list[TrainingBatch], FoldedLog]:
-    """Of a few tokens each: what is measured begins after the step."""
+    """Makes batches of a few tokens each: what is measured begins after the step."""
     folded, batches = FoldedLog(), []
     selector, consumed = Selector(folded.pool, SPEC, RUN), set[str]()
     for sequence in range(count):

@@ -1,4 +1,5 @@
-"""What a second rank saves: `python -m bench.trainer_ranks [--repeats N]`. One JSON object; exit code 1 below the target.
+"""The savings of a second rank: `python -m bench.trainer_ranks [--repeats N]`. One JSON object; exit code 1 below the
+target.
 
 Work: batches of 32 trajectories of 512 tokens (16,384), half of them trained, through a Qwen3 of 2 layers, width 512 and
 8,192 ids at ZeRO 0, in micro-batches of 4,096. `ranks_speedup`: wall seconds of one batch on 1 rank over those on 2, one
@@ -74,11 +75,11 @@ def _lead(folder: Path, ranks: int, port: int, commands: Connection) -> None:
     from claw_r1.trainer.learn.examples import LearnerBatch
     from claw_r1.trainer.ranks.launch import Launched
     from claw_r1.trainer.ranks.leader import leading
-    from claw_r1.trainer.ranks.place import Place
+    from claw_r1.trainer.ranks.place import RankPlace
     from claw_r1.trainer.settings import TrainerSettings
 
     settings = TrainerSettings(**_settings(folder, ranks))
-    with leading(settings, Launched(Place(0, ranks, 0, LOOPBACK, port)), threading.Event()) as learner:
+    with leading(settings, Launched(RankPlace(0, ranks, 0, LOOPBACK, port)), threading.Event()) as learner:
         while (seed := commands.recv()) is not None:
             batch = LearnerBatch(_examples(seed), 0, seed, (1,) * TRAJECTORIES, seed)
             began = time.monotonic(), time.process_time()
@@ -89,10 +90,10 @@ def _lead(folder: Path, ranks: int, port: int, commands: Connection) -> None:
 
 def _follow(folder: Path, rank: int, ranks: int, port: int) -> None:
     from claw_r1.trainer.ranks.follower import follow
-    from claw_r1.trainer.ranks.place import Place
+    from claw_r1.trainer.ranks.place import RankPlace
     from claw_r1.trainer.settings import TrainerSettings
 
-    follow(TrainerSettings(**_settings(folder, ranks)), Place(rank, ranks, rank, LOOPBACK, port))
+    follow(TrainerSettings(**_settings(folder, ranks)), RankPlace(rank, ranks, rank, LOOPBACK, port))
 
 
 def _settings(folder: Path, ranks: int) -> dict:

@@ -1,4 +1,5 @@
-"""What one optimizer step costs: `python -m bench.trainer_step` prints one JSON object. One thread, CPU seconds, medians.
+"""The costs of one optimizer step: `python -m bench.trainer_step` prints one JSON object. One thread, CPU seconds,
+medians.
 
 `head_ratio`: forward and backward of the head (32k ids, width 512) over all of 2,048 positions with their softmax and entropy held,
 over the head in parts at the fifth of them that is trained. `head_peak_mb`: most memory beyond weights and gradients
@@ -75,7 +76,7 @@ def _ratio(
 
 
 def head_sides(positions: int = 2048, trained: int = 410, width: int = 512, ids: int = 32_768):  # type: ignore[no-untyped-def]  # two functions
-    """As it was before, and as it is."""
+    """Returns the head's two sides: the former code and the present one."""
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(ids, width) / width**0.5)
     hidden = torch.randn(positions, width, requires_grad=True)
@@ -95,7 +96,7 @@ def head_sides(positions: int = 2048, trained: int = 410, width: int = 512, ids:
 
 
 def head_peak_mb(tokens: int = 4096, width: int = 512, ids: int = 151_936) -> float:
-    """Of this process, which has done nothing else."""
+    """Returns the peak memory of this process, which has done nothing else."""
     torch.set_num_threads(1)
     weight = torch.nn.Parameter(torch.full((ids, width), 0.01))
     hidden = torch.randn(tokens, width, requires_grad=True)

@@ -1,4 +1,5 @@
-"""What a trie saves: `python -m bench.trainer_trees [--repeats N]`. One JSON object; exit code 1 when a ratio is below its target.
+"""The savings of a trie: `python -m bench.trainer_trees [--repeats N]`. One JSON object; exit code 1 when a ratio is
+below its target.
 
 Work: forward and backward of one group of 8 trajectories with 1,024 prompt tokens in common and 8 turns each of 32 sampled
 and 16 other tokens, through a Qwen3 of 2 layers, width 512 (2,048 in the MLP) and 1,024 ids. `tree_ratio`: one row per trajectory over

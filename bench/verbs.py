@@ -49,7 +49,7 @@ def model_of(seed: int) -> Path:
 
 @contextmanager
 def settings(seed: int, spec: dict[str, Any] | None = None, **changes: Any) -> Iterator[TrainerSettings]:
-    """As the demo's; `spec` and the rest replace single fields. The directory is gone afterwards."""
+    """Yields the demo's settings; `spec` and the rest replace single fields. The directory is gone afterwards."""
     model_dir = changes.pop("model_dir", None) or model_of(seed)
     with tempfile.TemporaryDirectory(prefix="bench-trainer-") as folder:
         yield TrainerSettings(

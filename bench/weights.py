@@ -1,4 +1,4 @@
-"""How versions reach the engines, measured: `make bench-weights`, or `python -m bench.weights [--part PART]…`.
+"""The travel of versions to the engines, measured: `make bench-weights`, or `python -m bench.weights [--part PART]…`.
 
 A table and bench/out/weights.json. Real vLLM on the CPU; 57 M float32 parameters, 228 MB, unless a part says otherwise. Both
 sides of a ratio run in one process of their own, take turns, and give medians; under 40 minutes. Lent are two cores: with

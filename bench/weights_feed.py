@@ -1,4 +1,4 @@
-"""How long readers of claw.weights take to get on behind many versions of a large model, on a real broker.
+"""The time that readers of claw.weights take to get on behind many versions of a large model, on a real broker.
 
 `feed_10k_s`: a worker is behind them; `resume_10k_s`: a trainer has its history; `decode_10k_s`: what all readers took
 before, each manifest decoded. `python -m bench.weights_feed [VERSIONS [TENSORS]]` prints JSON.

@@ -1,4 +1,4 @@
-"""What the parts of `bench.weights` share: a trainer process, a real worker in this process, and its clients."""
+"""The common parts of `bench.weights`: a trainer process, a real worker in this process, and its clients."""
 
 import asyncio
 import json

@@ -26,7 +26,7 @@ Span = tuple[float, float]
 PERIOD_S = 2.0
 WINDOW_S = 16.0
 GLOO_BYTES = 64 << 20
-"""Of one broadcast: as large as the buckets in which weights once travelled over gloo."""
+"""The bytes of one broadcast: as large as the buckets in which weights once travelled over gloo."""
 VERSIONS = 20
 CONCURRENCY = 64
 
@@ -215,7 +215,8 @@ async def _ranks(repeats: int) -> Figures:
 
 
 def feed(_: int) -> Figures:
-    """How long a worker takes to find its version behind 10,000 versions of 310 tensors, on a broker of its own."""
+    """Measures how long a worker takes to find its version behind 10,000 versions of 310 tensors, on a broker of its
+    own."""
     with tempfile.TemporaryDirectory() as directory, resolve_broker(Path(directory)) as broker:
         prefix = f"bench-{time.time_ns()}"
         return dict(weights_feed.measure(LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=8)))

@@ -1,4 +1,5 @@
-"""Whether torch can multiply in bf16 on this CPU, tried once in a child. Standard library only: the setup asks before it ends.
+"""A trial whether torch can multiply in bf16 on this CPU, made once in a child. Standard library only: the setup asks
+before it ends.
 
 Virtual machines announce AMX and trap on it: oneDNN, which torch multiplies by, then ends the process by an illegal instruction.
 What was found stands in the environment (`ProcessorTrial`, in `claw-bf16.json`) together with the CPU on which it was tried.
@@ -28,16 +29,16 @@ PRODUCT_TIMEOUT_S = 300.0
 RECORD = "claw-bf16.json"
 CPUINFO = Path("/proc/cpuinfo")
 
-Outcome = Literal["runs", "capped", "dies"]
+TrialOutcome = Literal["runs", "capped", "dies"]
 """`capped`: only without AMX; `dies`: not even so."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTrial:
-    """How one product in bf16 went on one kind of CPU."""
+    """The outcome of one product in bf16 on one kind of CPU."""
 
     processor: str
-    outcome: Outcome
+    outcome: TrialOutcome
 
 
 def processor(cpuinfo: Path = CPUINFO) -> str:
@@ -53,7 +54,8 @@ def processor(cpuinfo: Path = CPUINFO) -> str:
 
 
 def recorded(environment: Path) -> ProcessorTrial | None:
-    """What was found in this environment on this very CPU; None where nothing was, or on another."""
+    """Returns the trial that was recorded in this environment on this very CPU; None where nothing was, or on
+    another."""
     try:
         trial = ProcessorTrial(**json.loads((environment / RECORD).read_text()))
     except (OSError, ValueError, TypeError):
@@ -78,7 +80,7 @@ def tried(command: Sequence[str | Path]) -> ProcessorTrial:
 
 
 def words(trial: ProcessorTrial) -> str:
-    """What a person should know of it, as the variables of this process stand."""
+    """Describes the trial to a person, as the variables of this process stand."""
     if trial.outcome == "runs":
         return "a product in bf16 runs"
     if trial.outcome == "dies":

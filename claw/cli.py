@@ -1,4 +1,5 @@
-"""What a person types. Every command: results on stdout, logs on stderr; exit 0 done, 1 the answer is no, 2 it could not run.
+"""The `claw` command of a person. Every command: results on stdout, logs on stderr; exit 0 done, 1 the answer is no, 2
+it could not run.
 
 Heavy imports stay inside the commands, so that `--help` is instant.
 """
@@ -30,9 +31,10 @@ from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.streams.errors import StreamsError
 
 REFUSALS = (CannotRun, ProcessError, LogError, PoolError, StreamsError, ConsumerError, UndecodableRecord)
-"""What ends a command with one line for a person: each room's own errors need no other name on the way here."""
+"""The errors that end a command with one line for a person: each room's own errors need no other name on the way
+here."""
 OWN_EXTRAS = ("consumers", "stack")
-"""What commands import that become no program of a room."""
+"""The extras that commands import and no program of a room needs."""
 app = typer.Typer(
     name="claw",
     help="Claw-R1, event-sourced: agents learn through a Kafka log.",

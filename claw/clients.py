@@ -24,22 +24,23 @@ ANSWER_S = 3.0
 
 
 class ClientRecipe(NamedTuple):
-    """How one client is told. `$root` is the gateway with its scope, `$base` the same with `/v1`, `$key` and `$model` themselves."""
+    """The instructions for one client. `$root` is the gateway with its scope, `$base` the same with `/v1`, `$key` and
+    `$model` themselves."""
 
     protocol: str
-    """What it then speaks, as `CallCaptured.protocol` says it."""
+    """The protocol that it then speaks, in the form of `CallCaptured.protocol`."""
     command: str
-    """How it is started once, for a first try."""
+    """The command that starts it once, for a first try."""
     files: tuple[tuple[str, str], ...] = ()
     """(path, text) of each file of its configuration."""
     environment: tuple[tuple[str, str], ...] = ()
     """(name, value) of each variable."""
     aliases: tuple[str, ...] = ()
-    """What a key for it translates (`claw keys create --alias`)."""
+    """The aliases of a key for it (`claw keys create --alias`)."""
     sampling: tuple[str, ...] = ()
     """Sampling parameters in which its key wins, since it fixes them itself."""
     strip_strict: bool = False
-    """Whether it marks tools `strict`."""
+    """The client marks tools `strict`."""
 
 
 OPENCLAW = """\

@@ -1,4 +1,5 @@
-"""What stops the `claw` command. Each message is one line for a person and says what to do; the command exits with 2."""
+"""The errors that stop the `claw` command. Each message is one line for a person and says what to do; the command exits
+with 2."""
 
 
 class CannotRun(Exception):

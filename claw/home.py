@@ -1,4 +1,5 @@
-"""Where the local stack keeps what outlives a run. Standard library only: the setup reads it before anything is installed."""
+"""The folder where the local stack keeps what outlives a run. Standard library only: the setup reads it before anything
+is installed."""
 
 import os
 from pathlib import Path

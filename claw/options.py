@@ -10,7 +10,7 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
-Device = Annotated[
+DeviceOption = Annotated[
     str,
     typer.Option(
         envvar="CLAW_DEVICE",

@@ -1,4 +1,4 @@
-"""What stops a consumer or the command that runs it. Each message is one line for a person."""
+"""The errors that stop a consumer or the command that runs it. Each message is one line for a person."""
 
 
 class ConsumerError(Exception):

@@ -1,4 +1,4 @@
-"""What `python -m claw_r1.consumers.NAME` is for every consumer that runs until it is told to stop."""
+"""The program behind `python -m claw_r1.consumers.NAME` for every consumer that runs until a signal stops it."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -39,11 +39,11 @@ class Columns(Generic[Key]):
         return [leaf.joined(number) for leaf in self._leaves]
 
     def packed(self, number: int, first: int) -> tuple[int, Sequence[bytes]]:
-        """How many the first so many cells of a column of bytes are, and these, in pieces."""
+        """Returns how many of the first cells of a column of bytes are packed, and these cells, in pieces."""
         return first, self.joined(number) if first == len(self) else self.column(number, first)
 
     def get(self, key: Key) -> Cells | None:
-        """One of each column."""
+        """Returns one cell of each column."""
         return self._leaves[self._leaf_of(key)].get(key) if self._leaves else None
 
     def changed(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> "Columns[Key]":
@@ -82,7 +82,7 @@ class _Leaf(Generic[Key]):
         return self._joined[number]
 
     def get(self, key: Key) -> Cells | None:
-        """One of each column."""
+        """Returns one cell of each column."""
         at = bisect_left(self.keys, key)
         return tuple([column[at] for column in self.columns]) if at < len(self.keys) and self.keys[at] == key else None
 

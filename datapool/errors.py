@@ -1,4 +1,4 @@
-"""What can be wrong with a fact that decodes well."""
+"""The errors of facts that decode well."""
 
 
 class PoolError(Exception):

@@ -1,4 +1,5 @@
-"""What people say of replies, as events, and what of it stands. Pure: time and ids come from the caller.
+"""The feedback of people on replies, as events, and the part of it that stands. Pure: time and ids come from the
+caller.
 
 Invariant: everything that a person said stays in the log; what stands of it is a function of the set of facts. Of one person,
 subject and name the highest (revision, occurred_at_us, event_id) counts, and a person's revision is the time of the act in
@@ -69,7 +70,7 @@ class FeedbackSubject(NamedTuple):
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """Who speaks, when and through what: one act, whose events share their correlation id."""
+    """The person who speaks, with time and way: one act, whose events share their correlation id."""
 
     who: str
     producer: str
@@ -79,13 +80,13 @@ class Signature(Struct, frozen=True, kw_only=True):
     """A fresh id, or `keyed_act` of an idempotency key: event ids are functions of it."""
     traceparent: str | None = None
     key_name: str | None = None
-    """Of the API key by which the words came."""
+    """The name of the API key by which the feedback came."""
     above: int = 0
     """A revision that the events come after; after the highest that there is by their time alone."""
 
     @property
     def revision(self) -> int:
-        """Of the events."""
+        """The revision of the events."""
         return min(max(self.at_us, self.above + 1), REVISION_MAX)
 
     @property
@@ -95,20 +96,20 @@ class Signature(Struct, frozen=True, kw_only=True):
 
 
 class Remark(Struct, frozen=True, kw_only=True):
-    """What a person says of one subject."""
+    """The feedback of a person on one subject."""
 
     thumb: bool | None = None
     """Up or down."""
     scores: Mapping[str, float] = {}
     edit: Any = None
-    """Of a call: the better reply, as text or as the assistant's message in chat's format."""
+    """The edit of a call: the better reply, as text or as the assistant's message in chat's format."""
     comment: str | None = None
     withdraw: tuple[str, ...] = ()
     """`thumb`, `edit`, names of scores, and of a trajectory `comment`: what no longer stands of this person."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What a person says of two trajectories of a group, or of two calls of its trajectories."""
+    """The feedback of a person on two trajectories of a group, or on two calls of its trajectories."""
 
     chosen: FeedbackSubject
     rejected: FeedbackSubject
@@ -179,7 +180,8 @@ def preference_event(comparison: Comparison, by: Signature) -> PreferenceGiven:
 
 
 def undo_events(facts: Sequence[FeedbackFact], by: Signature) -> list[FeedbackFact]:
-    """What takes these words of the signer back, each by an event above it, whatever the clocks said. Raises InvalidFeedback."""
+    """Takes these facts of the signer back, each by an event above it, whatever the clocks said. Raises
+    InvalidFeedback."""
     return [_undo(fact, by) for fact in facts]
 
 

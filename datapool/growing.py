@@ -7,20 +7,20 @@ trajectory of as many calls, takes a fact in a time that grows with the root of 
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
-Value = TypeVar("Value")
-Name = TypeVar("Name", str, int)
+V = TypeVar("V")
+K = TypeVar("K", str, int)
 COPIED_MAX = 500
 """Items up to which a plain copy is quicker."""
 
 
-def grown(mapping: Mapping[str, Value], key: str, value: Value) -> Mapping[str, Value]:
+def grown(mapping: Mapping[str, V], key: str, value: V) -> Mapping[str, V]:
     """A copy with that item."""
     if isinstance(mapping, _Large):
         return mapping.grown(key, value)
     return {**mapping, key: value} if len(mapping) < COPIED_MAX else _Large({**mapping}, {key: value}, object())
 
 
-def differing(before: Mapping[str, Value], now: Mapping[str, Value]) -> list[str]:
+def differing(before: Mapping[str, V], now: Mapping[str, V]) -> list[str]:
     """Keys of `now` that are new or whose value is another object than before. Quick where one grew from the other."""
     if isinstance(before, _Large) and isinstance(now, _Large):
         keys = now.since(before)
@@ -30,7 +30,7 @@ def differing(before: Mapping[str, Value], now: Mapping[str, Value]) -> list[str
     return [key for key, value in now.items() if old.get(key) is not value]
 
 
-def added(numbers: Mapping[Name, int], more: Mapping[Name, int]) -> Mapping[Name, int]:
+def added(numbers: Mapping[K, int], more: Mapping[K, int]) -> Mapping[K, int]:
     """Numbers by name after some more of each; what is 0 has no name."""
     if not any(more.values()):
         return numbers
@@ -41,15 +41,15 @@ def added(numbers: Mapping[Name, int], more: Mapping[Name, int]) -> Mapping[Name
     return sums
 
 
-class _Large(Mapping[str, Value]):
-    """What all later values share, and what came since, which alone is copied."""
+class _Large(Mapping[str, V]):
+    """The content that all later values share, and the additions since, which alone are copied."""
 
     __slots__ = ("_former", "_mark", "_merged", "_recent", "_shared")
 
     def __init__(
         self,
-        shared: dict[str, Value],
-        recent: dict[str, Value],
+        shared: dict[str, V],
+        recent: dict[str, V],
         mark: object,
         former: object = None,
         merged: Collection[str] = (),
@@ -58,13 +58,13 @@ class _Large(Mapping[str, Value]):
         self._shared, self._recent, self._mark = shared, recent, mark
         self._former, self._merged = former, merged
 
-    def grown(self, key: str, value: Value) -> "_Large[Value]":
+    def grown(self, key: str, value: V) -> "_Large[V]":
         recent = {**self._recent, key: value}
         if len(recent) ** 2 <= len(self._shared):
             return _Large(self._shared, recent, self._mark, self._former, self._merged)
         return _Large({**self._shared, **recent}, {}, object(), self._mark, tuple(recent))
 
-    def since(self, before: "_Large[Value]") -> Collection[str] | None:
+    def since(self, before: "_Large[V]") -> Collection[str] | None:
         """Keys among which all are whose values differ; None: too much has changed to know."""
         if before._mark is self._mark:
             return {*self._recent, *before._recent}
@@ -72,7 +72,7 @@ class _Large(Mapping[str, Value]):
             return {*self._merged, *self._recent, *before._recent}
         return None
 
-    def __getitem__(self, key: str) -> Value:
+    def __getitem__(self, key: str) -> V:
         return self._recent[key] if key in self._recent else self._shared[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -84,11 +84,11 @@ class _Large(Mapping[str, Value]):
 
     # Those that Mapping brings look each key up.
 
-    def items(self) -> ItemsView[str, Value]:
+    def items(self) -> ItemsView[str, V]:
         return self._all().items()
 
-    def values(self) -> ValuesView[Value]:
+    def values(self) -> ValuesView[V]:
         return self._all().values()
 
-    def _all(self) -> dict[str, Value]:
+    def _all(self) -> dict[str, V]:
         return {**self._shared, **self._recent}

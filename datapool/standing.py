@@ -1,4 +1,4 @@
-"""What people said, read back from claw.rewards: which of their words stand, and all that they ever said. Pure.
+"""The feedback of people, read back from claw.rewards: which of their words stand, and all that they ever said. Pure.
 
 Invariant: a function of the set of facts: any order and any number of repetitions gives the same. The rules are those of
 `claw_r1.datapool.feedback`; whether a note was taken back is decided as for every curation (`claw_r1.datapool.fold.curation`).
@@ -26,15 +26,15 @@ class PersonalWord(Struct, frozen=True, kw_only=True):
     fact: FeedbackFact
     kind: WordKind
     subject: FeedbackSubject
-    """Of a preference: the chosen one."""
+    """The subject; of a preference: the chosen one."""
     other: FeedbackSubject | None = None
-    """Of a preference: the rejected one."""
+    """The rejected subject of a preference: the rejected one."""
     source: str
     """`human:<who>`, or a scorer."""
     name: str
-    """Of the slot or the preference; `edit` or `comment` of these."""
+    """The name of the slot or the preference; `edit` or `comment` of these."""
     stands: bool = False
-    """Whether it counts now: nobody took it back, and the same person said nothing later in its place."""
+    """The feedback counts now: nobody took it back, and the same person said nothing later in its place."""
 
     @property
     def who(self) -> str:
@@ -48,17 +48,17 @@ class PersonalWord(Struct, frozen=True, kw_only=True):
 
     @property
     def is_withdrawal(self) -> bool:
-        """Whether it empties its place."""
+        """The fact empties its slot."""
         return not _says(self.fact)
 
     @property
     def value(self) -> float | None:
-        """Of a thumb (1 or 0) or a score."""
+        """The value of a thumb (1 or 0) or a score."""
         return self.fact.value if isinstance(self.fact, RewardAssigned) else None
 
     @property
     def comment(self) -> str | None:
-        """What was said in words."""
+        """The comment in the person's words."""
         match self.fact:
             case RewardAssigned(metadata=str() as metadata):
                 return _comment_in(metadata)
@@ -70,7 +70,7 @@ class PersonalWord(Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> dict[str, Any] | None:
-        """Of an edit: the assistant's message in chat's format."""
+        """The message of an edit: the assistant's message in chat's format."""
         return _object(self.fact.message) if isinstance(self.fact, OutputEdited) else None
 
 
@@ -88,7 +88,7 @@ class Feedback:
             self.add(event)
 
     def add(self, event: Event) -> bool:
-        """Whether the event is a word of a person, or takes one back."""
+        """Returns whether the event is feedback of a person, or takes some back."""
         place = _place(event)
         if place is None or not isinstance(event, FeedbackFact):
             return False
@@ -129,13 +129,14 @@ class Feedback:
     def last_act(
         self, source: str, group_id: str | None = None, subject: FeedbackSubject | None = None
     ) -> list[PersonalWord]:
-        """What still stands of the person's latest act of which anything does: what an undo takes back."""
+        """Returns the feedback that still stands of the person's latest act of which any does: what an undo takes
+        back."""
         words = self.standing(group_id, subject, source)
         return [word for word in words if word.act_id == words[-1].act_id]
 
 
 def _place(event: Event) -> tuple[Any, ...] | None:
-    """Where only one word of one person counts; None: it is no person's word."""
+    """Returns the key under which only one judgement of one person counts; None: it is no person's word."""
     match event:
         case RewardAssigned(step_index=None) if event.source.startswith(HUMAN):
             kind = event.name if event.name in (THUMB, COMMENT) else "score"

@@ -46,13 +46,14 @@ Output = tuple[Topic, bytes, Event]
 """Topic, key, event. The key of a fact is its group's: `claw_r1.schemas.keys.group_key`."""
 Work = Callable[[Record], Iterable[Output]]
 Rest = Callable[[], Iterable[Output]]
-"""What the work on the records of one poll still owes. Its errors are none of a record: `Retryable` is tried again."""
+"""The work on the records of one poll that is still to be done. Its errors are none of a record: `Retryable` is tried
+again."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeLimits:
-    """How much at once, how often and how long."""
+    """The limits of one poll, and the intervals between commits and retries."""
 
     records_max: int = 100
     """Records of one poll: they are committed together, so after a crash up to so many are worked on again."""

@@ -9,10 +9,10 @@ MARK = "claw_"
 LEFT_OUT = "claw_left_out"
 """In a letter that has no room for its record: how many bytes of it stand at the source alone."""
 ROOM_BYTES = 64 << 10
-"""Of the largest record, for what frames it."""
+"""The part of the largest record that its frame takes."""
 ERROR_CHARACTERS_MAX = 2000
 KEPT_BYTES_MAX = 1000
-"""Of a header of an earlier letter: no letter has a larger one but its error, which is not kept."""
+"""The largest header of an earlier letter that is kept: no letter has a larger one but its error, which is not kept."""
 
 
 def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outgoing:

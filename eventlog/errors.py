@@ -1,4 +1,4 @@
-"""What can go wrong with the log. Each type has one meaning: retry, stop, or ask a person."""
+"""The errors of the log. Each type has one meaning: retry, stop, or ask a person."""
 
 
 class LogError(Exception):

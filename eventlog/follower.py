@@ -22,8 +22,8 @@ JOIN_TIMEOUT_S = 10.0
 
 @dataclass(eq=False, slots=True)
 class _Goal:
-    """How far a caller waits for the follower to be. The follower's own thread asks where the end is: a client of
-    confluent-kafka blocks for ever when two threads use it."""
+    """The position that a caller waits for the follower to reach. The follower's own thread asks where the end is: a
+    client of confluent-kafka blocks for ever when two threads use it."""
 
     ends: dict[Place, int] | None = None
 

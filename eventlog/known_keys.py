@@ -45,7 +45,7 @@ class KnownKeys:
         return self.by_digest(sha256(secret).digest())
 
     def by_digest(self, digest: bytes) -> ApiKey | None:
-        """As `key`, by the sha256 of it."""
+        """Returns the key with this sha256, under the rules of `key`."""
         key = self._recorded.get(digest) or self._configured.get(digest)
         return key if key is not None and hmac.compare_digest(digest, key.digest) else None
 

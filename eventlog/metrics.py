@@ -1,4 +1,4 @@
-"""What every process that writes logs counts, for Prometheus."""
+"""The counters of every process that writes logs, for Prometheus."""
 
 from collections.abc import Iterator
 

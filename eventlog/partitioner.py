@@ -1,5 +1,4 @@
-"""Which partition a key belongs to: murmur2 as in Kafka's Java clients, Faust, Connect and librdkafka's
-`murmur2_random`.
+"""The partition of a key: murmur2 as in Kafka's Java clients, Faust, Connect and librdkafka's `murmur2_random`.
 
 Invariant: every producer of ours agrees with this function, so all records of a key lie in one partition number.
 """

@@ -1,4 +1,4 @@
-"""What the Kafka log and its memory twin have in common. Code that takes these runs on both, and so do the tests."""
+"""The common part of the Kafka log and its memory twin. Code that takes these runs on both, and so do the tests."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -66,7 +66,7 @@ class Lookup(Protocol):
 
 
 class Log(Protocol):
-    """What rooms need of a log to read and write it: `KafkaLog(settings)` or `MemoryLog(settings)`."""
+    """The part of a log that rooms need to read and write it: `KafkaLog(settings)` or `MemoryLog(settings)`."""
 
     def producer(self) -> Producer: ...
 

@@ -1,23 +1,24 @@
-"""What goes into the log and what comes out of it, without a Kafka client."""
+"""The records that go into the log and come out of it, without a Kafka client."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from claw_r1.schemas import cloudevents, codec
+from claw_r1.schemas.cloudevents import Headers
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event, FactPosition
 from claw_r1.schemas.topics import Topic
 
-Headers = Sequence[tuple[str, bytes]]
 Place = tuple[str, int]
 """A partition: full topic name and partition number."""
 OFFSET_UNKNOWN = -1
 
 
 class Position(Struct, frozen=True, order=True):
-    """Where a record stands. `offset` is `OFFSET_UNKNOWN` in the rare case of an acknowledgement that did not say."""
+    """The position of a record. `offset` is `OFFSET_UNKNOWN` in the rare case of an acknowledgement that did not
+    say."""
 
     topic: str
     partition: int
@@ -25,7 +26,7 @@ class Position(Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, fact: FactPosition) -> "Position":
-        """Where a record that another one names stands."""
+        """Returns the position of a record that another one names."""
         return cls(fact.topic, fact.partition, fact.offset)
 
 

@@ -1,4 +1,4 @@
-"""Where the log is and how long we wait for it. Reading these settings needs no Kafka client."""
+"""The settings of the log and of our waiting for it. Reading these settings needs no Kafka client."""
 
 import os
 from collections.abc import Mapping
@@ -35,13 +35,14 @@ class LogSettings(BaseSettings):
     replication: int = Field(default=1, ge=1)
     """Copies of every topic; 3 outside the local stack."""
     generation: int = Field(default=1, ge=1)
-    """Of the pool: streams and readers of a generation know no other. `claw rebuild` makes the next one."""
+    """The generation of the pool: streams and readers of a generation know no other. `claw rebuild` makes the next
+    one."""
     ack_timeout_ms: int = Field(default=10_000, ge=100)
     """How long a record may wait for its acknowledgement, queueing included."""
     linger_ms: float = Field(default=0.5, ge=0, le=1000)
     """How long a producer gathers records for one request; adds to the latency of every reply."""
     compression: Literal["none", "lz4", "zstd"] = "zstd"
-    """How a producer packs what it sends, and so what the broker keeps; readers take any."""
+    """The compression of what a producer sends, and so of what the broker keeps; readers take any."""
     connect_timeout_s: float = Field(default=8.0, gt=0)
     """How long a metadata request may take before the broker counts as unreachable."""
     read_timeout_s: float = Field(default=30.0, gt=0)

@@ -32,7 +32,7 @@ class CompactedView:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the view, if anything did."""
+        """The error that ended the view, if any did."""
         return self._follower.error if self._follower else None
 
     def start(self) -> None:

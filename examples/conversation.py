@@ -32,5 +32,5 @@ async def converse(
 
 
 def tool_message(number: int, content: str) -> JsonObject:
-    """What a tool answered to the `number`-th call (from 1)."""
+    """Makes the message of a tool's result for the `number`-th call (from 1)."""
     return {"role": "tool", "tool_call_id": f"turn-{number}", "content": content}

@@ -1,4 +1,4 @@
-"""What engines get otherwise than a client wrote it: by its key, or for everybody by setting.
+"""The changes to a client's request before engines get it: by its key, or for everybody by setting.
 
 Invariant: the event keeps the client's body, and names what was changed. A request to which nothing applies is forwarded
 as it came; any other is written anew by a parser that keeps its numbers as they are.
@@ -9,17 +9,18 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import CallProtocol, CallRequest
-from claw_r1.gateway.foreign_json import Json, object_of, objects, rewritten
+from claw_r1.gateway.foreign_json import object_of, objects, rewritten
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import WorkerTable
 from claw_r1.schemas.api_keys import ApiKey
+from claw_r1.schemas.json_values import Json
 
 SIDE = ":side"
 """Behind the model of an alias whose calls are no turns of the agent: titles, commit messages."""
 
 
 class Rules(NamedTuple):
-    """What is changed in requests."""
+    """The rules for changing requests."""
 
     aliases: Mapping[str, str] = {}
     """Name or pattern -> the model, maybe with `SIDE` behind it."""
@@ -35,7 +36,7 @@ class Served(NamedTuple):
 
     name: Json
     is_side: bool = False
-    """It was asked for by an alias of side calls."""
+    """The call came under an alias of side calls."""
 
 
 class Adapted(NamedTuple):
@@ -43,7 +44,7 @@ class Adapted(NamedTuple):
 
     body: bytes
     words: tuple[str, ...] = ()
-    """What it says otherwise than the client."""
+    """The codes of what differs from the client's request."""
     is_side: bool = False
 
 
@@ -90,7 +91,7 @@ class Adaptation:
         return Adapted(rewritten(body, change) if words else body, tuple(words), is_side)
 
     def rules(self, key: ApiKey | None) -> Rules:
-        """What is changed in requests under this key."""
+        """Returns the rules for requests under this key."""
         common = self._common
         if key is None or not (key.aliases or key.sampling or key.strip_strict):
             return common
@@ -119,7 +120,8 @@ def _is_strict(tools: Json) -> bool:
 
 
 def _holders(tools: Json) -> list[dict[str, Json]]:
-    """Where `strict` may stand: in a tool, in its function (chat), in the tools of a namespace (responses)."""
+    """Returns the objects in which `strict` may stand: in a tool, in its function (chat), in the tools of a namespace
+    (responses)."""
     listed = objects(tools)
     listed += [inner for tool in listed for inner in objects(tool.get("tools"))]
     return listed + objects([tool.get("function") for tool in listed])

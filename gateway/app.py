@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.capture.calls import ModelCalls
 from claw_r1.gateway.capture.durable_log import EventSink
-from claw_r1.gateway.capture.turns import Earlier
+from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.counting import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
@@ -39,7 +39,7 @@ from claw_r1.schemas.topics import Catalogue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDependencies:
-    """What the gateway works with. Tests give a log of their own and fill the tables by hand."""
+    """The collaborators of the gateway. Tests give a log of their own and fill the tables by hand."""
 
     settings: GatewaySettings
     log: EventSink
@@ -48,16 +48,16 @@ class GatewayDependencies:
     metrics: Metrics = field(default_factory=Metrics)
     keys: KeyRing = field(default_factory=KeyRing)
     catalogue: Catalogue = field(default_factory=Catalogue)
-    """Whose topics the registry speaks of."""
+    """The catalogue whose topics the registry serves."""
     not_ready: NotReady = lambda: None
-    earlier: Earlier = lambda _: iter(())
+    earlier: GroupRecords = lambda _: iter(())
     """Calls that the log holds already."""
     protocols: Protocols = PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What a server needs of it."""
+    """The parts of the gateway that a server needs."""
 
     app: ASGIApp
     """Its lifespan opens and closes the connections to engines. Requests reach it through the door only."""

@@ -16,12 +16,12 @@ from claw_r1.schemas.events import Sampling, Usage, VersionSpan
 
 
 class CallRequest(NamedTuple):
-    """What the gateway understood of a client's request."""
+    """A client's request as the gateway understood it."""
 
     body: bytes
-    """As the client wrote it."""
+    """The body that the client wrote."""
     forwarded: bytes
-    """As engines get it: the client's request with `added` in it."""
+    """The body that engines get: the client's request with `added` in it."""
     model: str | None
     sampling: Sampling
     """The effective parameters, by the defaults of this protocol."""
@@ -29,9 +29,9 @@ class CallRequest(NamedTuple):
     added: frozenset[str] = frozenset()
     """Fields that only capture asks for. What the engine answers to them is kept from the client."""
     adapted: tuple[str, ...] = ()
-    """What `forwarded` says otherwise than the client, in the words of `CallCaptured.adapted`."""
+    """The changes of `forwarded` against the client's body, in the codes of `CallCaptured.adapted`."""
     missing: tuple[str, ...] = ()
-    """What keeps every reply to it from being complete, in the words of `Integrity.missing`."""
+    """The parts that every reply to it will lack, in the codes of `Integrity.missing`."""
     packed: bool = False
     """The engine says that it hands its tokens over by themselves (`tokens/handed_over.py`), so it is asked for nothing else."""
     previous: str | None = None
@@ -41,7 +41,7 @@ class CallRequest(NamedTuple):
     plain: bytes | None = None
     """`forwarded` without what is added for capture, where that is not `body`."""
     hints: Hints = Hints()
-    """What its fields say about who calls."""
+    """The hints of its fields about the caller."""
 
     def unchanged(self, *, packed: bool = False) -> "CallRequest":
         """The request to an engine that is asked for nothing in it, and whose reply goes to the client as it is."""
@@ -58,10 +58,10 @@ class Choice:
     response_ids: bytes
     response_logprobs: bytes
     spans: tuple[VersionSpan, ...]
-    """They tile [0, n), or are left out."""
+    """The spans tile [0, n), or are left out."""
     finish_reason: str | None
     missing: tuple[str, ...]
-    """What keeps the call from being complete, in the words of `Integrity.missing`."""
+    """The parts that the call lacks, in the codes of `Integrity.missing`."""
     aborted: bool
     """The response has no end: the engine or the client gave up, or the stream broke."""
     body: bytes
@@ -69,14 +69,14 @@ class Choice:
     prompt_ids: bytes | None = None
     """Packed, of a choice whose prompt is not the reply's."""
     sampling: Sampling | None = None
-    """As the engine says; None: as the request was understood."""
+    """The sampling parameters that the engine reports; None: as the request was understood."""
 
 
 class EngineReply(NamedTuple):
     """A reply of an engine, understood."""
 
     body: bytes
-    """What the client gets."""
+    """The body that the client gets."""
     prompt_ids: bytes
     """Packed int32; empty where the engine gave none. Of several prompts, the first."""
     choices: tuple[Choice, ...]
@@ -87,7 +87,7 @@ class EngineReply(NamedTuple):
 
     @property
     def spans(self) -> tuple[VersionSpan, ...]:
-        """Of all choices."""
+        """The spans of all choices."""
         return tuple([span for choice in self.choices for span in choice.spans])
 
 
@@ -102,7 +102,7 @@ class ReplyStream(Protocol):
     first_token_us: int | None
 
     def feed(self, piece: bytes) -> bytes:
-        """What the client gets now."""
+        """Returns the bytes that the client gets now."""
 
     @property
     def held(self) -> bytes:
@@ -120,7 +120,8 @@ class ReplyStream(Protocol):
         """Add up some of what has passed; where it is still behind, others shall have a turn before the next."""
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        """What the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""
+        """Returns the reply that the stream adds up to. interrupted: it was broken off, by the engine, the client or
+        us."""
 
     def error(self, error: GatewayError) -> bytes:
         """The last bytes of a stream that is broken off, as this protocol's clients read them."""
@@ -132,9 +133,9 @@ class CallProtocol(Protocol):
     name: str
     """In metrics."""
     path: str
-    """Of the engine's route."""
+    """The path of the engine's route."""
     stream_type: str
-    """What the content type of a streamed reply begins with."""
+    """The beginning of a streamed reply's content type."""
 
     def parse(self, body: bytes) -> CallRequest:
         """Understand a request. Raises InvalidRequest with the field at fault."""
@@ -156,7 +157,7 @@ class EarlierCall(NamedTuple):
     """An earlier call, as a request that goes on from its reply needs it."""
 
     request: bytes
-    """As its client wrote it."""
+    """The request that its client wrote."""
     reply: bytes
     """Whole, also where it was streamed."""
     previous: str | None

@@ -52,7 +52,7 @@ class Followers:
 
     @property
     def broken(self) -> bool:
-        """Whether one of the threads ended by an error."""
+        """A thread ended by an error."""
         return any(follower.error for follower in self._running)
 
     def stop(self) -> None:

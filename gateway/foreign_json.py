@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from claw_r1.gateway.errors import InvalidRequest
+from claw_r1.schemas.json_values import Json
 
-Json = Any  # parsed JSON of a foreign server
 INT32_MAX = (1 << 31) - 1
 DEPTH_MAX = 200
 """Nesting of JSON that is written again: within what orjson writes (254)."""
@@ -28,7 +28,8 @@ def loads(raw: bytes) -> Json:
 
 
 def loads_shallow(raw: bytes) -> Json:
-    """As `loads`, of what can be walked through and written again. Raises ValueError, also for what is nested too deeply."""
+    """Loads JSON like `loads`, if it can be walked through and written again. Raises ValueError, also for what is
+    nested too deeply."""
     value = loads(raw)
     if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
         raise ValueError("nested too deeply")
@@ -69,7 +70,7 @@ def objects(items: object) -> list[dict[str, Any]]:
 
 
 def error_text(body: bytes) -> str:
-    """What an error says whose shape is another API's: the message in its `error`, else all of it."""
+    """Returns the text of an error whose shape is another API's: the message in its `error`, else all of it."""
     try:
         fields = loads(body)
         message = fields["error"]["message"]

@@ -54,12 +54,12 @@ POLICY_VERSION = POLICY_VERSION_HEADER.encode()
 OVERHEAD_MS = OVERHEAD_MS_HEADER.encode()
 CREDENTIALS = (b"authorization", b"x-api-key")
 PROVIDERS = (b"anthropic-version", b"anthropic-beta")
-"""What a provider must be told besides."""
+"""The headers that a provider must get besides."""
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 class ClientHeaders(NamedTuple):
-    """What a client's headers say about its call."""
+    """The headers of a client about its call."""
 
     agent: str | None = None
     channel: str | None = None
@@ -70,7 +70,7 @@ class ClientHeaders(NamedTuple):
     """Retries before this one, by the client's own count; None: it does not count."""
     traceparent: str | None = None
     key_name: str | None = None
-    """Of the API key that came with them."""
+    """The name of the API key that came with them."""
 
 
 def client_headers(raw: RawHeaders, key: ApiKey | None) -> ClientHeaders:
@@ -93,13 +93,15 @@ def client_headers(raw: RawHeaders, key: ApiKey | None) -> ClientHeaders:
 
 
 def passed_on(raw: RawHeaders, *, credentials: bool) -> dict[str, str]:
-    """What a fixed upstream gets of the client's headers, and nobody else; its credentials only where these are meant for it."""
+    """Returns the client's headers that a fixed upstream gets, and nobody else; its credentials only where these are
+    meant for it."""
     names = (*CREDENTIALS, *PROVIDERS) if credentials else PROVIDERS
     return {name.decode(): value.decode("latin-1") for name, value in raw if name in names}
 
 
 def credentials(raw: RawHeaders) -> tuple[str, ...]:
-    """What must not be written of the credentials that were passed on: each whole, and the part after its scheme."""
+    """Returns the parts of the passed on credentials that must not be written: each whole, and the part after its
+    scheme."""
     values = [value.decode("latin-1").strip() for name, value in raw if name in CREDENTIALS]
     return tuple([part for value in values if value for part in (value, value.rpartition(" ")[2])])
 

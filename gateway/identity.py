@@ -1,4 +1,4 @@
-"""Who a request is about, from its path: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
+"""The identity that a request's path names: `/{trajectory_id}/{group_id}[/v1]/<endpoint>`.
 
 Invariant: ids are taken from the raw path, so an encoded slash belongs to the id. Without a group id the group is the
 trajectory's own. Who makes a model call is known by more than its path: `gateway/callers/`.
@@ -33,7 +33,7 @@ SERVED = (
     "POST /init_trajectory, POST /groups, and POST /groups/{group_id}/preferences"
 )
 UNSERVED = ("/embeddings",)
-"""Of OpenAI's API, what SDKs ask for besides."""
+"""The routes of OpenAI's API that SDKs request and we do not serve."""
 OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, FEEDBACK, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
@@ -53,10 +53,10 @@ class Route(NamedTuple):
     """An endpoint, and the trajectory that its path names."""
 
     endpoint: str
-    """As in the tables; of a single model with its id, as it was sent: `models/<id>`."""
+    """The endpoint as in the tables; of a single model with its id, as it was sent: `models/<id>`."""
     identity: Identity | None
     protocol: CallProtocol | None = None
-    """Of a model call; None for a control route."""
+    """The protocol of a model call; None for a control route."""
     lone: bool = False
     """The path has one id: of a trajectory, or of a scope of sessions (`gateway/callers/`)."""
 
@@ -85,7 +85,7 @@ def protocol_of(raw_path: bytes, protocols: Protocols = PROTOCOLS) -> CallProtoc
 
 
 def path_end(endpoint: str) -> bytes:
-    """What the path of an endpoint ends in."""
+    """Returns the end of an endpoint's path."""
     return b"/" + endpoint.encode()
 
 
@@ -103,7 +103,8 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
 
 
 def names_preferences(path: str) -> bool:
-    """Whether a decoded path is that of a group's preferences; FastAPI takes one that ends in a new line for it, too."""
+    """Returns whether a decoded path is that of a group's preferences; FastAPI takes one that ends in a new line for
+    it, too."""
     return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/\n").endswith("/preferences")
 
 

@@ -38,7 +38,7 @@ class Histogram(Collector):
 
 
 class Metrics:
-    """What the gateway counts. Attributes are named like the metrics, without `claw_gateway_`."""
+    """The counters of the gateway. Attributes are named like the metrics, without `claw_gateway_`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -87,17 +87,17 @@ class Metrics:
         self._captured(lane).inc()
 
     def observe(self, in_flight: Callable[[], float], workers: Callable[[], float], held: Callable[[], float]) -> None:
-        """Where the gauges read their values."""
+        """Sets the sources of the gauges."""
         self._in_flight.set_function(in_flight)
         self._workers.set_function(workers)
         self._held.set_function(held)
 
     def observe_spool(self, stats: Callable[[], SpoolStats], log_away: Callable[[], bool]) -> None:
-        """Where the metrics of the spool read their values."""
+        """Sets the sources of the spool's metrics."""
         self.registry.register(SpoolCollector(stats, log_away))
 
     def observe_engines(self, seconds: Callable[[], Mapping[str, float]]) -> None:
-        """Where the metric of the engines' time reads its values, by what they did."""
+        """Sets the source of the engines' time, by activity."""
         self.registry.register(EngineCollector(seconds))
 
     def exposition(self) -> bytes:
@@ -106,7 +106,8 @@ class Metrics:
 
 
 class EngineCollector(Collector):
-    """What engines did with their time: whose share of `idle` is high waits for agents, or for the trainer behind them."""
+    """A collector of the engines' time by activity: whose share of `idle` is high waits for agents, or for the trainer
+    behind them."""
 
     def __init__(self, seconds: Callable[[], Mapping[str, float]]) -> None:
         self._seconds = seconds

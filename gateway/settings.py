@@ -19,7 +19,7 @@ SamplingName = Literal[
 
 
 class GatewaySettings(BaseSettings):
-    """How the gateway listens, routes, limits and waits."""
+    """The settings by which the gateway listens, routes, limits and waits."""
 
     model_config = SettingsConfigDict(
         env_prefix="CLAW_GATEWAY_",
@@ -49,8 +49,8 @@ class GatewaySettings(BaseSettings):
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
-    """Who may call besides those with a key of `claw keys`: agent:<sha256> or operator:<sha256> of each key, separated by
-    commas; --new-key makes one. Not set: everybody on this machine, and nobody from outside."""
+    """The keys that may call besides those of `claw keys`: agent:<sha256> or operator:<sha256> of each key, separated
+    by commas; --new-key makes one. Not set: everybody on this machine, and nobody from outside."""
     reward_sources: Annotated[tuple[str, ...], NoDecode] = ("agent", "env", "user")
     """Sources that rewards of callers without a key, and with one of the role agent, may have, separated by commas. Never
     rule, judge or human:*, which are scorers' and people's."""
@@ -141,7 +141,7 @@ class GatewaySettings(BaseSettings):
     spool_timeout_s: float = Field(10.0, gt=0)
     """How long the spool's disk may take to write one event."""
     capture_on_failure: Literal["refuse", "availability"] = "refuse"
-    """What happens to a call that neither log nor spool takes. refuse: its reply is kept back (503). availability: the
+    """The fate of a call that neither log nor spool takes. refuse: its reply is kept back (503). availability: the
     reply is sent, and the call is counted as lost."""
     parent_bytes_max: int = Field(256 * MIB, ge=0)
     """Bytes of recent calls that later calls are written against, as differences; 0 writes every call in full."""
@@ -156,7 +156,7 @@ class GatewaySettings(BaseSettings):
 
     @property
     def passes_authorization(self) -> bool:
-        """Whether fixed servers get the client's credentials."""
+        """The fixed servers get the client's credentials."""
         if self.upstream_authorization is None:
             return len({urlsplit(url).hostname for url in self.upstreams}) <= 1
         return self.upstream_authorization

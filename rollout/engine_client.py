@@ -10,7 +10,7 @@ from claw_r1.rollout.errors import EngineLost
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.schemas.http import CONTROL_HEADER
 
-Json = Mapping[str, object]
+EngineFields = Mapping[str, object]
 FIRST = -(1 << 30)
 """A priority before any that an agent would choose; vLLM takes the lowest first."""
 
@@ -24,7 +24,7 @@ class EngineInfo:
     seconds: Mapping[str, float]
     kv_usage: float | None
     wishes: tuple[str, ...]
-    """What people ask of this worker; nobody is told twice."""
+    """The wishes of people for this worker; nobody is told twice."""
 
 
 class EngineClient:
@@ -67,7 +67,7 @@ class EngineClient:
         """Open an update; only after `pause`."""
         await self._must("POST", "/start_weight_update")
 
-    async def update(self, update_info: Json) -> None:
+    async def update(self, update_info: EngineFields) -> None:
         """Load what lies in this host's memory."""
         await self._must("POST", "/update_weights", {"update_info": update_info}, self._load_timeout_s)
 
@@ -84,7 +84,8 @@ class EngineClient:
         await self._must("POST", "/update_weight_version", {"new_version": label})
 
     async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Of each id but the first, at temperature 1, before whatever waits. Raises EngineLost, and TimeoutError for no slot."""
+        """Returns the log-probability of each id but the first, at temperature 1, before whatever waits. Raises
+        EngineLost, and TimeoutError for no slot."""
         path, body = "/v1/completions", {"model": self._model, "prompt": list(ids), "prompt_logprobs": 0}
         body |= {"max_tokens": 1, "temperature": 1, "priority": FIRST}
         try:
@@ -98,7 +99,9 @@ class EngineClient:
         except (LookupError, TypeError, ValueError) as error:
             raise EngineLost(f"{path}: {status} {str(answer)[:300]}") from error
 
-    async def _must(self, method: str, path: str, body: Json | None = None, timeout_s: float | None = None) -> Json:
+    async def _must(
+        self, method: str, path: str, body: EngineFields | None = None, timeout_s: float | None = None
+    ) -> EngineFields:
         try:
             status, answer = await self._request(method, path, timeout_s or self._timeout_s, body)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -107,7 +110,9 @@ class EngineClient:
             raise EngineLost(f"{path}: {status} {answer}")
         return answer
 
-    async def _request(self, method: str, path: str, timeout_s: float, body: Json | None = None) -> tuple[int, object]:
+    async def _request(
+        self, method: str, path: str, timeout_s: float, body: EngineFields | None = None
+    ) -> tuple[int, object]:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         call = self._http.request(method, self._url + path, json=body, headers=self._headers, timeout=timeout)
         async with call as reply:

@@ -63,14 +63,14 @@ async def _taken(
 
 
 def manifest_of(target: WeightsPublished) -> WeightsManifest:
-    """Of the committed event: it alone says which bytes are this version's."""
+    """Returns the manifest of the committed event: it alone says which bytes are this version's."""
     tensors = (TensorShape(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in target.manifest)
     return WeightsManifest(tuple(tensors), target.digest)
 
 
 def default_directory(manifest: WeightsManifest) -> Path:
-    """Where a copy of this version is already, else in memory where it has room for one (containers often have 64 MB of
-    it), else among temporary files."""
+    """Returns the folder of a copy of this version, if there is one, else memory where it has room for one (containers
+    often have 64 MB of it), else a folder among temporary files."""
     places = [
         place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()
     ]

@@ -22,7 +22,7 @@ from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WORKERS
 
 REPORTS_MISSED_MAX = 3
-"""Who misses so many reports is gone."""
+"""The number of missed reports after which a worker is gone."""
 POLL_S = 0.2
 
 
@@ -59,7 +59,8 @@ def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -
 
 
 def rival_of(name: str, log: Log) -> WorkerReported | None:
-    """Who reports under this name and goes on doing so; None when nobody does within three of its intervals."""
+    """Returns the report of a worker that uses this name and goes on doing so; None when nobody does within three of
+    its intervals."""
     key = name.encode()
     partition = partition_of(key, len(log.end_offsets([WORKERS])))
     reader = log.reader([WORKERS], partitions=[partition])

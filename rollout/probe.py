@@ -1,4 +1,5 @@
-"""Whether an engine serves the weights that it loaded: it scores a few token ids as the trainer did with exactly these.
+"""The probe whether an engine serves the weights that it loaded: it scores a few token ids as the trainer did with
+exactly these.
 
 The digest shows that the right bytes arrived, not that the engine computes with all of them: a packed head, a fused tensor
 or a rank of it may stay behind. Nothing else would notice before training goes wrong.
@@ -21,14 +22,16 @@ log = structlog.get_logger()
 
 FP32_GAP_MAX = 1e-3
 HALF_GAP_MAX = 0.5
-"""Where trainer or engine computes in 16 bits: logits of 16 and more are 0.125 apart in bfloat16, and each side rounds its own."""
+"""The largest gap where trainer or engine computes in 16 bits: logits of 16 and more are 0.125 apart in bfloat16, and
+each side rounds its own."""
 
 
 class PromptScorer(Protocol):
     """claw_r1.rollout.engine_client over HTTP, or a fake."""
 
     async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Of each id but the first, at temperature 1. Raises EngineLost, and TimeoutError while it has no room for a prompt."""
+        """Returns the log-probability of each id but the first, at temperature 1. Raises EngineLost, and TimeoutError
+        while it has no room for a prompt."""
         ...
 
 

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class ReportSink(Protocol):
-    """Where reports go. `report` raises ReportLost when nobody took it."""
+    """The sink of reports. `report` raises ReportLost when nobody took it."""
 
     async def report(self, event: WorkerReported) -> None: ...
 
@@ -29,7 +29,7 @@ class ReportLost(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What changes about a worker; `loaded` is None while it serves the weights that it started with."""
+    """The changing part of a worker's report; `loaded` is None while it serves the weights that it started with."""
 
     state: WorkerState = "starting"
     loaded: WeightsPublished | None = None
@@ -41,7 +41,7 @@ class Status:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def same_but_load(self, other: "Status") -> bool:
-        """Whether only numbers differ that change all the time."""
+        """Returns whether only numbers differ that change all the time."""
         return replace(self, in_flight=other.in_flight, kv_usage=other.kv_usage, seconds=other.seconds) == other
 
 

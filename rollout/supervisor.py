@@ -42,7 +42,7 @@ class WeightsFeed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How a worker is told to end: `drain` lets running replies end, `now` does not."""
+    """The request to end a worker: `drain` lets running replies end, `now` does not."""
 
     drain: asyncio.Event = field(default_factory=asyncio.Event)
     now: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,7 +72,7 @@ class Supervisor:
         """The copy that was loaded last; it stays until another one is."""
         self._loading: WeightsPublished | None = None
         self._failure: str | None = None
-        """Why the newest version could not be had."""
+        """The reason why the newest version could not be had."""
         self._loads = asyncio.Lock()
         """Held while the engine loads, and for good from a drain on: it begins between two loads."""
         self._wishes: dict[str, asyncio.Event] = {"probe": asyncio.Event()}

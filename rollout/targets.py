@@ -1,4 +1,5 @@
-"""Which published version this worker should serve: the latest in the log, and never backwards within a run."""
+"""The choice of the published version that this worker should serve: the latest in the log, and never backwards within
+a run."""
 
 import asyncio
 
@@ -14,7 +15,7 @@ LOADS_MAX = 2
 
 
 def accepts(current: WeightsPublished | None, event: WeightsPublished, *, model_id: str, run_id: str | None) -> bool:
-    """Whether `event` replaces `current`; pure.
+    """Returns whether `event` replaces `current`; pure.
 
     The same version again is accepted with the same digest only: a resumed trainer publishes a new offer url.
     """
@@ -28,14 +29,15 @@ def accepts(current: WeightsPublished | None, event: WeightsPublished, *, model_
 
 
 def is_same_weights(left: WeightsPublished | None, right: WeightsPublished | None) -> bool:
-    """Whether both are the same version of the same run."""
+    """Returns whether both are the same version of the same run."""
     if left is None or right is None:
         return left is right
     return (left.run_id, left.version) == (right.run_id, right.version)
 
 
 def lag(latest: WeightsPublished | None, loaded: WeightsPublished | None) -> str | None:
-    """Why nothing is trained that a worker samples now; None where it is trained, or where the bound is not in the log."""
+    """Returns why nothing is trained that a worker samples now; None where it is trained, or where the bound is not in
+    the log."""
     if latest is None or latest.staleness_max is None or loaded is latest:
         return None
     if loaded is None or loaded.run_id != latest.run_id:
@@ -63,11 +65,12 @@ class Targets:
         self._failed: tuple[str, int] = ("", 0)
         """Digest of the version that an engine ended with last, and how many did in a row."""
         self.refusal: str | None = None
-        """Why the newest version is loaded no more; None where it is not given up."""
+        """The reason why the newest version is loaded no more; None where it is not given up."""
 
     @property
     def goal(self) -> WeightsPublished | None:
-        """What to serve: the newest version; where engines end with it, the last one that was served, or None."""
+        """The version to serve: the newest version; where engines end with it, the last one that was served, or
+        None."""
         return self.latest if self.refusal is None else self._served
 
     def served(self, event: WeightsPublished) -> None:

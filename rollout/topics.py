@@ -100,7 +100,8 @@ class WeightsTopic:
             span *= SPAN_GROWTH
 
     def _concerns(self, record: Record) -> bool:
-        """Whether it is of this model and run, which its first bytes say; one that cannot be read is for `_deliver` to say."""
+        """Returns whether a record is of this model and run, which its first bytes say; one that cannot be read is for
+        `_deliver` to say."""
         if record.key != self._key or self._run_id is None:
             return record.key == self._key
         try:

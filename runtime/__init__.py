@@ -1,1 +1,1 @@
-"""What every program of ours begins with."""
+"""The beginning of every program of ours."""

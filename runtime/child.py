@@ -40,14 +40,14 @@ def start(
 
 
 def has_ended(process: "subprocess.Popen[Any]") -> bool:
-    """Whether the child itself ended; descendants may be left."""
+    """Returns whether the child itself ended; descendants may be left."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def wait(process: "subprocess.Popen[Any]", timeout_s: float) -> bool:
-    """Whether the child itself ended within `timeout_s`."""
+    """Waits, and returns whether the child itself ended within `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     while not has_ended(process):
         if time.monotonic() > deadline_s:
@@ -57,7 +57,7 @@ def wait(process: "subprocess.Popen[Any]", timeout_s: float) -> bool:
 
 
 def end(process: "subprocess.Popen[Any]", *steps: tuple[int, float]) -> int:
-    """Of each step sends the signal and waits its seconds, until the child itself ended; then `reap`."""
+    """Sends the signal of each step and waits its seconds, until the child itself ended; then `reap`."""
     try:
         for number, timeout_s in steps:
             if signalled(process, number, timeout_s):

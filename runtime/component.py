@@ -1,4 +1,4 @@
-"""What a program runs as processes of its own, and where each is in its life."""
+"""The processes that a program runs, and the state of each."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from claw_r1.runtime.restarts import RestartBudget
 
 
 class State(StrEnum):
-    """Where a component is in its life."""
+    """The state of a component."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -26,12 +26,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Component:
-    """What to run. `argv` is a command line without a shell; `env` is added to ours."""
+    """The command of a component. `argv` is a command line without a shell; `env` is added to ours."""
 
     name: str
     argv: tuple[str, ...]
     log_path: Path | None = None
-    """Where its output is appended; None: it goes where ours goes."""
+    """The file to which its output is appended; None: it goes where ours goes."""
     env: Mapping[str, str] = field(default_factory=dict)
     budget: RestartBudget = field(default_factory=RestartBudget)
     ready: Callable[[], bool] | None = None
@@ -39,11 +39,12 @@ class Component:
     ready_timeout_s: float = 120.0
     """After a start or a restart; not ready by then counts as a death."""
     may_finish: bool = False
-    """Whether exit code 0 is the end of its work (a trainer, a runner) rather than a death."""
+    """Exit code 0 is the end of its work (a trainer, a runner) rather than a death."""
     finished_before_code: int | None = None
     """The exit code by which it says that its work was done before it began: no death, and no restart."""
     death_signal: int = signal.SIGKILL
-    """What it gets from the kernel when its manager is killed. Everything here survives SIGKILL; not all heed SIGTERM."""
+    """The signal that it gets from the kernel when its manager is killed. Everything here survives SIGKILL; not all
+    heed SIGTERM."""
     pass_fds: tuple[int, ...] = ()
     """Open files of ours that it inherits."""
     cannot_start_code: int | None = None

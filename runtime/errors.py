@@ -1,4 +1,4 @@
-"""What stops a program that keeps others running. Each message is one line for a person."""
+"""The errors that stop a program that keeps others running. Each message is one line for a person."""
 
 
 class ProcessError(Exception):

@@ -1,4 +1,4 @@
-"""What `--help` says of a setting: its docstring, its unit and its default. A secret's default is never shown."""
+"""The text of `--help` on a setting: its docstring, its unit and its default. A secret's default is never shown."""
 
 import re
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def default_of(name: str, field: FieldInfo) -> str:
 
 
 def placeholder(model: type[BaseModel], name: str, metavar: str) -> str:
-    """What stands for the value in `--flag VALUE`: its unit, its kind, or the words that it may be."""
+    """Returns the placeholder for the value in `--flag VALUE`: its unit, its kind, or the words that it may be."""
     if metavar.startswith("{"):
         return metavar
     annotation = field_of(model, name).annotation

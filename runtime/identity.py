@@ -1,4 +1,5 @@
-"""Who is alive: a process is its pid and its start, so a recycled pid is never taken for an old child. Linux only."""
+"""The identity of a living process: a process is its pid and its start, so a recycled pid is never taken for an old
+child. Linux only."""
 
 import json
 import os
@@ -37,7 +38,7 @@ class ProcessId:
 
     @property
     def alive(self) -> bool:
-        """Whether exactly this process still runs."""
+        """Exactly this process still runs."""
         return ProcessId.of(self.pid) == self
 
     def signal(self, number: int) -> None:
@@ -54,7 +55,7 @@ class ProcessId:
             self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the process ended within `timeout_s`; it need not be a child of ours."""
+        """Waits, and returns whether the process ended within `timeout_s`; it need not be a child of ours."""
         deadline_s = time.monotonic() + timeout_s
         while self.alive:
             if time.monotonic() > deadline_s:

@@ -1,4 +1,4 @@
-"""How every process writes its log: one line per event on stderr, as JSON where no terminal reads it.
+"""The log of every process: one line per event on stderr, as JSON where no terminal reads it.
 
 Results are on stdout, so that a pipe gets them alone. Configured by each room's `__main__`, never at import.
 Invariants: a traceback shows no local variables (structlog's default does, with rich installed): they hold prompts. A
@@ -22,9 +22,9 @@ import structlog
 from structlog.typing import Processor
 
 WAITING_BYTES_MAX = 1 << 20
-"""Of lines that their reader has no room for yet."""
+"""The most bytes of lines that their reader has no room for yet."""
 PIECE_BYTES = select.PIPE_BUF
-"""What fits whatever has room at all."""
+"""The size of a piece that fits whatever has room at all."""
 DRAIN_TIMEOUT_S = 1.0
 NOTICE_EVENT = b'"event": "log_lines_dropped"'
 NOTICE = b'{"dropped": %d, "level": "warning", ' + NOTICE_EVENT + b"}\n"
@@ -111,7 +111,7 @@ class _Lines(io.RawIOBase):
                 time.sleep(0.005)
 
     def _put(self) -> None:
-        """As much as there is room for now; a thread looks after the rest."""
+        """Writes as much as there is room for now; a thread looks after the rest."""
         if self._putting:  # a finalizer or a signal handler in the middle of it: what they say comes next
             return
         self._putting = True
@@ -167,7 +167,7 @@ def _unblock_stderr() -> None:
 
 
 def _own_handle(descriptor: int) -> int:
-    """One that never waits, where it can be had: whether a file waits is a matter of all who share it."""
+    """Returns a handle that never waits, where possible: whether a file waits is a matter of all who share it."""
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
         with suppress(OSError):
             return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

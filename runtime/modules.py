@@ -1,5 +1,5 @@
-"""Which modules a program finds: the optional libraries of its room, or one line that names what to install; and a person's own,
-behind all that is installed, which they must not replace."""
+"""The modules that a program finds: the optional libraries of its room, or one line that names what to install; and a
+person's own, behind all that is installed, which they must not replace."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def advice(error: ModuleNotFoundError, extras: Sequence[str]) -> str | None:
-    """What to install, where the module that is missing is one of these extras'."""
+    """Returns what to install, where the module that is missing is one of these extras'."""
     module = (error.name or "").partition(".")[0]
     extra = next((extra for extra in extras if module in EXTRAS[extra]), None)
     return extra and f"{module} is not installed, it belongs to the extra {extra}: pip install 'claw-r1[{extra}]'"

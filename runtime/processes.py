@@ -154,7 +154,7 @@ class Processes:
         child.state, child.restart_at_s = State.RESTARTING, time.monotonic() + delay_s
 
     def _stop(self, children: Iterable[_Child], timeout_s: float, stagger_s: float) -> None:
-        """Who is slow does not take the others' time."""
+        """Stops the children, so that a slow one does not take the others' time."""
         deadline_s = time.monotonic() + timeout_s - KILL_RESERVE_S
         unfinished = [child for child in children if child.state not in ENDED]
         for child in unfinished:

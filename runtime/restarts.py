@@ -1,4 +1,4 @@
-"""How often a child that died is started again, and after which wait. Pure: the clock is an argument."""
+"""The number of times that a dead child is started again, and the wait before each. Pure: the clock is an argument."""
 
 from dataclasses import dataclass, field
 

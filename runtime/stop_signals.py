@@ -16,7 +16,7 @@ class StopSignals:
             signal.signal(number, self._on_signal)
 
     def wait(self, timeout_s: float = POLL_S) -> bool:
-        """Whether a signal came; waits up to `timeout_s` for one."""
+        """Returns whether a signal came; waits up to `timeout_s` for one."""
         if not self.received:
             time.sleep(timeout_s)
         return self.received

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 Role = Literal["agent", "annotator", "reader", "operator"]
 Act = Literal["call", "live", "judge", "speak", "read", "operate"]
-"""What a request is: a model call; groups and the life of trajectories; rewards; people's words; what changes nothing; the
-metrics."""
+"""The act of a request: a model call; groups and the life of trajectories; rewards; people's words; what changes
+nothing; the metrics."""
 MAY: Mapping[Act, tuple[Role, ...]] = {
     "call": ("agent", "operator"),
     "live": ("agent", "operator"),
@@ -25,7 +25,7 @@ MAY: Mapping[Act, tuple[Role, ...]] = {
 """Act -> the roles that may do it."""
 CONFIGURED = re.compile(r"(agent|operator):([0-9a-f]{64})")
 OURS = re.compile(rb"claw-(agent|annotator|reader|operator)-[\w-]{43}")
-"""What `new_key` makes."""
+"""The pattern of the keys that `new_key` makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class ApiKey:
         return self.name or self.digest.hex()[:16]
 
     def why_invalid(self, at_us: int) -> str | None:
-        """Why it opens nothing at this time (UTC microseconds), in words for who has it; None: it is valid."""
+        """Returns why the key opens nothing at this time (UTC microseconds), in words for who has it; None: it is
+        valid."""
         if self.revoked:
             return "this API key was revoked"
         return "this API key has expired" if self.expires_us is not None and self.expires_us <= at_us else None
@@ -72,7 +73,8 @@ def parse_key(entry: str) -> ApiKey:
 
 @lru_cache(maxsize=1024)
 def names_loopback(authority: str) -> bool:
-    """Whether `host[:port]`, or an origin, names this machine. It is the name that a browser used, not the address that it reached."""
+    """Returns whether `host[:port]`, or an origin, names this machine. It is the name that a browser used, not the
+    address that it reached."""
     try:
         host = urlsplit(authority if "://" in authority else f"//{authority}").hostname or ""
     except ValueError:
@@ -81,7 +83,7 @@ def names_loopback(authority: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

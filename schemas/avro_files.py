@@ -8,14 +8,13 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from claw_r1.schemas.json_values import Json
 
 FOLDER = Path(__file__).parent / "avro"
 IDS_FILE = FOLDER / "ids.json"
 BY_ID = FOLDER / "by_id"
 FIRST_ID = 100_000
-
-Json = Any  # parsed JSON of an Avro schema: a name, a list (union) or an object
 
 
 @cache
@@ -74,7 +73,7 @@ def current_ids() -> dict[str, int]:
 
 
 def schema_file(schema_id: int) -> Path:
-    """Where the text of the schema behind an id is kept."""
+    """Returns the file of the schema behind an id."""
     return BY_ID / f"{schema_id}.avsc"
 
 

@@ -39,7 +39,7 @@ def _second(at_s: int) -> bytes:
 
 @cache
 def _of_type(name: str) -> Headers:
-    """What all events of a type have in common."""
+    """Returns the headers that all events of a type have in common."""
     return (
         ("ce_specversion", b"1.0"),
         ("ce_type", f"claw.{name}".encode()),

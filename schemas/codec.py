@@ -30,7 +30,7 @@ END_OF_LIST = b"\0"
 
 
 class Reading(NamedTuple):
-    """How the bytes behind one schema id are read."""
+    """The way to read the bytes behind one schema id."""
 
     kind: type[Event]
     writer_schema: Parsed

@@ -1,4 +1,4 @@
-"""Why bytes are not an event. Each reason is a stable word that a dead letter carries."""
+"""The reasons why bytes are not an event. Each reason is a stable word that a dead letter carries."""
 
 
 class UndecodableRecord(ValueError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 FRONT = "evaluation."
-Kind = Literal["greedy", "sample"]
+EpisodeKind = Literal["greedy", "sample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,22 +18,22 @@ class EvaluatedTask:
 
     version: int
     """The newest version that had answered when the evaluation began."""
-    kind: Kind
+    kind: EpisodeKind
     task: int
     """From 0 to `tasks` - 1; the same number is the same task in every evaluation of a runner."""
     tasks: int
     samples: int
-    """Of each task beside the greedy episode; 0: none."""
+    """The samples of each task beside the greedy episode; 0: none."""
     every: int
     """Versions between two evaluations."""
     solved: float
     """An episode whose return reaches this has solved its task."""
     held_out: bool = False
-    """Whether its runner trains on none of the evaluation's tasks."""
+    """The runner trains on none of the evaluation's tasks."""
 
     @property
-    def part(self) -> tuple[Kind, int]:
-        """What tells the groups of one evaluation apart."""
+    def part(self) -> tuple[EpisodeKind, int]:
+        """The part that tells the groups of one evaluation apart."""
         return self.kind, self.task
 
     @property
@@ -47,16 +47,16 @@ class EvaluatedTask:
         return 1 if self.kind == "greedy" else self.samples
 
     def tags(self) -> tuple[str, ...]:
-        """As a group carries them; `of` is the inverse."""
+        """Returns the tags that a group carries; `of` is the inverse."""
         return tuple(f"{FRONT}{name}={str(getattr(self, name)).lower()}" for name in self.__slots__)
 
     @classmethod
     def of(cls, tags: Iterable[str]) -> Self | None:
-        """What the tags say; None where they are not those of an evaluation."""
+        """Returns the evaluated task of a group's tags; None where they are not those of an evaluation."""
         pairs = (tag.removeprefix(FRONT).partition("=") for tag in tags if tag.startswith(FRONT))
         words = {name: value for name, _, value in pairs}
         try:
-            kind = next(kind for kind in get_args(Kind) if kind == words["kind"])
+            kind = next(kind for kind in get_args(EpisodeKind) if kind == words["kind"])
             numbers = {name: int(words[name]) for name in ("version", "task", "tasks", "samples", "every")}
             held_out = words.get("held_out") == "true"
             return cls(kind=kind, solved=float(words["solved"]), held_out=held_out, **numbers)

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from claw_r1.schemas.avro_files import FIRST_ID, IDS_FILE, Json, fingerprint, raw_schemas, schema_file, wire_schema
+from claw_r1.schemas.avro_files import FIRST_ID, IDS_FILE, fingerprint, raw_schemas, schema_file, wire_schema
+from claw_r1.schemas.json_values import Json
 from claw_r1.schemas.topics import TOPICS
 
 EVENTS_FILE = Path(__file__).parent / "events.py"

@@ -41,11 +41,11 @@ VERSION_SPANS_COMMENT = ": claw.weight_versions="
 TOKENS_HEADER = "x-claw-tokens"
 """Request to an engine: hand over what was sampled. Its JSON reply: the length of the member that does, in bytes."""
 TOKENS_MEMBER = '"claw_tokens":'
-"""What that member begins with, after its comma; it is the last one of the reply."""
+"""The beginning of that member, after its comma; it is the last one of the reply."""
 TOKENS_COMMENT = ": claw.tokens="
-"""What the SSE comment begins with that does so in a stream."""
+"""The beginning of the SSE comment that does so in a stream."""
 TOKENS_CAPABILITIES = ("tokens_json", "tokens_sse")
-"""Of a worker that does."""
+"""The capabilities of a worker that does."""
 CONTROL_HEADER = "x-claw-control"
 """Request to an engine's control routes: the secret of its supervisor."""
 
@@ -67,14 +67,14 @@ class Channel:
 
 
 class CallKind:
-    """What calls are for. Other kinds than MAIN stand on their calls as tags, see `kind_tag`."""
+    """The purposes of calls. Other kinds than MAIN stand on their calls as tags, see `kind_tag`."""
 
     MAIN: Final = "main"
-    """Of the agent, for its task."""
+    """A call of the agent, for its task."""
     SIDE: Final = "side"
-    """Of the agent, for itself: a title, a summary."""
+    """A call of the agent, for itself: a title, a summary."""
     SUBAGENT: Final = "subagent"
-    """Of an agent that another one started."""
+    """A call of an agent that another one started."""
 
 
 def kind_tag(kind: str) -> str:

@@ -32,7 +32,7 @@ def parts(key: bytes) -> tuple[str, ...]:
 
 
 def is_tokens_key(key: bytes) -> bool:
-    """Whether a key of the steps topic names tokens; asked before decoding."""
+    """Returns whether a key of the steps topic names tokens; asked before decoding."""
     return key.count(b"/") == 3 and key.endswith(b"/" + TOKENS.encode())
 
 

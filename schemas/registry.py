@@ -15,7 +15,8 @@ from urllib.parse import unquote
 from fastavro import parse_schema
 from fastavro.schema import to_parsing_canonical_form
 
-from claw_r1.schemas.avro_files import Json, schema_ids, written_schema
+from claw_r1.schemas.avro_files import schema_ids, written_schema
+from claw_r1.schemas.json_values import Json
 from claw_r1.schemas.topics import TOPICS, Catalogue
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -40,7 +41,7 @@ class RegistryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RegistryReply:
-    """What goes over HTTP."""
+    """The reply that goes over HTTP."""
 
     status: int
     body: bytes
@@ -205,7 +206,7 @@ def _versions(subject: str, record: str) -> dict[int, Version]:
 
 
 def _canonical_of(body: bytes) -> str:
-    """Of a body `{"schema": "<Avro as text>"}`."""
+    """Returns the canonical schema of a body `{"schema": "<Avro as text>"}`."""
     try:
         content: Any = json.loads(body)
         if content.get("schemaType", "AVRO") == "AVRO" and not content.get("references"):

@@ -54,7 +54,7 @@ class SqliteColdStore:
         return [value for (value,) in rows]
 
     def touch(self, topic: str, key: bytes, touched_us: int | None) -> None:
-        """When a row was last touched, where that was not known; None: never look for it by age again."""
+        """Notes when a row was last touched, where that was not known; None: never look for it by age again."""
         self._database.execute("UPDATE rows SET touched_us = ? WHERE topic = ? AND key = ?", (touched_us, topic, key))
 
     def topic(self, topic: str) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 RESEND_S = 30.0
 GROUPS_SHOWN = 5
-Ends = Mapping[Place, int]
+LogEnds = Mapping[Place, int]
 States = Mapping[int, PartitionState]
 
 
@@ -37,34 +37,34 @@ Decide = Callable[[PartitionState, int], list[Decision]]
 
 
 def by_idleness(idle_timeout_s: float) -> Decide:
-    """What ends trajectories and groups that nobody ends."""
+    """Returns decisions that end trajectories and groups that nobody ends."""
     idle_us = int(idle_timeout_s * 1e6)
     return lambda state, now_us: decide(state.waiting(), now_us, idle_us)
 
 
 def by_age(retention_s: float) -> Decide:
-    """What takes old trajectories out of the pool."""
+    """Returns decisions that take old trajectories out of the pool."""
     retention_us = int(retention_s * 1e6)
     return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
 
 
 class DecisionGate:
-    """Which decisions may be written: what was in the log when they fell due is folded. Pure."""
+    """The gate for decisions that may be written: what was in the log when they fell due is folded. Pure."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, Ends] = {}
+        self._ends: dict[str, LogEnds] = {}
 
     def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
-        """Whether a decision is due that was not due before: the end of the log has to be asked for."""
+        """Returns whether a decision is due that was not due before: the end of the log has to be asked for."""
         return not _ids(due) <= self._ends.keys()
 
-    def note(self, due: Mapping[int, list[Decision]], ends: Ends) -> None:
+    def note(self, due: Mapping[int, list[Decision]], ends: LogEnds) -> None:
         """Remember the ends for decisions that are new."""
         self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
     def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
-        """Those whose evidence is complete. What is due no more is forgotten: when it falls due again (its partition was
-        somebody else's meanwhile, say), the log holds more."""
+        """Returns the decisions whose evidence is complete. What is due no more is forgotten: when it falls due again
+        (its partition was somebody else's meanwhile, say), the log holds more."""
         self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
         return [
             decision
@@ -78,7 +78,7 @@ def _ids(due: Mapping[int, list[Decision]]) -> set[str]:
     return {decision.envelope.event_id for decisions in due.values() for decision in decisions}
 
 
-def _folded(state: PartitionState, ends: Ends | None) -> bool:
+def _folded(state: PartitionState, ends: LogEnds | None) -> bool:
     if ends is None:
         return False
     return all(state.expected(topic) >= end for (topic, number), end in ends.items() if number == state.partition)
@@ -92,7 +92,7 @@ class DecisionWriter:
         producer: EventProducer,
         decide: Decide,
         metrics: StreamsMetrics,
-        ask_ends: Callable[[], Awaitable[Ends]],
+        ask_ends: Callable[[], Awaitable[LogEnds]],
     ) -> None:
         """ask_ends: end offsets of the fact topics, now."""
         self._producer = producer

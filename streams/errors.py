@@ -1,4 +1,5 @@
-"""Why a worker ends. It never goes on after one of these: a supervisor starts a new one, which reads the log again."""
+"""The reasons why a worker ends. It never goes on after one of these: a supervisor starts a new one, which reads the
+log again."""
 
 from enum import IntEnum
 
@@ -32,7 +33,8 @@ class NotCopartitioned(StreamsError):
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """What a worker that cannot go on tells its supervisor: fenced, nothing that a new start mends, or broken."""
+    """Returns the exit code by which a worker that cannot go on informs its supervisor: fenced, nothing that a new
+    start mends, or broken."""
     if isinstance(error, Fenced):
         return ExitCode.FENCED
     return ExitCode.REFUSED if isinstance(error, FoldVersionMismatch) else ExitCode.BROKE

@@ -1,4 +1,4 @@
-"""When and how a worker writes what it folded: one transaction per partition with anything pending, all at once."""
+"""The writing of a worker's folded facts: one transaction per partition with anything pending, all at once."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from claw_r1.eventlog.records import Record
 from claw_r1.streams.metrics import StreamsMetrics
-from claw_r1.streams.ownership import Batch, FaustEvent, InThread, OwnedPartition
+from claw_r1.streams.ownership import FaustEvent, FoldedBatch, InThread, OwnedPartition
 from claw_r1.streams.settings import StreamsSettings
 
 
@@ -50,7 +50,7 @@ class Flusher:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is folded that the next flush must not wait for the interval."""
+        """So much is folded that the next flush must not wait for the interval."""
         return self._events >= self._settings.flush_events_max or self._bytes >= self._settings.flush_bytes_max
 
     async def flush_unless_behind(self, fetched: int) -> None:
@@ -78,7 +78,7 @@ class Flusher:
         self._outcomes.clear()
         self._fold_s = 0.0
 
-    def _committed(self, batch: Batch) -> None:
+    def _committed(self, batch: FoldedBatch) -> None:
         """Only events of the present assignment: an older one would move offsets of a partition that has a new owner."""
         events, rows = batch
         for event in filter(self._is_current, events):

@@ -1,5 +1,5 @@
-"""How many facts wait, and whether a worker is alive and folds none, as Faust does after some rebalances and with an empty
-assignment: then its process ends.
+"""The number of facts that wait, and the watch for a worker that is alive and folds none, as Faust does after some
+rebalances and with an empty assignment: then its process ends.
 
 Invariant: judged from counters alone; an idle log is no stall, a slow worker is none either.
 """
@@ -47,7 +47,7 @@ class LagWatch:
         self._watchdog = Watchdog(stall_s)
 
     def stall(self, states: Mapping[int, PartitionState]) -> str | None:
-        """Why the worker is stalled, or None. states: of the partitions that it owns."""
+        """Returns why the worker is stalled, or None. states: of the partitions that it owns."""
         try:
             processed, lag = self._measure(states)
         except BrokerUnreachable as error:

@@ -1,4 +1,4 @@
-"""What the worker counts, for Prometheus."""
+"""The counters of the worker, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 

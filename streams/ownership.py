@@ -25,7 +25,7 @@ from claw_r1.streams.recovery import heal, heal_behind_group, recover
 log = structlog.get_logger()
 
 FaustEvent = Any  # faust is untyped
-Batch = tuple[list[FaustEvent], list[Outgoing]]
+FoldedBatch = tuple[list[FaustEvent], list[Outgoing]]
 InThread = Callable[..., Awaitable[Any]]
 """(blocking function, its arguments) -> its result, without blocking the event loop."""
 
@@ -58,12 +58,12 @@ class OwnedPartition:
     def pending(self) -> bool:
         return self.state.pending or bool(self.events)
 
-    def take(self) -> Batch:
-        """What happened since the last batch; a snapshot, so folding goes on while it is written."""
+    def take(self) -> FoldedBatch:
+        """Takes the events since the last batch; a snapshot, so folding goes on while it is written."""
         events, self.events = self.events, []
         return events, self.state.snapshot(now_us())
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: FoldedBatch) -> None:
         """Returns when the batch is visible to committed readers. Raises Fenced and other LogErrors."""
         self._producer.commit(batch[1])
 

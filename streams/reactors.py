@@ -1,4 +1,5 @@
-"""What time alone decides: that a session is complete, a trajectory abandoned or too old, a group closed. Decisions are facts.
+"""The decisions of time alone: that a session is complete, a trajectory abandoned or too old, a group closed. Decisions
+are facts.
 
 Invariant: a decision is a function of (group, now); its event_id is uuid5 of subject, kind and the last progress, so that
 two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
@@ -95,12 +96,13 @@ def _group(group: GroupImage, now_us: int, idle_timeout_us: int) -> Iterator[Dec
 
 
 def lacks_rewards(group: GroupRecord) -> bool:
-    """Whether a ready member of a ready group was never judged: nobody trains the group, and only time ends the wait."""
+    """Returns whether a ready member of a ready group was never judged: nobody trains the group, and only time ends the
+    wait."""
     return group.reward_mean is None
 
 
 def waits(record: GroupRecord) -> bool:
-    """Whether a reactor may have to act on a group one day. Asked at each flush, so it looks at no member."""
+    """Returns whether a reactor may have to act on a group one day. Asked at each flush, so it looks at no member."""
     open_member = "members_open" in record.reasons
     if record.closed:
         return open_member

@@ -35,13 +35,13 @@ FLUSH_FACTS = 5000
 """Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""
 Vector = Mapping[Place, int]
 """Next offset of every partition of the fact topics."""
-Progress = Callable[[int, int], None]
+RebuildProgress = Callable[[int, int], None]
 """Called with how many facts this process has read, and how many it has to read in all."""
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild did, and what the generation now is: the pool at `to`, by this fold version."""
+    """The result of a rebuild, and the state of the generation: the pool at `to`, by this fold version."""
 
     generation: int
     to: Vector
@@ -52,13 +52,13 @@ class Rebuilt:
     """Pool records written by this process, tombstones included."""
 
     def manifest(self) -> dict[str, object]:
-        """What names this generation for good: offsets, never times."""
+        """Returns the manifest that names this generation for good: offsets, never times."""
         topics = sorted({topic for topic, _ in self.to})
         offsets = {topic: [self.to[place] for place in sorted(self.to) if place[0] == topic] for topic in topics}
         return {"generation": self.generation, "fold_version": self.fold_version, "offsets": offsets}
 
 
-def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: int = FLUSH_FACTS) -> Rebuilt:
+def rebuild(settings: LogSettings, to: Vector, progress: RebuildProgress, flush_facts: int = FLUSH_FACTS) -> Rebuilt:
     """Makes generation `settings.generation` the pool at `to`, going on where it stands.
 
     settings: with the partition count of the broker. Raises HistoryCut that names every missing range, PastTarget,
@@ -79,7 +79,7 @@ def rebuild(settings: LogSettings, to: Vector, progress: Progress, flush_facts: 
 
 
 def positions(settings: LogSettings, to: Vector) -> dict[Place, int]:
-    """How far the generation is, for each place of `to`."""
+    """Reads how far the generation is, for each place of `to`."""
     at = dict.fromkeys(to, 0)
     with LogReader(settings, [POSITIONS]) as reader:
         for record in reader.read_to_end():

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 FACTS = (CALLS, REWARDS)
 CHUNK_ROWS = 1000
 NO_GROUP = b""
-"""Of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
+"""The group of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
 POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 
 

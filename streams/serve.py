@@ -17,7 +17,8 @@ from claw_r1.streams.worker import StreamsWorker
 log = structlog.get_logger()
 
 YOUNG_OBJECTS = 20_000
-"""What makes Python look for cycles, of which folds make none: they keep thousands of facts for a flush."""
+"""The number of young objects that makes Python look for cycles, of which folds make none: they keep thousands of facts
+for a flush."""
 
 
 def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:

@@ -44,7 +44,7 @@ class StreamsSettings(BaseSettings):
     """How long the open transaction of a dead owner may hold up readers, and so how long a broker outage may last."""
 
     reactors_enabled: bool = True
-    """Whether this worker abandons trajectories and closes groups that are overdue. Switch it off to fold only."""
+    """The worker abandons trajectories and closes groups that are overdue. Switch it off to fold only."""
     reactor_interval_s: float = Field(1.0, gt=0)
     """Time between two looks for what is overdue."""
     trajectory_idle_timeout_s: float = Field(1800.0, gt=0)

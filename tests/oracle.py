@@ -2,6 +2,6 @@
 
 from claw_r1.consumers.verify.oracle.pool import pool_of
 from claw_r1.consumers.verify.oracle.soundness import sound
-from claw_r1.consumers.verify.oracle.trajectories import Pool
+from claw_r1.consumers.verify.oracle.trajectories import PoolBytes
 
-__all__ = ["Pool", "pool_of", "sound"]
+__all__ = ["PoolBytes", "pool_of", "sound"]

@@ -70,7 +70,8 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
 
 
 def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
-    """What the flags ask for, done. Torch is imported once a broker answered: whoever mistyped an address waits for nothing."""
+    """Does the work of the flags, and returns its result. Torch is imported once a broker answered: whoever mistyped an
+    address waits for nothing."""
     from claw_r1.eventlog.kafka.admin import check_catalogue
 
     if flags.dry_run:

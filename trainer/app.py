@@ -5,7 +5,6 @@ import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import structlog
 from transformers.utils.logging import disable_progress_bar
@@ -19,6 +18,7 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import GroupRecord
 from claw_r1.schemas.http import Channel
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import WORKERS
 from claw_r1.trainer import live_workers
 from claw_r1.trainer.dependencies import LivePool, TrainerDependencies
@@ -32,17 +32,15 @@ from claw_r1.trainer.plan.journal import kafka_history, kafka_journal
 from claw_r1.trainer.plan.replay_batch import check_planned, replay
 from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
-from claw_r1.trainer.run import Ending, TrainingRun
+from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
 
 log = structlog.get_logger()
 
-Answer = dict[str, Any]  # JSON
 
-
-def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
         learner = _learner(settings, resources, stop, ranks)
@@ -68,7 +66,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
         return _answer(ending, run)
 
 
-def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
@@ -95,11 +93,11 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
         return _answer(run.run(), run)
 
 
-def _answer(ending: Ending, run: TrainingRun) -> Answer:
+def _answer(ending: RunEnding, run: TrainingRun) -> JsonDict:
     return {"ending": ending, **run.standing, **({"why_over": run.why_over} if run.why_over else {})}
 
 
-def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> Answer:
+def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """One planned batch again, see `claw_r1.trainer.plan.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
@@ -144,7 +142,8 @@ class Nobody:
 
 
 def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
-    """Whether the run may ever look at a group: the view forgets others for good, so only what stays true may decide."""
+    """Returns whether the run may ever look at a group: the view forgets others for good, so only what stays true may
+    decide."""
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)

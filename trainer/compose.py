@@ -58,7 +58,7 @@ def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference
 
 
 def pace_of(settings: TrainerSettings) -> Pace:
-    """How many steps a batch gives, and how their learning rate goes."""
+    """Returns the number of steps that a batch gives, and the course of their learning rate."""
     objective, optimizer = settings.objective, settings.optimizer
     return Pace(
         mini_batches=objective.minibatches,
@@ -71,7 +71,7 @@ def pace_of(settings: TrainerSettings) -> Pace:
 
 
 def objective_of(settings: TrainerSettings) -> Objective:
-    """What the batches of a run are trained towards."""
+    """Returns the objective that the batches of a run are trained towards."""
     return Objective(
         loss=bound(settings.loss_name, clip_low=settings.clip_low, clip_high=settings.clip_high),
         norm=settings.norm_name,

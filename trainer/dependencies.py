@@ -1,4 +1,4 @@
-"""What a training run touches, as seams: the learner, the pool, the facts, the log, the transfer server.
+"""The collaborators of a training run, as seams: the learner, the pool, the facts, the log, the transfer server.
 
 The composition root (`app.py`) fills them with the real things, tests with fakes or with a process that kills itself.
 """
@@ -40,14 +40,14 @@ class PolicyLearner(Weights, Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model has."""
+        """The number of tokens that the model has."""
 
     def train(self, batch: "LearnerBatch", before_micro_batch: Callable[[], None]) -> dict[str, float]:
         """One batch into the weights; its metrics."""
 
     @property
     def critic_digest(self) -> str:
-        """Of the critic as it is now; empty: it is not hashed yet, or there is none."""
+        """The digest of the critic as it is now; empty: it is not hashed yet, or there is none."""
 
     def hashed_critic(self) -> str:
         """The same, hashed where it is not yet."""

@@ -1,4 +1,4 @@
-"""What can go wrong in training. Every one of these ends the process with one clear line; none is retried here."""
+"""The errors of training. Every one of these ends the process with one clear line; none is retried here."""
 
 RUN_WAS_OVER = 3
 """Exit status of a trainer whose run was over before it began: its supervisor need not start it again."""
@@ -40,7 +40,7 @@ class CheckpointInvalid(TrainerError):
 
 
 class CheckpointForeign(CheckpointInvalid):
-    """It belongs to another run or another log, and so may every other one beside it."""
+    """The checkpoint belongs to another run or another log, and so may every other one beside it."""
 
 
 class NothingLearned(TrainerError):

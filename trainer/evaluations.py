@@ -1,4 +1,5 @@
-"""What evaluations of versions came to: groups of the channel `val`, which agents play beside the run, read from the pool.
+"""The results of evaluations of versions: groups of the channel `val`, which agents play beside the run, read from the
+pool.
 
 Input: the pool's groups whose tags are those of `claw_r1.schemas.evaluation`. Output: one `VersionEvaluated` per version, and the
 best version as an export that no later one displaces. A replay concludes nothing twice: what the run's history holds is
@@ -20,7 +21,7 @@ from statistics import fmean
 import structlog
 
 from claw_r1.schemas.envelopes import decision_id, envelope
-from claw_r1.schemas.evaluation import EvaluatedTask, Kind
+from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
 from claw_r1.schemas.http import Channel
 from claw_r1.trainer.dependencies import TrainerDependencies
@@ -33,9 +34,9 @@ from claw_r1.trainer.storage.directories import PartialDirectory, remove
 log = structlog.get_logger()
 
 OVER_THOUGH = frozenset({"no_trainable_call", "failed_without_outcome"})
-"""Why an episode that is over need not be ready: at temperature 0 no call can be trained."""
+"""The reasons for which an episode that is over need not be ready: at temperature 0 no call can be trained."""
 COUNTED_SHARE_MIN = 0.5
-"""Of its episodes that an evaluation must have counted to be the best one."""
+"""The share of its episodes that an evaluation must have counted to be the best one."""
 
 
 def pass_at(n: int, c: int, k: int) -> float:
@@ -47,7 +48,8 @@ def pass_at(n: int, c: int, k: int) -> float:
 
 
 def is_over(row: TrajectoryRecord) -> bool:
-    """Whether an episode has ended and all of it has arrived. That it could not be trained is no matter here."""
+    """Returns whether an episode has ended and all of it has arrived. That it could not be trained is no matter
+    here."""
     return set(row.reasons) <= OVER_THOUGH
 
 
@@ -77,7 +79,7 @@ class Score:
 
     @property
     def figure(self) -> float | None:
-        """What versions are compared by; None: too little was counted."""
+        """The figure by which versions are compared; None: too little was counted."""
         enough = self.counted >= COUNTED_SHARE_MIN * (self.counted + self.left_out)
         return (self.pass_at.get("1") if self.greedy is None else self.greedy) if enough else None
 
@@ -85,7 +87,7 @@ class Score:
 def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
     """A task counts for pass@k where at least k of its samples do."""
     task = parts[0].task
-    returns: dict[Kind, list[list[float]]] = {"greedy": [], "sample": []}
+    returns: dict[EpisodeKind, list[list[float]]] = {"greedy": [], "sample": []}
     solutions: list[list[bool]] = []
     for part in parts:
         rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
@@ -115,8 +117,8 @@ class OpenEvaluation:
     """The groups of one version's evaluation so far; of two groups of one part the one that is over first counts."""
 
     moved_s: float
-    """When a fact of it last arrived: a group, a call, an end."""
-    parts: dict[tuple[Kind, int], EvaluatedGroup] = field(default_factory=dict)
+    """The time when a fact of it last arrived: a group, a call, an end."""
+    parts: dict[tuple[EpisodeKind, int], EvaluatedGroup] = field(default_factory=dict)
     progress: dict[str, tuple[int, str]] = field(default_factory=dict)
     """group_id -> the newest fact of each group."""
 
@@ -133,12 +135,12 @@ class OpenEvaluation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every group of it is over."""
+        """Every group of it is over."""
         return all(len(self.parts) == group.task.parts and group.is_over for group in self.parts.values())
 
 
 class Evaluations:
-    """Of one incarnation of one run. `evaluated`: what earlier ones concluded, by version."""
+    """The evaluations of one incarnation of one run. `evaluated`: what earlier ones concluded, by version."""
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class Evaluations:
             self._conclude(version)
 
     def _read(self) -> bool:
-        """Whether this run is evaluated at all; what is over is concluded."""
+        """Reads the groups, and returns whether this run is evaluated at all; what is over is concluded."""
         for record in self._dependencies.pool.groups():
             if record.channel == Channel.VALIDATION and record.run_id == self._settings.run_id:
                 task = EvaluatedTask.of(record.tags)

@@ -1,4 +1,4 @@
-"""Where a run stands, and whether it is over. Pure."""
+"""The progress of a run, and the decision whether it is over. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class TrainingProgress:
 
 
 def reason_to_end(progress: TrainingProgress, settings: TrainerSettings) -> str | None:
-    """Why the run is over, or None."""
+    """Returns why the run is over, or None."""
     if progress.batches >= settings.batches_max:
         return "batches_max"
     if settings.stop_reward is None or progress.batches < max(settings.batches_min, REWARDS_FOR_STOP):
@@ -88,7 +88,7 @@ def reason_to_end(progress: TrainingProgress, settings: TrainerSettings) -> str 
 
 
 def why_over(ended: RunEnded, progress: TrainingProgress, settings: TrainerSettings) -> str | None:
-    """Why a run that ended before has nothing to do under these settings; None: it goes on."""
+    """Returns why a run that ended before has nothing to do under these settings; None: it goes on."""
     reason = USED_UP if ended.reason == USED_UP else reason_to_end(progress, settings)
     if reason is None:
         return None

@@ -20,16 +20,16 @@ from claw_r1.weights.manifest import WeightsManifest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from claw_r1.trainer.learn.examples import Floats
+    from claw_r1.trainer.learn.examples import Float32s
     from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 
 
 class WeightServer(Protocol):
-    """Where workers get a version: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
+    """The server that workers fetch a version from: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
 
     @property
     def url(self) -> str:
-        """Where workers ask."""
+        """The address at which workers ask."""
 
     def stage(self, run_id: str, version: int, snapshot: "WeightsSnapshot") -> None:
         """From now on workers can get this version."""
@@ -41,7 +41,7 @@ class Weights(Protocol):
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""
 
-    def logprobs(self, ids: Sequence[int]) -> "Floats":
+    def logprobs(self, ids: Sequence[int]) -> "Float32s":
         """[n - 1]: of each id but the first, at temperature 1."""
 
     def export(self, snapshot: "WeightsSnapshot", target: Path) -> None:
@@ -57,7 +57,7 @@ class Candidate:
 
     @property
     def manifest(self) -> WeightsManifest:
-        """Of the snapshot."""
+        """The manifest of the snapshot."""
         return self.snapshot.manifest
 
 
@@ -106,7 +106,7 @@ class Publisher:
         return target
 
     def exported(self, version: int, manifest: WeightsManifest) -> Path | None:
-        """Where these weights were exported before, if they were."""
+        """Returns the folder where these weights were exported before, if they were."""
         target = self._export_of(version, manifest)
         return target if target.is_dir() else None
 

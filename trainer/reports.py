@@ -1,4 +1,4 @@
-"""What a person sees of a run: metrics.jsonl, TensorBoard, a line per batch.
+"""The reports of a run for a person: metrics.jsonl, TensorBoard, a line per batch.
 
 Invariant: all of it is derived from BatchTrained events. metrics.jsonl is written anew from the log when the run is
 resumed, so it has one line per trained batch, whatever was killed when.

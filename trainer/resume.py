@@ -82,7 +82,7 @@ class Resumption:
         self._progress.version_free = max(1, self._history.version_free)
 
     def _load_newest(self, usable: list[Checkpoint]) -> None:
-        """Of the checkpoints the newest that can be loaded; newer ones are set aside under another name.
+        """Loads the newest of the checkpoints that can be loaded; newer ones are set aside under another name.
 
         Only once another one was loaded: what keeps all of them from being loaded is no fault of theirs.
         """
@@ -209,7 +209,7 @@ class Resumption:
 
 
 def _lost(plan: BatchAssembled, unreadable: FactUnreadable, history: History) -> str:
-    """What to do about a batch that published weights hold, and that no replay can give again."""
+    """Describes what to do about a batch that published weights hold, and that no replay can give again."""
     version, export = history.exported or (0, "model_dir")
     return (
         f"batch {plan.sequence} is in published weights but in no checkpoint, and cannot be trained again ({unreadable}). "

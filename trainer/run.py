@@ -39,7 +39,7 @@ from claw_r1.weights.snapshot import Snapshots
 
 log = structlog.get_logger()
 
-Ending = Literal["finished", "stopped", "over"]
+RunEnding = Literal["finished", "stopped", "over"]
 """over: it was over before, and these settings continue nothing."""
 
 
@@ -51,7 +51,7 @@ class TrainingRun:
         self._dependencies = dependencies
         self._progress = TrainingProgress()
         self.why_over: str | None = None
-        """Why nothing was done, in a sentence, where the run was over."""
+        """The reason why nothing was done, in a sentence, where the run was over."""
         self._writer = BackgroundWriter()
         self._publisher = Publisher(
             weights=dependencies.learner,
@@ -74,7 +74,7 @@ class TrainingRun:
 
     @property
     def standing(self) -> dict[str, int | float | str | None]:
-        """How far the run is, for people and programs."""
+        """The progress of the run, for people and programs."""
         progress = self._progress
         last = progress.rewards[-1] if progress.rewards else None
         return {
@@ -84,7 +84,7 @@ class TrainingRun:
             "reward_last": last,
         }
 
-    def run(self) -> Ending:
+    def run(self) -> RunEnding:
         """Until the run is over, or somebody asked to stop: it can be resumed then. A run that was over goes on where these
         settings let it go further than it went.
 

@@ -57,7 +57,7 @@ class TrainerSettings(BaseSettings):
     run_id: str = Field(min_length=1)
     """Name of the run. The same name again resumes it. It is also the transactional id, which shuts a second trainer out."""
     spec: BatchSpec = BatchSpec()
-    """What a batch is made of."""
+    """The description of a batch."""
     out_dir: Path
     """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
     allow_change: tuple[str, ...] = ()
@@ -71,10 +71,11 @@ class TrainerSettings(BaseSettings):
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
     loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
-    """How a batch is scored. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all others."""
+    """The loss of a batch. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all
+    others."""
     norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
-    """How the losses of tokens become one (docs/algorithms.md). auto: sequence_mean with loss gspo, constant with algorithm
-    dr_grpo, else token_mean, the mean over the trained tokens of the batch."""
+    """The way in which the losses of tokens become one (docs/algorithms.md). auto: sequence_mean with loss gspo,
+    constant with algorithm dr_grpo, else token_mean, the mean over the trained tokens of the batch."""
     loss_length: int = Field(default=1024, ge=1)
     """Tokens. Norm constant divides the summed losses of each trajectory by it; about the longest reply."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
@@ -84,8 +85,8 @@ class TrainerSettings(BaseSettings):
     micro_batch_tokens_max: int = Field(default=16_384, ge=1)
     """Tokens of one forward pass, padding included; a longer sequence goes alone."""
     layout: Literal["auto", "rows", "tree"] = "auto"
-    """How sequences go through the model: one padded row each, or in a tree that computes what they begin with together
-    once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
+    """The way in which sequences go through the model: one padded row each, or in a tree that computes what they begin
+    with together once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
     seed: int = Field(default=0, ge=0)
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
@@ -175,7 +176,8 @@ class TrainerSettings(BaseSettings):
     @field_validator("zero_stage", mode="before")
     @classmethod
     def _number(cls, value: object) -> object:
-        """As a flag and the environment give it, which pydantic takes for no member of the Literal."""
+        """Returns the number that a flag or the environment gives as text, which pydantic takes for no member of the
+        Literal."""
         return int(value) if isinstance(value, str) and value.isdigit() else value
 
     @model_validator(mode="after")
@@ -208,23 +210,23 @@ class TrainerSettings(BaseSettings):
 
     @property
     def has_critic(self) -> bool:
-        """Whether advantages come from a critic's values."""
+        """The advantages come from a critic's values."""
         return self.spec.estimator.critic
 
     @property
     def loss_name(self) -> str:
-        """What `loss` comes to."""
+        """The loss that `loss` names."""
         return self.spec.estimator.loss if self.loss == "auto" else self.loss
 
     @property
     def norm_name(self) -> str:
-        """What `norm` comes to."""
+        """The norm that `norm` names."""
         if self.norm != "auto":
             return self.norm
         return "sequence_mean" if self.loss_name == "gspo" else self.spec.estimator.norm
 
     def log_settings(self) -> LogSettings:
-        """Where the log is."""
+        """Returns the settings of the log."""
         named = {
             "bootstrap_servers": self.bootstrap_servers,
             "prefix": self.topic_prefix,

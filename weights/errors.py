@@ -1,4 +1,4 @@
-"""What can go wrong while weights travel. All of it is retryable: the receiver still has its old weights."""
+"""The errors of travelling weights. All of it is retryable: the receiver still has its old weights."""
 
 
 class WeightsError(RuntimeError):

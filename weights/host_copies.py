@@ -54,7 +54,7 @@ class HostCopy:
 
     @property
     def path(self) -> str:
-        """Where processes of this user on this host can open it, whatever happens to its name."""
+        """The path by which processes of this user on this host can open it, whatever happens to its name."""
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class HostCopy:
         os.close(descriptor)
 
     def __del__(self) -> None:
-        """Of whoever was cancelled before the copy reached it."""
+        """Closes the file of a caller that was cancelled before the copy reached it."""
         self.close()
 
 
@@ -198,7 +198,7 @@ def _opened(final: Path) -> HostCopy | None:
 
 
 def _locked(descriptor: int, kind: int) -> bool:
-    """Whether the file's lock is ours now."""
+    """Locks the file, and returns whether the lock is ours now."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -207,7 +207,8 @@ def _locked(descriptor: int, kind: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file still has this name: between opening and locking, another may have removed or renamed it."""
+    """Returns whether the open file still has this name: between opening and locking, another may have removed or
+    renamed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

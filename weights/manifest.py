@@ -1,4 +1,4 @@
-"""What a weights version consists of: a manifest and a digest name its bytes exactly, in order.
+"""The content of a weights version: a manifest and a digest name its bytes exactly, in order.
 
 Free of torch at import: a supervisor reads manifests and never touches a tensor.
 """

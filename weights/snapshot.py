@@ -31,7 +31,7 @@ class WeightsSnapshot:
 
     @cached_property
     def manifest(self) -> WeightsManifest:
-        """What names the snapshot. Waits until every byte is hashed."""
+        """The manifest that names the snapshot. Waits until every byte is hashed."""
         return WeightsManifest(self.specs, self.digest.result())
 
     @classmethod
@@ -56,7 +56,8 @@ class HostMemory:
         self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
 
     def chunk(self) -> torch.Tensor:
-        """One that nobody uses. Memory that is never touched costs nothing, so a chunk need not be filled."""
+        """Returns a chunk that nobody uses. Memory that is never touched costs nothing, so a chunk need not be
+        filled."""
         try:
             return self._spare.pop()
         except IndexError:

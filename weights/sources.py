@@ -1,4 +1,4 @@
-"""Where the bytes of a version come from: a trainer's transfer server, or the directory of an export."""
+"""The sources of a version's bytes: a trainer's transfer server, or the directory of an export."""
 
 import hmac
 import http.client
@@ -20,7 +20,7 @@ SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADER_BYTES_MAX = 100 << 20
 ANSWER_CHARACTERS = 200
-"""Of the trainer's word for why not."""
+"""The most characters of the trainer's reason for a refusal."""
 
 
 def authorization(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> str:
@@ -30,7 +30,7 @@ def authorization(environment: "os._Environ[str] | dict[str, str]" = os.environ)
 
 
 def is_authorized(header: str, expected: str) -> bool:
-    """Whether a request may have weights; with no secret set, every request may."""
+    """Returns whether a request may have weights; with no secret set, every request may."""
     return hmac.compare_digest(header.encode(), expected.encode()) if expected else True
 
 

@@ -28,12 +28,12 @@ RATE_MIN = 1e6
 """Bytes per second below which a send is given up, `GRACE_S` apart."""
 GRACE_S = 10.0
 PIECE_TIMEOUT_S = 10.0
-"""Of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
+"""The timeout of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How one send ended; `error` is None when every byte was handed to the network."""
+    """The outcome of one send; `error` is None when every byte was handed to the network."""
 
     worker_id: str
     run_id: str
@@ -70,7 +70,7 @@ class TransferServer:
 
     @property
     def url(self) -> str:
-        """What `WeightsPublished.offer_url` carries."""
+        """The address in `WeightsPublished.offer_url`."""
         return f"http://{self._advertise_host}:{self._server.server_address[1]}/weights"
 
     def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:

@@ -52,7 +52,7 @@ def checked(name: str, ground: Ground) -> Figures:
 
 
 def obstacle() -> str | None:
-    """Why nothing can be checked here; None: it can."""
+    """Returns why nothing can be checked here; None: it can."""
     missing = [name for name in NEEDED if not _installed(name)]
     if missing:
         return f"not installed: {', '.join(missing)}"
@@ -74,7 +74,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Of what the check stands on."""
+    """Returns the versions of the packages that the check needs."""
     return {name: version(name) for name in NEEDED if _installed(name)}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Of a Qwen3."""
+    """The shape of a Qwen3."""
 
     vocabulary: int
     width: int

@@ -53,7 +53,8 @@ def run_apart(job: Job) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Where the check runs: a folder of its own, the device, shapes that a test makes small, and how a job is run."""
+    """The ground of the check: a folder of its own, the device, shapes that a test makes small, and how a job is
+    run."""
 
     folder: Path
     device: str = "cuda"
@@ -238,7 +239,7 @@ def _differences(left: Path, right: Path) -> list[float]:
 
 
 def _cosine(start: Path, left: Path, right: Path) -> float:
-    """Of the directions in which the weights moved from `start`."""
+    """Returns the cosine of the directions in which the weights moved from `start`."""
     import torch
 
     begin, ours, theirs = torch.load(start), torch.load(left), torch.load(right)

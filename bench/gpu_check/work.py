@@ -41,8 +41,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of each step its loss, gradient norm and seconds. `tokens`: of one step's sequences. `peak_bytes`: of the device; 0
-    where it has none to count."""
+    """The loss, gradient norm and seconds of each step. `tokens`: of one step's sequences. `peak_bytes`: of the device;
+    0 where it has none to count."""
 
     losses: list[float]
     norms: list[float]

@@ -27,7 +27,7 @@ class Dataset:
 
 
 def kept() -> Path:
-    """Where this machine remembers its exports."""
+    """Returns the folder where this machine remembers its exports."""
     return claw_home() / "datasets"
 
 
@@ -49,7 +49,7 @@ def run_dataset(action: str, names: list[str], directory: Path | None, *, as_jso
 
 
 def datasets(directory: Path | None) -> Iterator[Dataset]:
-    """Those in a directory and one level below it, or those that this machine remembers."""
+    """Yields the datasets in a directory and one level below it, or those that this machine remembers."""
     if directory is None:
         for file in sorted(kept().glob("*.json")):
             entry = orjson.loads(file.read_bytes())

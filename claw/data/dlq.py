@@ -9,18 +9,10 @@ from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
-from claw_r1.consumers.pool.dead_letters import (
-    Json,
-    Letter,
-    letters,
-    letters_named,
-    pending,
-    redrive_letters,
-    summary,
-    whole,
-)
+from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.json_values import JsonDict
 
 HEX_PER_LINE = 32
 
@@ -65,7 +57,7 @@ def _show(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     return 0
 
 
-def _whole_text(letter: Letter, answer: Json) -> str:
+def _whole_text(letter: Letter, answer: JsonDict) -> str:
     value = letter.record.value
     lines = [_line(letter), f"  key {answer['key']!r}"]
     lines += [f"  header {name}: {text}" for name, text in answer["headers"].items()]
@@ -88,7 +80,7 @@ def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     return 1 if answer["refused"] else 0
 
 
-def _answer_text(answer: Json, *, dry_run: bool) -> str:
+def _answer_text(answer: JsonDict, *, dry_run: bool) -> str:
     fresh = answer["would_redrive"] if dry_run else answer["redriven"]
     lines = [f"{'would redrive' if dry_run else 'redriven'}: {', '.join(fresh) or 'none'}"]
     lines += [f"redriven before: {', '.join(answer['already'])}"] if answer["already"] else []

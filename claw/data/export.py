@@ -47,7 +47,7 @@ def _export(request: ExportSettings) -> list[str]:
 
 
 def pairs_of(request: ExportSettings) -> PairSettings | None:
-    """What makes the pairs; None: no pairs. Raises CannotRun."""
+    """Returns the settings that make the pairs; None: no pairs. Raises CannotRun."""
     options = {
         "sources": request.pairs,
         "preference": request.preference,
@@ -77,7 +77,7 @@ def bound(text: str) -> Bound:
 
 
 def ends_of(manifest: DatasetManifest) -> Mapping[Place, int]:
-    """Where a dataset ends: a later one may begin there."""
+    """Returns the offsets where a dataset ends: a later one may begin there."""
     return {place: end for place, (_, end) in manifest.vector.ranges.items()}
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import orjson
 
@@ -14,13 +13,13 @@ from claw_r1.consumers.lineage.verdicts import TracedVerdict, trace_verdict
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.keys import parts
 
 QUESTION_CHARACTERS = 60
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TRAJECTORIES_SHOWN = 20
-"""As text, where nobody names a limit; JSON has all of them then."""
-Json = dict[str, Any]  # what JSON can hold
+"""The most trajectories as text, where nobody names a limit; JSON has all of them then."""
 
 
 def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_json: bool) -> int:
@@ -35,7 +34,7 @@ def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_js
     return code
 
 
-def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | None = None) -> tuple[Json, int]:
+def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | None = None) -> tuple[JsonDict, int]:
     """The answer as JSON, and the exit code. `RUN/NUMBER` is a version where one of that name was published.
 
     limit: trajectories at most, in order; what is left out is counted. None: all of them.
@@ -53,7 +52,7 @@ def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | Non
     return answer, 0 if any(batch.made_version is not None for batch in traced.batches) else 1
 
 
-def _verdict(name: str, traced: TracedVerdict) -> Json:
+def _verdict(name: str, traced: TracedVerdict) -> JsonDict:
     """A verdict has no batches of its own: the calls that it judged have."""
     words = [
         {
@@ -77,7 +76,7 @@ def _verdict(name: str, traced: TracedVerdict) -> Json:
     }
 
 
-def as_text(answer: Json) -> Iterator[str]:
+def as_text(answer: JsonDict) -> Iterator[str]:
     """A tree: what was asked about, batches, groups and trajectories, calls."""
     if answer["kind"] == "verdict":
         yield from _verdict_text(answer)
@@ -102,7 +101,7 @@ def as_text(answer: Json) -> Iterator[str]:
         )
 
 
-def _verdict_text(answer: Json) -> Iterator[str]:
+def _verdict_text(answer: JsonDict) -> Iterator[str]:
     verdict = answer["verdict"]
     words = verdict["failed"] or ", ".join("nothing" if value is None else f"{value:g}" for value in verdict["values"])
     scorer = f"{verdict['source']}/{verdict['name']}@{verdict['version']}, generation {verdict['generation']}"
@@ -117,7 +116,7 @@ def _verdict_text(answer: Json) -> Iterator[str]:
         yield f"  {'no value' if word['value'] is None else format(word['value'], 'g')} to {subject}"
 
 
-def _batch_text(batch: Json) -> Iterator[str]:
+def _batch_text(batch: JsonDict) -> Iterator[str]:
     outcome = (
         "not trained yet"
         if batch["made_version"] is None
@@ -135,7 +134,7 @@ def _batch_text(batch: Json) -> Iterator[str]:
         yield from (f"      {_step_text(step)}" for step in trajectory["steps"])
 
 
-def _step_text(step: Json) -> str:
+def _step_text(step: JsonDict) -> str:
     place = step["position"]
     where = f"{place['topic']}[{place['partition']}]@{place['offset']}"
     role = "trained" if step["trained"] else "context"

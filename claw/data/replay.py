@@ -27,7 +27,7 @@ from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.topics import CALLS, REWARDS, TOPICS, Topic
 
 FACTS = (CALLS.name, REWARDS.name)
-"""What everything else is made of: replayed where nobody names a topic."""
+"""The topics that everything else is made of: replayed where nobody names a topic."""
 
 
 def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
@@ -75,7 +75,7 @@ def _selected(log: LogSettings, topics: Sequence[Topic], settings: ReplaySetting
 
 
 def _print(records: Iterator[Record], *, as_json: bool) -> int:
-    """How many were printed."""
+    """Prints the records, and returns how many they were."""
     count = 0
     for count, record in enumerate(records, 1):  # noqa: B007 - the last count is the result
         print(json_line(record) if as_json else text_line(record))

@@ -22,7 +22,7 @@ SHORT_NAMES = {
 RECORD_NAMES = {"type", "key", "partition"}
 ANY_HEADER = "header:"
 HEADERS = (ANY_HEADER, "ce_", MARK, "traceparent", "content-type")
-"""How the name of a header begins; one that is not ours is written `header:NAME`."""
+"""The prefixes of header names; one that is not ours is written `header:NAME`."""
 
 
 def filter_of(texts: Iterable[str], topics: Sequence[Topic] = TOPICS) -> Filter:
@@ -66,7 +66,7 @@ def _holds(record: Record, name: str, value: str) -> bool:
 
 
 def _type(record: Record) -> str:
-    """Of the schema id alone; the value is not decoded."""
+    """Returns the event's type by the schema id alone; the value is not decoded."""
     try:
         return codec.event_name(record.value)
     except UndecodableRecord as broken:
@@ -78,7 +78,7 @@ def _headers(record: Record, name: str) -> list[str]:
 
 
 def _field(record: Record, name: str) -> str | None:
-    """Of the event or of its envelope, as text."""
+    """Returns a field of the event or of its envelope, as text."""
     try:
         event = record.event()
     except UndecodableRecord:

@@ -1,4 +1,4 @@
-"""Which part of some topics is replayed, in which order and at which pace.
+"""The part of some topics that is replayed, with its order and its pace.
 
 Invariant: a range is offsets, decided once; a time is only a way to find them. Records of all topics come in order of their
 times as far as the order of each partition of each allows, so the same range comes in the same order each time.

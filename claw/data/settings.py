@@ -1,4 +1,4 @@
-"""What `claw replay`, `claw export`, `claw rebuild` and `claw dlq` take."""
+"""The arguments of `claw replay`, `claw export`, `claw rebuild` and `claw dlq`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from claw_r1.claw.options import Prefix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """Which records are replayed, at which pace and where to."""
+    """The records to replay, with pace and target."""
 
     topics: Annotated[
         list[str] | None,
@@ -52,7 +52,7 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings:
-    """Which dataset is written. `manifest` makes an earlier one again; the others make a new one."""
+    """The dataset to write. `manifest` makes an earlier one again; the others make a new one."""
 
     out: Annotated[Path, typer.Option(help="Directory for the dataset: new or empty.")]
     spec: Annotated[
@@ -96,7 +96,7 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
-    """Which facts are folded into which generation. `generation` None: the one after that in use."""
+    """The facts to fold, and the generation that they are folded into. `generation` None: the one after that in use."""
 
     to: Annotated[
         str, typer.Option(help="Up to where: end, a time (ISO 8601, UTC), or a file of offsets (a manifest).")
@@ -111,7 +111,8 @@ class RebuildSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterQuery:
-    """Which dead letters are meant. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and `source` leave."""
+    """The dead letters that a command is about. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and
+    `source` leave."""
 
     ids: Annotated[list[str] | None, typer.Argument(help="Letters as PARTITION@OFFSET, for show and redrive.")] = None
     every: Annotated[

@@ -42,7 +42,7 @@ def verify_run(settings: LogSettings, run_id: str | None, replied: Iterable[str]
 
 
 def as_text(report: Report) -> str:
-    """What was looked at, then every finding with its count and its first ids."""
+    """Lists the counts, then every finding with its count and its first ids."""
     lines = [", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))]
     for kind, ids in sorted(report.findings.items()):
         lines.append(f"{kind}: {len(ids)}")

@@ -32,15 +32,15 @@ LINGER_S = 30.0  # how long the trainer keeps offering the last weights: less th
 
 @dataclass(frozen=True, slots=True)
 class DemoComponents:
-    """Of one run, whose id is the name of the stack's directory. `port`: the gateway's."""
+    """The components of one run, whose id is the name of the stack's directory. `port`: the gateway's."""
 
     settings: DemoSettings
     stack: Stack
     port: int
     key: str = ""
-    """Of the agents of `--online`."""
+    """The key of the agents of `--online`."""
     scorer_port: int = 0
-    """Of the reward model."""
+    """The port of the reward model."""
 
     @property
     def run_id(self) -> str:
@@ -48,12 +48,12 @@ class DemoComponents:
 
     @property
     def scorers(self) -> DemoScorers:
-        """Who judges, where the agents do not."""
+        """The scorers, where the agents do not judge."""
         return DemoScorers(self.settings.reward, self.stack, self.scorer_port, f"http://127.0.0.1:{self.port}")
 
     @property
     def models(self) -> Path:
-        """Where tiny models are kept for the next run."""
+        """The folder where tiny models are kept for the next run."""
         return claw_home() / "cache" / "models"
 
     def gateway(self) -> Component:
@@ -66,7 +66,7 @@ class DemoComponents:
 
     @property
     def places(self) -> list[WorkerPlace]:
-        """Of its workers."""
+        """The places of its workers."""
         return worker_places(self.settings.workers, None, 1)
 
     def rollout(self, place: WorkerPlace, model: Path) -> Component:
@@ -80,7 +80,7 @@ class DemoComponents:
         return self.stack.trainer(path, *self.settings.trainer_arguments)
 
     def trainer_settings(self, model: Path) -> dict[str, object]:
-        """What `claw_r1.trainer.settings` reads."""
+        """Returns the settings that `claw_r1.trainer.settings` reads."""
         return {
             "model_dir": str(model),
             "model_id": MODEL_ID,
@@ -96,7 +96,8 @@ class DemoComponents:
         }
 
     def spec(self) -> dict[str, object]:
-        """Of equally many episodes a batch: groups that compare with each other, or conversations that stand for themselves."""
+        """Returns a spec with equally many episodes in each batch: groups that compare with each other, or
+        conversations that stand for themselves."""
         if self.settings.online:
             return {"preset": "reinforce_pp", "order": "newest", "staleness_max": self.settings.staleness_max}
         sizes = {"groups_per_batch": GROUPS_PER_BATCH, "group_size": GROUP_SIZE}
@@ -118,11 +119,11 @@ class DemoComponents:
 
     @property
     def flow(self) -> str:
-        """Of agents that say what they earned."""
+        """The flow of agents that report what they earned."""
         return FLOWS[self.settings.protocol]
 
     def _people(self) -> Component:
-        """They are told what an agent in production is told."""
+        """Starts people, who get the address and the key of an agent in production."""
         flags = ("--people", str(CONCURRENCY), "--seed", str(self.settings.seed), "--stats", str(self.agents_file()))
         people = self.stack.room("agents", "claw_r1.claw.demo.verbs.people", *flags)
         openai = {"BASE_URL": f"http://127.0.0.1:{self.port}/v1", "API_KEY": self.key, "MODEL": MODEL_ID}
@@ -133,7 +134,7 @@ class DemoComponents:
         return self.stack.run_dir / f"greedy_{when}.json"
 
     def agents_file(self) -> Path:
-        """What the agents counted."""
+        """Returns the file of the agents' counts."""
         return self.stack.run_dir / "agents.json"
 
     def _job(self, name: str, module: str, *arguments: str) -> Component:

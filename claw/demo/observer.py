@@ -1,4 +1,4 @@
-"""What the demo knows of its own run, read from the topics like any other consumer.
+"""The demo's knowledge of its own run, read from the topics like any other consumer.
 
 Input: every topic of the data path, from the offsets at the start of the run. Output: counts. A replay from the same
 offsets gives the same counts; nothing is written.
@@ -39,7 +39,7 @@ class DemoProgress:
 
     run_id: str
     model_id: str | None = None
-    """Whose workers count; None: all."""
+    """The model whose workers count; None: all."""
     calls: int = 0
     ready: set[str] = field(default_factory=set)
     opened: set[str] = field(default_factory=set)
@@ -79,11 +79,11 @@ class DemoProgress:
                 pass
 
     def workers_with(self, version: int | None) -> int:
-        """How many are ready with this version of the run."""
+        """Returns how many are ready with this version of the run."""
         return sum(self._has(worker, version) for worker in self.workers.values())
 
     def is_settled(self) -> bool:
-        """Whether every worker that takes calls has the last version, and one is there."""
+        """Returns whether every worker that takes calls has the last version, and one is there."""
         serving = [worker for worker in self.workers.values() if takes_calls(worker, now_us())]
         return bool(serving) and all(self._has(worker, self.version) for worker in serving)
 
@@ -109,7 +109,7 @@ class Observer:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[DemoProgress], bool], timeout_s: float) -> bool:
-        """Whether the condition came true within the timeout."""
+        """Waits for the condition, and returns whether it came true within the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self.progress), timeout_s)
 

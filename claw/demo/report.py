@@ -22,12 +22,12 @@ LAST_BATCHES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What `claw demo --json` prints last."""
+    """The result that `claw demo --json` prints last."""
 
     reward: str
-    """Who judged: `--reward`."""
+    """The source of the rewards: `--reward`."""
     protocol: str
-    """What its agents spoke: `--protocol`."""
+    """The protocol of its agents: `--protocol`."""
     reward_first: float | None
     reward_last: float | None
     greedy_before: float
@@ -96,7 +96,7 @@ def of_batches(batches: list[BatchTrained]) -> OfBatches:
 
 
 def targets(r: Result, *, control: bool, staleness_max: int = STALENESS_MAX, exact: bool = True) -> list[DemoTarget]:
-    """What a run must have reached; a control run (learning rate 0) must not have learnt.
+    """Returns the targets that a run must have reached; a control run (learning rate 0) must not have learnt.
 
     Where the rewards are a model's (not `exact`), nothing is asked of them, but the greedy score must at least double.
     """

@@ -196,7 +196,7 @@ class Demo:
             self._processes.wait_ready("rewards", READY_TIMEOUT_S)
 
     def _start_scorers(self) -> None:
-        """They are ready before the agents play; a reward model is made first, and starts beside the worker."""
+        """Starts the scorers before the agents play; a reward model is made first, and starts beside the worker."""
         if self.settings.reward is RewardFrom.AGENT:
             return
         scorers = self._components.scorers

@@ -1,4 +1,5 @@
-"""Who judges the silent agents of `claw demo --reward`: what stands in its rewards.yaml, and which processes that takes."""
+"""The scorers of the silent agents of `claw demo --reward`: what stands in its rewards.yaml, and which processes that
+takes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,14 +23,15 @@ SLOTS = {RewardFrom.RULE: "rule/exact", RewardFrom.MODEL: "model/solved", Reward
 """The only slot of each."""
 MAKERS = {RewardFrom.MODEL: "claw_r1.claw.demo.verbs.reward_model", RewardFrom.JUDGE: "claw_r1.claw.demo.verbs.judge"}
 JUDGE_WEIGHT = 0.4
-"""Of each call that is right: an episode has two or three, so that a solved one returns about 1."""
+"""The weight of each call that is right: an episode has two or three, so that a solved one returns about 1."""
 JUDGE_TIMEOUT_S = 120.0
-"""Of one verdict: the judge's engine may still be starting."""
+"""The timeout of one verdict: the judge's engine may still be starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScorers:
-    """Of one run. `port`: of the reward model, where there is one; `gateway`: through which a judge is asked."""
+    """The scorers of one run. `port`: of the reward model, where there is one; `gateway`: through which a judge is
+    asked."""
 
     reward: RewardFrom
     stack: Stack
@@ -38,7 +40,7 @@ class DemoScorers:
 
     @property
     def spec(self) -> dict[str, object]:
-        """Of the batches: an episode waits for its verdict."""
+        """Returns the spec of the batches: an episode waits for its verdict."""
         if (slot := SLOTS.get(self.reward)) is None:
             return {}
         weights = {"reward_weights": {slot: JUDGE_WEIGHT}} if self.reward is RewardFrom.JUDGE else {}
@@ -93,7 +95,7 @@ class DemoScorers:
 
     @property
     def _models(self) -> Path:
-        """Where tiny models are kept for the next run."""
+        """The folder where tiny models are kept for the next run."""
         return claw_home() / "cache" / "models"
 
 

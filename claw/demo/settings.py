@@ -1,4 +1,4 @@
-"""What `claw demo` takes."""
+"""The settings of `claw demo`."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,17 +7,18 @@ from typing import Annotated
 import typer
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.options import Device, Prefix, ServesDashboard
+from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 ONLINE_STALENESS_MAX = 4
 """Nobody holds people back until the trainer has room, and a conversation is data only when it has been silent for a while."""
 NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
-"""Whatever they are: so much a trainer must be given before it can say what it thinks of the rest."""
+"""The names of a run, whatever they are: so much a trainer must be given before it can say what it thinks of the
+rest."""
 
 
 class RewardFrom(StrEnum):
-    """Who judges the episodes of a demo."""
+    """The judge of a demo's episodes."""
 
     AGENT = "agent"
     RULE = "rule"
@@ -26,12 +27,12 @@ class RewardFrom(StrEnum):
 
     @property
     def is_exact(self) -> bool:
-        """Whether what is trained is what the environment pays; else the demo's targets are not its own."""
+        """The environment's own payment is trained; else the demo's targets are not its own."""
         return self in (RewardFrom.AGENT, RewardFrom.RULE)
 
 
 class Protocol(StrEnum):
-    """What the agents of a demo speak."""
+    """The protocol of a demo's agents."""
 
     CHAT = "chat"
     MESSAGES = "messages"
@@ -40,7 +41,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What a person may change about the demo. Raises CannotRun for bounds that contradict each other."""
+    """The settings of a demo that a person may change. Raises CannotRun for bounds that contradict each other."""
 
     seed: Annotated[int, typer.Option(help="Seed of the tiny model, the tasks and the training.")] = 0
     learning_rate: Annotated[
@@ -64,7 +65,7 @@ class DemoSettings:
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
-    device: Device = "auto"
+    device: DeviceOption = "auto"
 
     def __post_init__(self) -> None:
         if self.online and self.reward is not RewardFrom.AGENT:
@@ -79,7 +80,7 @@ class DemoSettings:
             self._check_trainer()
 
     def _check_trainer(self) -> None:
-        """What the trainer would refuse in half a minute is refused at once."""
+        """Refuses at once what the trainer would refuse in half a minute."""
         from claw_r1.trainer.errors import SettingsInvalid  # a second of imports that other commands need not wait for
         from claw_r1.trainer.settings import load
 
@@ -90,12 +91,12 @@ class DemoSettings:
 
     @property
     def trainer_arguments(self) -> list[str]:
-        """What is set for the trainer beside the demo's own settings, as its arguments."""
+        """The arguments of the trainer beside the demo's own settings."""
         return [word for assignment in self.set or () for word in ("--set", assignment)]
 
     @property
     def staleness_max(self) -> int:
-        """What `set` says of it, else the demo's own."""
+        """The staleness that `set` names, else the demo's own."""
         chosen = [value for name, _, value in (word.partition("=") for word in self.set or ()) if name == STALENESS]
         if chosen:
             return int(chosen[-1])
@@ -103,5 +104,5 @@ class DemoSettings:
 
     @property
     def control(self) -> bool:
-        """Whether this run must not learn."""
+        """This run must not learn."""
         return self.learning_rate == 0

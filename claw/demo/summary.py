@@ -1,4 +1,5 @@
-"""What a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to go on with."""
+"""The summary that a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to
+go on with."""
 
 import shutil
 import sys
@@ -11,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from claw_r1.claw.demo.report import DemoTarget, Result
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import Catalogue
 
-Episode = dict[str, Any]  # JSON of an agentflow EpisodeResult: trajectory, reward, transcript
 SOLVED = 0.999
 DEFAULT_PREFIX = Catalogue().prefix
 
@@ -47,7 +48,7 @@ def further(trajectory_id: str, prefix: str) -> list[str]:
 
 
 def command() -> str:
-    """How this installation's `claw` is typed from the working directory."""
+    """Returns how this installation's `claw` is typed from the working directory."""
     installed = Path(sys.executable).with_name("claw")
     if shutil.which("claw") == str(installed):
         return "claw"
@@ -64,17 +65,18 @@ def _table(result: Result, targets: list[DemoTarget]) -> Table:
     return table
 
 
-def _episodes(file: Path) -> list[Episode]:
-    episodes: list[Episode] = orjson.loads(file.read_bytes())["episodes"]
+def _episodes(file: Path) -> list[JsonDict]:
+    episodes: list[JsonDict] = orjson.loads(file.read_bytes())["episodes"]
     return episodes
 
 
-def _conversation(episode: Episode) -> str:
+def _conversation(episode: JsonDict) -> str:
     return "\n".join(f"  {role:>9}  {escape(text)}" for role, text in map(_spoken, episode["transcript"]))
 
 
 def _spoken(message: dict[str, Any]) -> tuple[str, str]:
-    """Who said what, in the words of whatever protocol: a text, blocks with texts or results, an item with an output."""
+    """Returns the role and the text of a message in any protocol: a text, blocks with texts or results, an item with an
+    output."""
     role, content = message.get("role", "tool"), message.get("content", message.get("output"))
     if isinstance(content, list):
         blocks = [block.get("text", block.get("content", "")) for block in content]

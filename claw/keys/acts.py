@@ -1,8 +1,8 @@
-"""What the commands of `claw keys` print. A key itself is printed by the command that makes it, and never again."""
+"""The commands of `claw keys` and their output. A key itself is printed by the command that makes it, and never
+again."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -13,11 +13,10 @@ from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import table
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import KeyRecorded
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what `--json` has of a key
 
-
-def row(key: KeyRecorded, at_us: int) -> Json:
+def row(key: KeyRecorded, at_us: int) -> JsonDict:
     """A key as JSON has it, without what would be a secret: there is none in its record."""
     expires = None if key.expires_us is None else datetime.fromtimestamp(key.expires_us / 1e6, UTC)
     return {
@@ -72,7 +71,7 @@ def run_list(*, prefix: str, as_json: bool) -> int:
     return 0
 
 
-def as_text(rows: Iterable[Json]) -> Iterator[str]:
+def as_text(rows: Iterable[JsonDict]) -> Iterator[str]:
     """A table."""
     head = ("name", "role", "hash", "expires", "scope", "state")
     yield from table([head, *(tuple(each[name] or "-" for name in head) for each in rows)])

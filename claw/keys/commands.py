@@ -12,12 +12,12 @@ keys = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
 
 
 @keys.command()
 def create(
-    name: Name,
+    name: KeyArgument,
     role: Annotated[
         Literal["agent", "annotator", "reader", "operator"],
         typer.Option(help="What it may: docs/gateway.md has the table."),
@@ -78,7 +78,7 @@ def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
 
 @keys.command()
 def rotate(
-    name: Name,
+    name: KeyArgument,
     overlap: Annotated[str, typer.Option(metavar="TIME", help="How long the old key stays valid.")] = "1h",
     prefix: Prefix = "claw",
     as_json: AsJson = False,

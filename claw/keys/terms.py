@@ -1,4 +1,4 @@
-"""What a person types about a key, read: durations, model aliases, sampling parameters, who it is for."""
+"""The options of a person about a key, read: durations, model aliases, sampling parameters, who it is for."""
 
 import math
 import re

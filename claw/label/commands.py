@@ -14,7 +14,7 @@ label = typer.Typer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOptions:
-    """What is said, as a person types it."""
+    """The feedback as a person types it."""
 
     thumb: Annotated[str | None, typer.Option(help="up or down.")] = None
     score: Annotated[

@@ -108,7 +108,7 @@ def _matches(row: TrajectoryRecord, name: str) -> Iterable[FeedbackSubject]:
 
 
 def is_of(subject: FeedbackSubject, name: str) -> bool:
-    """Whether an id names the subject, or the trajectory or group that it is part of."""
+    """Returns whether an id names the subject, or the trajectory or group that it is part of."""
     group_id, trajectory_id, call_id = subject
     return name in (group_id, trajectory_id, call_id, f"{group_id}/{trajectory_id}", str(subject))
 
@@ -222,7 +222,7 @@ def as_line(word: PersonalWord) -> str:
 
 
 def saying(word: PersonalWord) -> str:
-    """What was said, in words."""
+    """Describes a person's feedback."""
     if word.other is not None:
         outcome = getattr(word.fact, "outcome", "unknown")
         text = {

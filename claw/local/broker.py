@@ -37,7 +37,7 @@ class Broker:
 
 
 def broker_dir(home: Path | None = None) -> Path:
-    """Where the local broker's data is kept between runs."""
+    """Returns the folder where the local broker's data is kept between runs."""
     return (home or claw_home()) / "broker"
 
 

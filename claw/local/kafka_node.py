@@ -47,7 +47,7 @@ class LocalBroker:
     data_dir: Path
     ports: tuple[int, int] | None = None
     started_here: bool = field(default=False, init=False)
-    """Whether `start` launched the node, rather than finding it alive."""
+    """The node was launched by `start`, rather than found alive."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     @property

@@ -22,7 +22,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Returns whether a server could listen on this loopback port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: TIME_WAIT does not count
         try:
@@ -41,7 +41,7 @@ def split_servers(bootstrap: str) -> list[tuple[str, int]]:
 
 
 def kafka_answers(host: str, port: int, timeout_s: float = TRY_S) -> bool:
-    """Whether a Kafka broker answers a metadata request there and knows at least one broker that is up."""
+    """Returns whether a Kafka broker answers a metadata request there and knows at least one broker that is up."""
     body = struct.pack(">hhih", METADATA, VERSION, CORRELATION, -1) + struct.pack(">i", 0)  # no client id, no topics
     try:
         with socket.create_connection((host, port), timeout_s) as connection:
@@ -56,7 +56,7 @@ def kafka_answers(host: str, port: int, timeout_s: float = TRY_S) -> bool:
 
 
 def accepts(host: str, port: int, timeout_s: float = TRY_S) -> bool:
-    """Whether anything listens there: all that can be learnt of a broker that wants TLS or a password."""
+    """Returns whether anything listens there: all that can be learnt of a broker that wants TLS or a password."""
     try:
         socket.create_connection((host, port), timeout_s).close()
     except OSError:
@@ -67,7 +67,7 @@ def accepts(host: str, port: int, timeout_s: float = TRY_S) -> bool:
 def any_answers(
     servers: list[tuple[str, int]], timeout_s: float, probe: Callable[[str, int, float], bool] = kafka_answers
 ) -> bool:
-    """Whether one of the brokers answers within `timeout_s` in all; they are tried in turn until then."""
+    """Returns whether a broker answers within `timeout_s` in all; they are tried in turn until then."""
     deadline = time.monotonic() + timeout_s
     for host, port in itertools.cycle(servers):
         remaining_s = deadline - time.monotonic()

@@ -1,4 +1,4 @@
-"""What `claw up` takes."""
+"""The settings of `claw up`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import Device, Prefix, ServesDashboard
+from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """What to start."""
+    """The components to start."""
 
     model: Annotated[
         Path | None, typer.Option(help="Model directory as Hugging Face lays it out; also starts rollout workers.")
@@ -29,4 +29,4 @@ class UpSettings:
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000
     dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
-    device: Device = "auto"
+    device: DeviceOption = "auto"

@@ -31,14 +31,15 @@ WORKER_WAIT_S = 120  # while the only worker restarts (20-60 s) calls wait inste
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Where a stack keeps its files, and which log it uses."""
+    """The folder of a stack's files, and the log that it uses."""
 
     run_dir: Path
     bootstrap: str
     prefix: str = "claw"
     partitions: int = DEMO_PARTITIONS
     device: str = "auto"
-    """Of trainer and workers; auto: as the settings of each have it, for weights go from any device to any."""
+    """The device of trainer and workers; auto: as the settings of each have it, for weights go from any device to
+    any."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def room(
@@ -62,7 +63,8 @@ class Stack:
         )
 
     def environment(self) -> dict[str, str]:
-        """What every component gets: the log, the device, one thread per numeric library, no look-ups outside."""
+        """Returns the environment of every component: the log, the device, one thread per numeric library, no look-ups
+        outside."""
         places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE") if self.device != "auto" else ()
         return {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
@@ -101,7 +103,7 @@ class Stack:
         return replace(worker, env=environment, budget=WORKER_BUDGET, cannot_start_code=CANNOT_START)
 
     def worker_id(self, place: WorkerPlace) -> str:
-        """Of this host and this stack, so that several share a log."""
+        """Returns the id of a worker of this host and this stack, so that several share a log."""
         return f"{os.uname().nodename}-{self.run_dir.name}-{place.name}"
 
     def trainer(self, config: Path, *arguments: str) -> Component:
@@ -136,7 +138,7 @@ def remember(run_dir: Path, log: LogSettings) -> None:
 
 
 def remembered_log(run_dir: Path) -> LogSettings | None:
-    """Where the log of a remembered run is; None where that was not kept."""
+    """Returns the log of a remembered run; None where that was not kept."""
     try:
         return LogSettings(**json.loads((run_dir / LOG_FILE).read_text()))
     except (OSError, ValueError):

@@ -51,7 +51,7 @@ def show_status(*, as_json: bool) -> int:
 
 
 def recent_idle_shares(run_dir: Path) -> IdleShares | None:
-    """Of the last `WINDOW_S`, from the stack's log; None where it does not answer at once."""
+    """Returns the idle shares of the last `WINDOW_S`, from the stack's log; None where it does not answer at once."""
     settings = remembered_log(run_dir)
     if settings is None or not any_answers(split_servers(settings.bootstrap_servers), ANSWER_TIMEOUT_S, accepts):
         return None

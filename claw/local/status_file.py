@@ -1,4 +1,4 @@
-"""What a stack's manager writes for other processes: who it is, and the states of its components."""
+"""The file that a stack's manager writes for other processes: who it is, and the states of its components."""
 
 import json
 import os

@@ -66,7 +66,8 @@ def places_of(settings: UpSettings) -> list[WorkerPlace]:
 
 
 def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
-    """What the trainer of `--config` will read. Raises CannotRun when it cannot start, or not together with `--model`."""
+    """Returns the settings that the trainer of `--config` will read. Raises CannotRun when it cannot start, or not
+    together with `--model`."""
     if settings.config is None:
         return None
     from claw_r1.trainer.errors import TrainerError

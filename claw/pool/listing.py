@@ -8,11 +8,12 @@ import orjson
 from claw_r1.claw.pool.options import PageOptions
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.notice import notice
-from claw_r1.consumers.pool.listing import Row, find, place_of, stats_of, step_key_of
+from claw_r1.consumers.pool.listing import find, place_of, stats_of, step_key_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.datapool.batch.rewards import emptied, slot_text
 from claw_r1.datapool.view import query
 from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.view import TOPICS
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -51,7 +52,7 @@ def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str,
 
 
 def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:
-    """Why a page has no row, and what to do."""
+    """Describes why a page has no row, and what to do."""
     if after is not None:
         return f"no {kind} come behind {after}: the page before was the last one"
     if filters != PoolFilter():
@@ -59,7 +60,7 @@ def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:
     return f"the pool has no {kind} yet: agents that call the gateway fill it, and `claw streams` has to run (`claw status`)"
 
 
-def _versions(row: Row) -> str:
+def _versions(row: PooledRow) -> str:
     return "-" if row.min_version is None else f"{row.min_version}..{row.max_version}"
 
 
@@ -73,7 +74,7 @@ def _without_value(row: StepRecord | TrajectoryRecord) -> str:
     return f" ({slots})" if slots else ""
 
 
-def _step_line(row: Row) -> str:
+def _step_line(row: PooledRow) -> str:
     assert isinstance(row, StepRecord)  # by kind
     state = "trainable" if row.trainable else ", ".join(row.reasons)
     quality = _number(row.curation.quality if row.curation else None)
@@ -86,7 +87,7 @@ def _step_line(row: Row) -> str:
     )
 
 
-def _trajectory_line(row: Row) -> str:
+def _trajectory_line(row: PooledRow) -> str:
     assert isinstance(row, TrajectoryRecord)  # by kind
     state = "ready" if row.ready else ", ".join(row.reasons)
     return (
@@ -95,7 +96,7 @@ def _trajectory_line(row: Row) -> str:
     )
 
 
-def _group_line(row: Row) -> str:
+def _group_line(row: PooledRow) -> str:
     assert isinstance(row, GroupRecord)  # by kind
     state = "ready" if row.ready else ", ".join(row.reasons)
     ready = sum(member.ready for member in row.members)
@@ -105,4 +106,8 @@ def _group_line(row: Row) -> str:
     )
 
 
-LINES: dict[str, Callable[[Row], str]] = {"steps": _step_line, "trajectories": _trajectory_line, "groups": _group_line}
+LINES: dict[str, Callable[[PooledRow], str]] = {
+    "steps": _step_line,
+    "trajectories": _trajectory_line,
+    "groups": _group_line,
+}

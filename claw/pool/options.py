@@ -9,7 +9,7 @@ import typer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOptions:
-    """Which rows are meant, as a person types it; `claw_r1.claw.pool.filter` makes a `PoolFilter` of it."""
+    """The filter of rows, as a person types it; `claw_r1.claw.pool.filter` makes a `PoolFilter` of it."""
 
     channel: Annotated[str | None, typer.Option(help="Only this channel, for example train or val.")] = None
     group: Annotated[str | None, typer.Option(help="Only this group.")] = None
@@ -61,7 +61,7 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
-    """Which part of a list is shown, and how."""
+    """The part of a list that is shown, and its form."""
 
     limit: Annotated[int, typer.Option(min=1, help="Rows of one page.")] = 20
     after: Annotated[

@@ -22,13 +22,13 @@ CAUGHT_UP_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class OpenPool:
-    """Where the log is, and a view that has seen all of it."""
+    """The settings of the log, and a view that has seen all of it."""
 
     settings: LogSettings
     view: PoolView
 
     def runs(self) -> RunIndex:
-        """What runs did so far."""
+        """Returns the index of all runs so far."""
         index = RunIndex()
         for event in readable(read_topics(self.settings, [BATCHES])):
             index.apply(event)

@@ -41,7 +41,7 @@ KINDS = {"call": "steps", "next": "steps", "group": "groups"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
-    """What a person typed."""
+    """The request that a person typed."""
 
     slot: str
     generation: int
@@ -123,7 +123,7 @@ def _names(slot: ScoredSlot) -> dict[str, Any]:
 
 
 def by_topic(offsets: Mapping[Place, int]) -> dict[str, list[int]]:
-    """As manifests have them: topic -> offset by partition."""
+    """Returns offsets in the form of manifests: topic -> offset by partition."""
     topics = sorted({topic for topic, _ in offsets})
     return {topic: [at for (name, _), at in sorted(offsets.items()) if name == topic] for topic in topics}
 

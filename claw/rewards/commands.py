@@ -15,7 +15,9 @@ rewards = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Config = Annotated[Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File with the scorers: docs/rewards.md.")]
+ConfigOption = Annotated[
+    Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File with the scorers: docs/rewards.md.")
+]
 rewards.command("run", help="Run the scorers of a file (`claw rewards run --help`).", context_settings=PASS_ON)(
     becoming("claw_r1.consumers.rewards")
 )
@@ -27,7 +29,7 @@ rewards.command("serve", help="Serve a reward model (`claw rewards serve --model
 @rewards.command("test")
 def try_scorers(
     on: Annotated[str, typer.Option("--on", metavar="[GROUP/]TRAJECTORY", help="What to judge.")],
-    config: Config = Path("rewards.yaml"),
+    config: ConfigOption = Path("rewards.yaml"),
     scorer: Annotated[list[str] | None, typer.Option(metavar="SLOT", help="Only these; default: all of it.")] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
@@ -72,7 +74,7 @@ def score_again(
     generation: Annotated[
         int, typer.Option(min=1, help="Number of this scoring of the history; a higher one outranks.")
     ],
-    config: Config = Path("rewards.yaml"),
+    config: ConfigOption = Path("rewards.yaml"),
     start: Annotated[
         str, typer.Option("--from", metavar="WHERE", help="beginning, an offset or an ISO time (UTC).")
     ] = "beginning",

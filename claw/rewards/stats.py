@@ -1,14 +1,11 @@
 """`claw rewards stats`: every scorer that ever kept a verdict, from the topics alone."""
 
-from typing import Any
-
 import orjson
 
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.rewards.measures.totals import totals
 from claw_r1.eventlog.kafka.admin import as_on_broker
-
-Json = dict[str, Any]  # what JSON can hold
+from claw_r1.schemas.json_values import JsonDict
 
 
 def run_stats(*, prefix: str, as_json: bool) -> int:
@@ -19,7 +16,7 @@ def run_stats(*, prefix: str, as_json: bool) -> int:
     return 0
 
 
-def as_lines(answer: Json) -> list[str]:
+def as_lines(answer: JsonDict) -> list[str]:
     """A table; what nobody knows is a dash."""
     if not answer:
         return ["no scorer has kept a verdict; `claw rewards run` starts those of rewards.yaml"]

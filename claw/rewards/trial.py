@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -12,8 +11,7 @@ from claw_r1.claw.show.rendering import printable
 from claw_r1.consumers.rewards.config import load, slot_named
 from claw_r1.consumers.rewards.trial import Trial, rows_of, try_out
 from claw_r1.eventlog.kafka.admin import as_on_broker
-
-Json = dict[str, Any]  # what JSON can hold
+from claw_r1.schemas.json_values import JsonDict
 
 
 def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, as_json: bool) -> int:
@@ -36,8 +34,8 @@ def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, a
     return 1 if any(trial.failed for trial in trials) else 0
 
 
-def as_object(trial: Trial) -> Json:
-    """As JSON; values are those of the subject's targets, in order."""
+def as_object(trial: Trial) -> JsonDict:
+    """Returns the trial as JSON; values are those of the subject's targets, in order."""
     return {name: getattr(trial, name) for name in Trial.__slots__}
 
 

@@ -13,7 +13,7 @@ runs = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, as `claw runs list` shows it.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, as `claw runs list` shows it.")]
 
 
 @runs.command("list")
@@ -25,7 +25,7 @@ def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
 
 
 @runs.command()
-def show(run: Run, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def show(run: RunArgument, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Show one run: settings, versions, the best evaluated one and its export, evaluations, skipped groups, the curve."""
     from claw_r1.claw.runs.show import run_show
 
@@ -46,7 +46,7 @@ def plot(
 
 
 @runs.command()
-def compare(left: Run, right: Run, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def compare(left: RunArgument, right: RunArgument, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Compare two runs: the settings in which they differ, and their metrics over equally many batches."""
     from claw_r1.claw.runs.show import run_compare
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -12,8 +11,8 @@ from claw_r1.claw.show.rendering import table
 from claw_r1.consumers.runs import summary
 from claw_r1.consumers.runs.read import read_all, read_named
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # as `claw_r1.consumers.runs.summary` makes it
 TASKS = {True: ", held-out tasks", False: ", tasks not held out of training", None: ""}
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -45,12 +44,12 @@ def run_compare(left: str, right: str, *, prefix: str, as_json: bool) -> int:
     return _print(summary.compared(runs[left], runs[right], now_us()), compare_text, as_json=as_json)
 
 
-def _print(answer: Json, as_text: Callable[[Json], Iterable[str]], *, as_json: bool) -> int:
+def _print(answer: JsonDict, as_text: Callable[[JsonDict], Iterable[str]], *, as_json: bool) -> int:
     print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
     return 0
 
 
-def list_text(rows: Iterable[Json]) -> Iterator[str]:
+def list_text(rows: Iterable[JsonDict]) -> Iterator[str]:
     """A table; the width of its first columns is that of the longest name."""
     cells = [("run", "model", "state", "batches", "version", "reward", "last batch")]
     cells += [
@@ -68,7 +67,7 @@ def list_text(rows: Iterable[Json]) -> Iterator[str]:
     yield from table(cells)
 
 
-def show_text(run: Json) -> Iterator[str]:
+def show_text(run: JsonDict) -> Iterator[str]:
     """The summary of a run, from what it is to how it was set."""
     reason = f" ({run['reason']})" if run["reason"] else ""
     yield f"run {run['run']} of {run['model']}: {run['state']}{reason} after {run['batches']} batches, version {_number(run['version'])}"
@@ -93,7 +92,7 @@ def show_text(run: Json) -> Iterator[str]:
     yield from (f"    {name} = {_setting(value)}" for name, value in run["settings"].items())
 
 
-def _evaluations(run: Json) -> Iterator[str]:
+def _evaluations(run: JsonDict) -> Iterator[str]:
     best = run["best"]
     if best is None:
         yield "  no version was evaluated (`claw agents run --eval-every K`)"
@@ -102,12 +101,12 @@ def _evaluations(run: Json) -> Iterator[str]:
     yield from (f"    {_evaluation(one)}" for one in run["evaluations"])
 
 
-def _evaluation(one: Json) -> str:
+def _evaluation(one: JsonDict) -> str:
     shares = "".join(f", pass@{k} {share:.3f}" for k, share in one["pass_at"].items())
     return f"version {one['version']}: greedy {_number(one['greedy'])}{shares}, {one['trajectories']} episodes{TASKS[one['held_out']]}"
 
 
-def compare_text(pair: Json) -> Iterator[str]:
+def compare_text(pair: JsonDict) -> Iterator[str]:
     """Settings that differ, then means over equally many batches, then rewards part by part."""
     yield from list_text(pair["runs"])
     names = [row["run"] for row in pair["runs"]]

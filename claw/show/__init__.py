@@ -1,1 +1,1 @@
-"""What is there, for a person to read."""
+"""The state of the system for a person to read."""

@@ -67,7 +67,8 @@ def machine() -> Iterator[Finding]:
 
 
 def cpu(environment: Path, command: Sequence[str | Path]) -> Finding:
-    """Whether torch can multiply in bf16: as the set-up found, else tried now by the child `command`, which takes seconds."""
+    """Finds out whether torch can multiply in bf16: as the set-up found, else tried now by the child `command`, which
+    takes seconds."""
     try:
         trial = bf16.recorded(environment) or bf16.tried(command)
     except CannotRun as unknown:
@@ -77,7 +78,7 @@ def cpu(environment: Path, command: Sequence[str | Path]) -> Finding:
 
 
 def broker(prefix: str) -> Iterator[Finding]:
-    """Whether a broker answers, has the catalogue's topics, and replicates them."""
+    """Finds out whether a broker answers, has the catalogue's topics, and replicates them."""
     try:
         with log_for_reading(prefix) as settings:
             info = check_broker(settings)

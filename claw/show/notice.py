@@ -1,4 +1,4 @@
-"""What a person must know beside the results: lines on stderr, so that stdout holds nothing but results."""
+"""The notices for a person beside the results: lines on stderr, so that stdout holds nothing but results."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ def notice(text: str) -> None:
 
 
 class Progress:
-    """How far a long command is, every two seconds. what: a sentence with `{done}` and `{total}`."""
+    """The progress of a long command, printed every two seconds. what: a sentence with `{done}` and `{total}`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

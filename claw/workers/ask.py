@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 POLL_S = 0.2
 NAMES_MAX = 8
 IsDone = Callable[[WorkerReported], bool]
-"""Whether a report says that it was done."""
+"""A test whether a report says that the request was done."""
 
 
 def run_drain(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
@@ -40,7 +40,8 @@ def run_probe(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int
 
 
 def _probed(report: WorkerReported, before: WorkerReported) -> bool:
-    """Whether it tried, with a gap or without. A second probe may find the same gap, though hardly in the same time."""
+    """Returns whether the worker probed, with a gap or without. A second probe may find the same gap, though hardly in
+    the same time."""
     new, old = ((each.sync_ms.get("probe"), each.sync_ms.get("probe_gap")) for each in (report, before))
     return new[0] is not None and new != old
 

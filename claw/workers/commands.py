@@ -12,7 +12,7 @@ workers = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Name = Annotated[
+WorkerArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="As `claw workers list` shows it; its end behind a dash is enough: rollout-2."),
 ]
@@ -29,7 +29,7 @@ def list_(everyone: Everyone = False, prefix: Prefix = "claw", as_json: AsJson =
 
 
 @workers.command()
-def drain(worker: Name, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def drain(worker: WorkerArgument, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Let a worker finish its running replies and end; new calls go to others."""
     from claw_r1.claw.workers.ask import run_drain
 
@@ -37,7 +37,7 @@ def drain(worker: Name, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_
 
 
 @workers.command()
-def probe(worker: Name, timeout_s: Timeout = 60.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def probe(worker: WorkerArgument, timeout_s: Timeout = 60.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Let a worker compare its logprobs with the trainer's; exit 1 when that takes it out, or does not come."""
     from claw_r1.claw.workers.ask import run_probe
 

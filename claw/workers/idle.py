@@ -1,4 +1,4 @@
-"""Which share of the time engines and trainer stood idle, and what they waited for: which of the two to add to. Pure.
+"""The shares of the time in which engines and trainer stood idle, and the reasons: which of the two to add to. Pure.
 
 Engines wait for calls, and stand still while weights change; the trainer waits for a batch of ready groups.
 """
@@ -10,7 +10,7 @@ from claw_r1.schemas.events import BatchTrained, WorkerReported
 
 ENGINE = ("serving", "idle", "paused")
 NOTABLE = 0.2
-"""Who is idle for less than this share of the time is busy."""
+"""The idle share below which an engine or trainer counts as busy."""
 APART = 0.1
 
 
@@ -25,7 +25,7 @@ class IdleShares(TypedDict):
 
 
 def idle_shares(reports: Sequence[WorkerReported], batches: Sequence[BatchTrained]) -> IdleShares:
-    """Of reports in order of their time, and of batches of one run in theirs.
+    """Computes the shares from reports in order of their time, and from batches of one run in theirs.
 
     Where batches span some time, only the reports of that time count: engines also idle before a run and after it.
     """

@@ -1,4 +1,4 @@
-"""Where the workers of a stack run: how many, which GPUs each sees, over how many ranks each spreads its model."""
+"""The places of a stack's workers: how many, which GPUs each sees, over how many ranks each spreads its model."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,22 +19,22 @@ class WorkerPlace:
     """One worker of a stack."""
 
     name: str = WORKER
-    """Of its component: `rollout`, or `rollout-1`, … where there are several."""
+    """The name of its component: `rollout`, or `rollout-1`, … where there are several."""
     gpus: tuple[str, ...] = ()
-    """Those it sees; none: whatever the stack sees."""
+    """The GPUs that the worker sees; none: whatever the stack sees."""
     ranks: int = 1
     """Tensor-parallel ranks of its engine."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What its process gets besides the stack's."""
+        """The environment of its process besides the stack's."""
         ranks = {"CLAW_ROLLOUT_TENSOR_PARALLEL": str(self.ranks)} if self.ranks > 1 else {}
         visible = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
         return {**ranks, **(visible if self.gpus else {})}
 
     @property
     def engine_name(self) -> str:
-        """Of its vLLM, in the status and among the logs."""
+        """The name of its vLLM, in the status and among the logs."""
         return engine_name(self.name)
 
 

@@ -1,4 +1,4 @@
-"""What the workers' topic says of each worker, and how far each is behind what was published.
+"""The newest reports of workers, and the distance of each from what was published.
 
 Input: claw.rollout.workers and claw.weights. Order: none between the two, so a worker may seem a version behind for a moment.
 """
@@ -21,12 +21,12 @@ from claw_r1.schemas.topics import WEIGHTS, WORKERS
 
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""
-Run = tuple[str, str]
+ModelRun = tuple[str, str]
 """model_id, run_id"""
 
 
 def takes_calls(report: WorkerReported, at_us: int) -> bool:
-    """Whether a gateway would send it some."""
+    """Returns whether a gateway would send calls to the worker."""
     return report.state in TAKES_TRAFFIC and not KnownWorker(report, None, age_s(report, at_us)).silent
 
 
@@ -38,20 +38,20 @@ def known_workers(settings: LogSettings) -> list[KnownWorker]:
     return [replace(each, newest=versions.get(_run_of(each.report) or ("", ""))) for each in workers]
 
 
-def _run_of(report: WorkerReported) -> Run | None:
+def _run_of(report: WorkerReported) -> ModelRun | None:
     return (report.model_id, report.run_id) if report.run_id else None
 
 
 def newest_reports(settings: LogSettings) -> list[WorkerReported]:
-    """One per worker, by its id."""
+    """Returns one report per worker, by its id."""
     records = {record.key: record for record in read_topics(settings, [WORKERS])}
     reports = [event for event in readable(records.values()) if isinstance(event, WorkerReported)]
     return sorted(reports, key=lambda report: report.worker_id)
 
 
-def newest_versions(settings: LogSettings, runs: Iterable[Run]) -> dict[Run, int]:
+def newest_versions(settings: LogSettings, runs: Iterable[ModelRun]) -> dict[ModelRun, int]:
     """The highest version of each run, read from the end of the topic, no record twice: its events are large, and most are old."""
-    missing, newest = set(runs), dict[Run, int]()
+    missing, newest = set(runs), dict[ModelRun, int]()
     begins, ends = begin_offsets(settings, [WEIGHTS]), end_offsets(settings, [WEIGHTS])
     upto, count = ends, NEWEST_FIRST
     while missing and any(upto[place] > begins[place] for place in begins):
@@ -63,7 +63,7 @@ def newest_versions(settings: LogSettings, runs: Iterable[Run]) -> dict[Run, int
     return newest
 
 
-def _published(settings: LogSettings, ranges: dict[Place, tuple[int, int]]) -> Iterator[tuple[Run, int]]:
+def _published(settings: LogSettings, ranges: dict[Place, tuple[int, int]]) -> Iterator[tuple[ModelRun, int]]:
     """Without their manifests."""
     for record in stream_ranges(settings, ranges):
         with suppress(UndecodableRecord):

@@ -8,10 +8,11 @@ from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import table
 from claw_r1.claw.workers.reports import known_workers
-from claw_r1.consumers.runs.workers import Json, worker_row
+from claw_r1.consumers.runs.workers import worker_row
+from claw_r1.schemas.json_values import JsonDict
 
 PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "paused")
-"""Of a sync, in their order; what else is reported comes behind them."""
+"""The phases of a sync, in their order; what else is reported comes behind them."""
 
 
 def run_list(*, prefix: str, everyone: bool, as_json: bool) -> int:
@@ -31,13 +32,13 @@ def run_list(*, prefix: str, everyone: bool, as_json: bool) -> int:
     return 0
 
 
-def as_text(rows: Iterable[Json]) -> Iterator[str]:
+def as_text(rows: Iterable[JsonDict]) -> Iterator[str]:
     """A table."""
     head = ("worker", "state", "version", "behind", "calls", "KV", "last sync, ms", "why")
     yield from table([head, *map(_cells, rows)])
 
 
-def _cells(worker: Json) -> tuple[str, ...]:
+def _cells(worker: JsonDict) -> tuple[str, ...]:
     state = f"{worker['state']}, silent {worker['age_s']:.0f} s" if worker["silent"] else worker["state"]
     version = "-" if worker["version"] is None else f"{worker['run']}/{worker['version']}"
     behind = "-" if worker["versions_behind"] is None else str(worker["versions_behind"])

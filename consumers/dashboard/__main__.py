@@ -10,7 +10,7 @@ ABOUT = "The pool and the runs on a page, live."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """As `run_consumer`."""
+    """Serves the dashboard under `run_consumer`."""
     return run_consumer("claw dashboard", ABOUT, DashboardSettings, _serve, argv)
 
 

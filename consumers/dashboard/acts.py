@@ -1,4 +1,4 @@
-"""What people did to the pool, by act, as it comes from the log. Safe from any thread.
+"""The acts of people on the pool, as they come from the log. Safe from any thread.
 
 Invariant: a function of the set of events. What stands of an act is asked elsewhere: `claw_r1.datapool.fold.curation` decides it for
 curations, `claw_r1.datapool.standing` for words.
@@ -23,7 +23,7 @@ from claw_r1.schemas.events import (
 )
 
 ActFact = FeedbackFact | TrajectoryEvicted
-Place = tuple[str, str, str]
+CallKey = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
 ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
@@ -35,7 +35,7 @@ class PersonalAct:
     act_id: str
     who: str
     at_us: int
-    """When its first event occurred."""
+    """The time of the act's first event."""
     facts: list[ActFact] = field(default_factory=list)
     _types: set[type] = field(default_factory=set)
     _withdraws: bool = True
@@ -50,7 +50,7 @@ class PersonalAct:
 
     @property
     def kind(self) -> ActKind:
-        """What most tells it from others."""
+        """The kind that most tells the act from others."""
         if TrajectoryEvicted in self._types:
             return "evicted"
         if self._withdraws:
@@ -61,11 +61,11 @@ class PersonalAct:
 
     @property
     def is_of_curations(self) -> bool:
-        """Of nothing else."""
+        """The act consists of curations alone."""
         return self._types == {StepCurated}
 
     def event_ids(self) -> set[str]:
-        """Of its events."""
+        """Returns the ids of its events."""
         return {fact.envelope.event_id for fact in self.facts}
 
 
@@ -78,8 +78,8 @@ class PersonalActs:
         self._seen: dict[str, str] = {}
         """event_id -> act_id"""
         self._curated: dict[tuple[str, str, str], list[StepCurated]] = defaultdict(list)
-        self._undos: dict[tuple[Place, str], list[StepCurated]] = defaultdict(list)
-        """What takes back which event of a call."""
+        self._undos: dict[tuple[CallKey, str], list[StepCurated]] = defaultdict(list)
+        """The events that take back each event of a call."""
 
     def add(self, event: Event) -> str | None:
         """Takes one event in; the id of its act where that is news."""
@@ -116,7 +116,8 @@ class PersonalActs:
             return [fact for place in places for fact in self._curated.get(place, ())]
 
     def curates(self, act: PersonalAct) -> bool:
-        """Whether a curation of the act counts, as `claw_r1.datapool.fold.curation.counting` says, of all that people judged."""
+        """Returns whether a curation of the act counts, as `claw_r1.datapool.fold.curation.counting` decides, among all
+        that people judged."""
         with self._lock:
             return any(isinstance(fact, StepCurated) and self._counts(fact) for fact in act.facts)
 
@@ -125,13 +126,13 @@ class PersonalActs:
         return not any(_rank(undo) > _rank(fact) and self._counts(undo) for undo in undos)
 
     def curation(self, place: tuple[str, str, str], pooled: Curation | None) -> Curation | None:
-        """What counts of a call, also of judgements that the pool has not folded yet."""
+        """Returns the curation of a call that counts, also of judgements that the pool has not folded yet."""
         for fact in self.curations([place]):
             pooled = annotated(pooled, fact)
         return pooled
 
 
-def _place(fact: StepCurated) -> Place:
+def _place(fact: StepCurated) -> CallKey:
     return fact.group_id, fact.trajectory_id, fact.call_id
 
 
@@ -140,7 +141,7 @@ def _rank(fact: StepCurated) -> tuple[int, int, str]:
 
 
 def person_of(event: Event) -> str | None:
-    """Who did it; None for what no person did."""
+    """Returns the person who did it; None for what no person did."""
     match event:
         case StepCurated():
             return None if event.who.startswith("scorer/") else event.who
@@ -152,7 +153,7 @@ def person_of(event: Event) -> str | None:
 
 
 def is_withdrawal(fact: ActFact) -> bool:
-    """Whether it only takes something back."""
+    """Returns whether the fact only takes something back."""
     match fact:
         case StepCurated():
             return bool(fact.undoes)
@@ -166,7 +167,7 @@ def is_withdrawal(fact: ActFact) -> bool:
 
 
 def saying(fact: ActFact) -> str:
-    """What was done, in a few words."""
+    """Describes the act in a few words."""
     match fact:
         case TrajectoryEvicted():
             return f"evicted: {fact.reason}"
@@ -191,7 +192,7 @@ def saying(fact: ActFact) -> str:
 
 
 def subjects(facts: Sequence[ActFact], limit: int) -> list[dict[str, str | None]]:
-    """Where it was done, at most `limit` places."""
+    """Returns the subjects of the act, at most `limit` of them."""
     places = (
         {"g": fact.group_id, "t": fact.chosen.trajectory_id, "c": fact.chosen.call_id}
         if isinstance(fact, PreferenceGiven)

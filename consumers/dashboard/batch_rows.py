@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from claw_r1.datapool.batch.candidates import with_members
 from claw_r1.datapool.batch.sequences import TrainingRow
@@ -11,20 +10,20 @@ from claw_r1.datapool.errors import PromptBroken
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.training_rows import assemble_rows
 from claw_r1.datapool.view.why import Perspective
+from claw_r1.schemas.json_values import JsonDict
 
 ROWS_MAX = 120
 SPANS_MAX = 200
-"""Of one row; where it changes more often, the rest is not drawn."""
-Json = dict[str, Any]  # what JSON can hold
+"""The most spans of one row; where it changes more often, the rest is not drawn."""
 
 
-def drawn(rows: PoolRows, perspective: Perspective, group_ids: Iterable[str]) -> list[Json]:
+def drawn(rows: PoolRows, perspective: Perspective, group_ids: Iterable[str]) -> list[JsonDict]:
     """The first training rows of these groups, as trainers see them.
 
     Of each: length in tokens, `trained` as [start, end), `shared`: tokens that it begins with like an earlier row of its
     trajectory (`with_own`), or of its group. Both together are the forest: a row that shares is a branch.
     """
-    pictures: list[Json] = []
+    pictures: list[JsonDict] = []
     for group_id in group_ids:
         if len(pictures) >= ROWS_MAX:
             break
@@ -32,7 +31,7 @@ def drawn(rows: PoolRows, perspective: Perspective, group_ids: Iterable[str]) ->
     return pictures[:ROWS_MAX]
 
 
-def _of_group(rows: PoolRows, perspective: Perspective, group_id: str) -> Iterator[Json]:
+def _of_group(rows: PoolRows, perspective: Perspective, group_id: str) -> Iterator[JsonDict]:
     record = rows.group(group_id)
     group = None if record is None else with_members(rows, record, perspective.spec)
     if group is None:
@@ -75,7 +74,7 @@ def _shared(row: TrainingRow, others: Sequence[TrainingRow]) -> int:
 
 
 def common_prefix(left: "array[int]", right: "array[int]") -> int:
-    """How many tokens both begin with."""
+    """Returns how many tokens both begin with."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high

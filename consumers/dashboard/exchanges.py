@@ -1,4 +1,5 @@
-"""What each call said: the messages that its request adds to the conversation it goes on with, and its reply. Pure.
+"""The messages of each call: the messages that its request adds to the conversation it goes on with, and its reply.
+Pure.
 
 Invariant: what a call repeats and what it adds are, together, the messages that `claw_r1.datapool.view.conversations` reads in its
 request. Reasoning decides nothing: many clients do not send it back.
@@ -11,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from claw_r1.datapool.batch.deltas import bodies
-from claw_r1.datapool.view.chat_format import Json, Object, as_text, objects
+from claw_r1.datapool.view.chat_format import as_text, objects
 from claw_r1.datapool.view.conversations import (
     CallBodies,
     offered_tools,
@@ -21,16 +22,17 @@ from claw_r1.datapool.view.conversations import (
     turn_of,
 )
 from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.json_values import Json, JsonDict
 
 CUT_CHARACTERS = 8_000
-"""Of one text of a message, where not the whole is asked for."""
+"""The longest text of a message where not the whole is asked for."""
 MESSAGES_MAX = 60
-"""Of one call: the first and the last of more; so of parts of a message."""
+"""The most messages of one call: the first and the last of more; so of parts of a message."""
 TOOLS_MAX = 100
 AROUND = 60
 """Characters on each side of a hit."""
 IMAGE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,[A-Za-z0-9+/]+={0,2}", re.ASCII)
-"""What is shown as an image; an address elsewhere is text, as is SVG, which is a document."""
+"""The form of an image that is shown; an address elsewhere is text, as is SVG, which is a document."""
 
 
 class CallShare(NamedTuple):
@@ -42,19 +44,19 @@ class CallShare(NamedTuple):
     """Messages of that conversation, its reply included, that the request begins with."""
     left: int
     """Messages of that conversation behind these, which the request has not: of a branch there are some."""
-    added: list[Object]
-    reply: Object | None
+    added: list[JsonDict]
+    reply: JsonDict | None
     tools: list[str]
-    tool_calls: dict[str, Object]
+    tool_calls: dict[str, JsonDict]
     """By id, all that the request holds."""
     problem: str | None
-    """Why there are no messages of the request."""
+    """The reason why there are no messages of the request."""
 
 
 class _Spoken(NamedTuple):
     bodies: CallBodies
-    request: list[Object] | None
-    reply: Object | None
+    request: list[JsonDict] | None
+    reply: JsonDict | None
 
 
 def bases(call: CallCaptured, before: str | None) -> list[str]:
@@ -63,7 +65,7 @@ def bases(call: CallCaptured, before: str | None) -> list[str]:
 
 
 def exchanges(calls: Sequence[tuple[str, str | None]], facts: Mapping[str, CallCaptured]) -> list[CallShare]:
-    """What these calls add, each with the one before it in the trajectory.
+    """Returns the messages that these calls add, each with the call before it in the trajectory.
 
     facts: the calls, those of `bases`, and all that bodies of these are written against, by call_id.
     """
@@ -84,11 +86,11 @@ def exchanges(calls: Sequence[tuple[str, str | None]], facts: Mapping[str, CallC
     return answers
 
 
-def _conversation(call: _Spoken) -> list[Object]:
+def _conversation(call: _Spoken) -> list[JsonDict]:
     return [*(call.request or ()), *([call.reply] if call.reply else ())]
 
 
-def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> CallShare:
+def _exchange(own: _Spoken, base: str | None, earlier: list[JsonDict]) -> CallShare:
     request, problem = own.request or [], None
     if own.request is None:
         problem = "its request says nothing in words" if own.bodies.request else "its request cannot be put together"
@@ -105,26 +107,26 @@ def _exchange(own: _Spoken, base: str | None, earlier: list[Object]) -> CallShar
     return CallShare(base, repeated, len(earlier) - repeated, added, own.reply, tools, tool_calls, problem)
 
 
-def _common(earlier: Sequence[Object], request: Sequence[Object]) -> int:
-    """How many messages both begin with."""
+def _common(earlier: Sequence[JsonDict], request: Sequence[JsonDict]) -> int:
+    """Returns how many messages both begin with."""
     pairs = zip(earlier, request, strict=False)
     return next((at for at, pair in enumerate(pairs) if not _same(*pair)), min(len(earlier), len(request)))
 
 
-def _same(one: Object, other: Object) -> bool:
+def _same(one: JsonDict, other: JsonDict) -> bool:
     with suppress(RecursionError):  # bodies may be nested deeper than can be compared
         if one == other:
             return True
     return _words(one) == _words(other)
 
 
-def _words(message: Object) -> tuple[str, str]:
+def _words(message: JsonDict) -> tuple[str, str]:
     turn = turn_of(message)
     return turn["role"], turn["content"]
 
 
-def _completed(earlier: Sequence[Object], request: Sequence[Object]) -> list[Object] | None:
-    """What a prompt that is one text adds to an earlier prompt and what followed it."""
+def _completed(earlier: Sequence[JsonDict], request: Sequence[JsonDict]) -> list[JsonDict] | None:
+    """Returns what a prompt that is one text adds to an earlier prompt and its reply."""
     text = "".join(str(message.get("content") or "") for message in earlier)
     prompt = request[0].get("content") if len(request) == 1 else None
     if not text or not isinstance(prompt, str) or not prompt.startswith(text):
@@ -155,7 +157,7 @@ def reply_text(call: CallCaptured) -> str:
 
 
 def excerpt_of(text: str, call: CallCaptured) -> str | None:
-    """Where a call adds this text, in any case, with what stands around it as the body has it."""
+    """Finds a call that adds this text, in any case, and returns the text around it as the body has it."""
     needles = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].lower() for ascii_only in (True, False)}
     for body in (call.request.suffix, call.response_body):
         whole = body.decode(errors="replace")
@@ -166,7 +168,7 @@ def excerpt_of(text: str, call: CallCaptured) -> str | None:
     return None
 
 
-def _message(message: Object, tool_calls: Mapping[str, Object], cut: int | None) -> dict[str, Any]:  # JSON
+def _message(message: JsonDict, tool_calls: Mapping[str, JsonDict], cut: int | None) -> dict[str, Any]:  # JSON
     content, question = message.get("content"), tool_calls.get(str(message.get("tool_call_id")))
     parts = content if isinstance(content, list) else [] if content is None else [content]
     kept = parts if cut is None else parts[:MESSAGES_MAX]
@@ -182,12 +184,12 @@ def _message(message: Object, tool_calls: Mapping[str, Object], cut: int | None)
     }
 
 
-def _tool_name(tool: Object) -> str:
+def _tool_name(tool: JsonDict) -> str:
     function = tool.get("function")
     return str((function if isinstance(function, dict) else tool).get("name") or tool.get("type"))[:200]
 
 
-def _tool_call(call: Object, cut: int | None) -> dict[str, Any]:  # JSON
+def _tool_call(call: JsonDict, cut: int | None) -> dict[str, Any]:  # JSON
     function = call.get("function")
     arguments = (function if isinstance(function, dict) else call).get("arguments")
     return {"id": as_text(call.get("id")), "name": _tool_name(call), "arguments": _cut(as_text(arguments), cut)}
@@ -205,7 +207,7 @@ def _part(part: Json, cut: int | None) -> dict[str, Any]:  # JSON
 
 
 def _address(part: Json) -> str | None:
-    """Of an image, as chat, responses and messages write it."""
+    """Returns the address of an image in a part of chat, responses or messages."""
     if not isinstance(part, dict):
         return None
     source, url = part.get("source"), part.get("image_url")

@@ -5,17 +5,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+
+from claw_r1.schemas.json_values import JsonDict
 
 KEPT_MAX = 64
-Json = dict[str, Any]  # what JSON can hold
 
 
 @dataclass(slots=True)
 class _Kept:
     lock: threading.Lock = field(default_factory=threading.Lock)
     made_s: float = 0.0
-    answer: Json | None = None
+    answer: JsonDict | None = None
 
 
 class KeptAnswers:
@@ -26,7 +26,7 @@ class KeptAnswers:
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, _Kept] = OrderedDict()
 
-    def answer(self, question: Hashable, make: Callable[[], Json], fresh_s: float = 1.0) -> Json:
+    def answer(self, question: Hashable, make: Callable[[], JsonDict], fresh_s: float = 1.0) -> JsonDict:
         """With `again_s`: when asking again is worth it, because this was made for somebody else; null: it was made now."""
         with self._lock:
             kept = self._answers.setdefault(question, _Kept())
@@ -42,6 +42,7 @@ class KeptAnswers:
             return {**kept.answer, "again_s": None}
 
     def forget(self) -> None:
-        """Whoever asks from now on is answered anew: something was done that answers tell of."""
+        """Forgets all kept replies, so that the next request makes a new one: something was done that answers tell
+        of."""
         with self._lock:
             self._answers.clear()

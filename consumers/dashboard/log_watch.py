@@ -1,4 +1,4 @@
-"""Whether the log answers: pages that show what was read before it went away say so."""
+"""A watch on the log's health: pages that show what was read before it went away say so."""
 
 import threading
 from collections.abc import Callable

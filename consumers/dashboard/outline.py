@@ -34,7 +34,7 @@ class CallTrees:
         self._lock = threading.Lock()
 
     def get(self, rows: PoolRows, row: TrajectoryRecord) -> CallTree:
-        """Of a trajectory as the rows have it now."""
+        """Returns the call tree of a trajectory as the rows have it now."""
         name = row.group_id, row.trajectory_id
         digests = {each.call_id: each.row for each in rows.store.digests(*name)}
         with self._lock:
@@ -119,7 +119,7 @@ def _times(step: StepRecord, base: StepRecord | None) -> dict[str, int | None]:
 
 
 def totals(tree: CallTree) -> dict[str, Any]:  # JSON
-    """Of all calls: when they began and ended, time by what it went to, tokens."""
+    """Sums up all calls: when they began and ended, time by what it went to, tokens."""
     timed = [call for call in tree.calls if call["received_us"] is not None]
     spans = ("between_us", "queue_us", "first_us", "generation_us")
     return {

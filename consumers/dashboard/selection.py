@@ -1,5 +1,5 @@
-"""Which steps an act of the page judges, and which trajectories it evicts: by the columns that its lists are made of, so that an act takes
-what the list had, and only rows that are taken are decoded.
+"""The selection of the steps that an act of the page judges, and of the trajectories that it evicts: by the columns
+that its lists are made of, so that an act takes what the list had, and only rows that are taken are decoded.
 
 A place is [group], [group, trajectory] or [group, trajectory, call]. Trajectory ids repeat across groups; a place does not.
 """
@@ -12,27 +12,27 @@ import numpy as np
 
 from claw_r1.consumers.pool.curation import steps_named
 from claw_r1.consumers.pool.eviction import rows_of
-from claw_r1.datapool.view.listing.columns import Kind
-from claw_r1.datapool.view.listing.table import Mask
+from claw_r1.datapool.view.listing.columns import RowKind
+from claw_r1.datapool.view.listing.table import RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 
-Place = Sequence[str]
+SelectedIds = Sequence[str]
 
 
 class TooMany(ValueError):
     """More rows than one act takes."""
 
 
-def digest_of(places: Iterable[Place]) -> str:
-    """Of a set of places: the same where the same is meant."""
+def digest_of(places: Iterable[SelectedIds]) -> str:
+    """Returns the digest of a set of places: the same where the same is meant."""
     return hashlib.sha256(json.dumps(sorted(map(list, places))).encode()).hexdigest()
 
 
 def select_steps(
-    rows: PoolRows, kind: Kind, filters: PoolFilter, ids: Sequence[str], places: Sequence[Place], most: int
+    rows: PoolRows, kind: RowKind, filters: PoolFilter, ids: Sequence[str], places: Sequence[SelectedIds], most: int
 ) -> list[StepRecord]:
     """The steps in one of these places, or of these ids (neither: all), that meet the filter, or are in what meets it, in order.
 
@@ -50,9 +50,10 @@ def select_steps(
 
 
 def select_trajectories(
-    rows: PoolRows, ids: Sequence[str], group: str | None, places: Sequence[Place]
+    rows: PoolRows, ids: Sequence[str], group: str | None, places: Sequence[SelectedIds]
 ) -> dict[str, list[TrajectoryRecord]]:
-    """As `rows_of`; a place is named by its ids with slashes between them. Raises PoolRefusal."""
+    """Selects trajectories like `rows_of`; a place is named by its ids with slashes between them. Raises
+    PoolRefusal."""
     tables = _tables(rows)
     mask = np.isin(tables.trajectories.owners, [tables.groups.number_of((name,)) for name in ids])
     mask[[number for name in ids for number in tables.trajectories.ending_with(name)]] = True
@@ -73,25 +74,25 @@ def evicted_rows(rows: PoolRows) -> list[TrajectoryRecord]:
     return _trajectories(tables, tables.trajectories.holding("status", ["evicted"]))
 
 
-def _trajectories(tables: PoolTables, mask: Mask) -> list[TrajectoryRecord]:
+def _trajectories(tables: PoolTables, mask: RowMask) -> list[TrajectoryRecord]:
     numbers = np.flatnonzero(mask & tables.trajectories.alive).tolist()
     records = (tables.record("trajectories", number) for number in numbers)
     return [record for record in records if isinstance(record, TrajectoryRecord)]
 
 
-def _steps_of(tables: PoolTables, kind: Kind, mask: Mask) -> Mask:
+def _steps_of(tables: PoolTables, kind: RowKind, mask: RowMask) -> RowMask:
     """The steps of the rows of a kind."""
     if kind == "steps":
         return mask
     owners = tables.steps.owners if kind == "trajectories" else tables.groups_of("steps")
-    of_rows: Mask = mask[owners] & tables.steps.alive
+    of_rows: RowMask = mask[owners] & tables.steps.alive
     return of_rows
 
 
-def _within(tables: PoolTables, places: Sequence[Place]) -> Mask:
+def _within(tables: PoolTables, places: Sequence[SelectedIds]) -> RowMask:
     groups = [tables.groups.number_of(place) for place in places if len(place) == 1]
     trajectories = [tables.trajectories.number_of(place) for place in places if len(place) == 2]
-    mask: Mask = np.isin(tables.groups_of("steps"), groups) | np.isin(tables.steps.owners, trajectories)
+    mask: RowMask = np.isin(tables.groups_of("steps"), groups) | np.isin(tables.steps.owners, trajectories)
     numbers = [tables.steps.number_of(place) for place in places if len(place) == 3]
     mask[[number for number in numbers if number >= 0]] = True
     return mask

@@ -1,4 +1,5 @@
-"""What the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe from any thread.
+"""The data that the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe
+from any thread.
 
 Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery: each is followed
 from its beginning, answers are there from the first second and say how far they are; a restart reads everything anew.
@@ -15,7 +16,7 @@ from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
 from claw_r1.consumers.feedback.view import FeedbackView, PageLog
-from claw_r1.consumers.lineage.history import Runs, take
+from claw_r1.consumers.lineage.history import TracedRuns, take
 from claw_r1.consumers.pool.acts import append
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.web.stream import LiveStream
@@ -40,7 +41,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import group_key, parts
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
 
 
@@ -50,11 +51,11 @@ class RunsState:
 
     runs: dict[str, ObservedRun] = field(default_factory=dict)
     index: RunIndex = field(default_factory=RunIndex)
-    """Who trained and who skipped which group."""
+    """The index of the runs that trained or skipped each group."""
     workers: dict[str, WorkerReported] = field(default_factory=dict)
     """The newest report of each."""
-    traced: Runs = field(default_factory=dict)
-    """What lineage reads of them, without plans."""
+    traced: TracedRuns = field(default_factory=dict)
+    """The part of the runs that lineage reads, without plans."""
     plans: dict[tuple[str, int], Position] = field(default_factory=dict)
     """(run, sequence) -> where the plan of the batch stands."""
 
@@ -84,7 +85,7 @@ class DashboardSource:
         self.log, self.pool, self.live = log, pool, live
         self.acts = PersonalActs()
         self.feedback = FeedbackView(log, pool, self._did)
-        """What people said; it starts and stops the pool's view, too."""
+        """The feedback of people; it starts and stops the pool's view, too."""
         self.kept = KeptAnswers()
         self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
@@ -110,14 +111,14 @@ class DashboardSource:
             self._follower.stop()
         self.facts.close()
 
-    def ask_runs(self, question: Callable[[RunsState], Answer]) -> Answer:
+    def ask_runs(self, question: Callable[[RunsState], T]) -> T:
         """The answer to a question about runs and workers at one moment. Raises ViewFailed, and whatever the question raises."""
         if self._follower is not None and self._follower.error is not None:
             raise ViewFailed(f"reading the runs ended ({self._follower.error}): start the dashboard again")
         with self._runs_lock:
             return question(self._runs)
 
-    def ask_both(self, question: Callable[[PoolRows, RunsState], Answer]) -> Answer:
+    def ask_both(self, question: Callable[[PoolRows, RunsState], T]) -> T:
         """The answer to a question about the pool and the runs at one moment; always in this order, so that nobody waits for
         another for ever. Raises ViewFailed, and whatever the question raises."""
         return self.ask_runs(lambda state: self.pool.ask(lambda rows: question(rows, state)))
@@ -137,7 +138,7 @@ class DashboardSource:
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
 
     def append(self, topic: Topic, events: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
-        """What a person did; returns once all of it is acknowledged, and seen here. Raises LogError."""
+        """Appends the acts of a person; returns once all of it is acknowledged, and seen here. Raises LogError."""
         append(self.feedback.producer, topic, events)
         for event in events:
             self._did(event)

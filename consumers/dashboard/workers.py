@@ -1,15 +1,12 @@
 """The workers as the overview and the operations show them. Pure."""
 
-from typing import Any
-
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.workers import KnownWorker, age_s, worker_row
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what JSON can hold
 
-
-def worker_rows(state: RunsState, now_us: int) -> list[Json]:
-    """As `claw workers list --json`; those at work first, in order of their ids."""
+def worker_rows(state: RunsState, now_us: int) -> list[JsonDict]:
+    """Returns the rows of `claw workers list --json`; those at work first, in order of their ids."""
     newest = {(run.model_id, run.run_id): run.version for run in state.runs.values()}
     latest = [
         KnownWorker(report, newest.get((report.model_id, report.run_id or "")), age_s(report, now_us))

@@ -1,4 +1,4 @@
-"""Which trajectories a batch spec lets out, and why not the others. Pure.
+"""The choice of the trajectories that a batch spec exports, and the reasons against the others. Pure.
 
 A dataset belongs to no run. So each group is judged as the run that sampled it would judge it at the moment of its
 youngest token: `staleness_max` bounds the versions within a group, and what is about one batch only (`groups_per_batch`,
@@ -69,7 +69,7 @@ class FoldedGroup:
 
 
 def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
-    """What goes out of a group, in order of trajectory_id, or why nothing does."""
+    """Chooses the trajectories of a group that are exported, in order of trajectory_id, or returns why none is."""
     pool = FoldedGroup(state)
     if spec is None:
         captured = [record for record in pool.trajectories() if record.calls]
@@ -97,7 +97,8 @@ def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | Non
 def _member(
     group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, advantage: Advantage | None, *, is_trained: bool
 ) -> Chosen:
-    """One that the spec leaves out (`best_of`, `return_min`) goes out as context of the baseline, with nothing trained."""
+    """Makes the row of a member; one that the spec leaves out (`best_of`, `return_min`) goes out as context of the
+    baseline, with nothing trained."""
     oldest = spec.oldest_version(group.max_version or 0)
     trained = _trained(member, spec, oldest) if is_trained else frozenset[str]()
     reward = member.earned.total if member.earned is not None else None

@@ -11,7 +11,7 @@ from claw_r1.consumers.export.offsets import OffsetVector
 from claw_r1.consumers.export.pair_rows import PairedEpisode, pair_row
 from claw_r1.consumers.export.pairs import PairSettings, pairs_of
 from claw_r1.consumers.export.tables import PAIRS, TableWriter
-from claw_r1.consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
+from claw_r1.consumers.export.walk import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
@@ -26,7 +26,7 @@ def write_pairs(
     pairs: PairSettings,
     folder: Path,
     tally: Tally,
-    progress: Progress,
+    progress: ExportProgress,
 ) -> dict[str, int]:
     """Writes the pairs; rows by file. Pairs that do not go out are counted in `tally.left_out` as `pair: <reason>`."""
     with closing(TableWriter(folder / FILE, PAIRS)) as table, closing(FactLookup(settings)) as lookup:

@@ -1,4 +1,4 @@
-"""What stops an export."""
+"""The errors that stop an export."""
 
 from claw_r1.consumers.errors import ConsumerError
 

@@ -19,7 +19,7 @@ from claw_r1.consumers.export.offsets import OffsetVector, check_there
 from claw_r1.consumers.export.pairs import PairSettings
 from claw_r1.consumers.export.rows import sequence_rows, step_rows
 from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from claw_r1.consumers.export.walk import Progress, Tally, calls_of, chosen_groups, partitions, positions
+from claw_r1.consumers.export.walk import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
@@ -38,7 +38,7 @@ def export(
     vector: OffsetVector,
     spec: BatchSpec | None,
     out: Path,
-    progress: Progress = lambda _read, _of: None,
+    progress: ExportProgress = lambda _read, _of: None,
     pairs: PairSettings | None = None,
 ) -> DatasetManifest:
     """Writes a dataset into `out`, which is new or empty; it is whole when its manifest is there.
@@ -61,7 +61,7 @@ def export(
 
 
 def reproduce(
-    settings: LogSettings, manifest: DatasetManifest, out: Path, progress: Progress = lambda _read, _of: None
+    settings: LogSettings, manifest: DatasetManifest, out: Path, progress: ExportProgress = lambda _read, _of: None
 ) -> list[str]:
     """Makes a dataset again from its manifest; the files whose bytes differ, [] when it is the same.
 
@@ -79,7 +79,7 @@ def _write_steps(
     spec: BatchSpec | None,
     folder: Path,
     tally: Tally,
-    progress: Progress,
+    progress: ExportProgress,
 ) -> dict[str, int]:
     """Writes steps and sequences; rows by file."""
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def _trajectories(
     spec: BatchSpec | None,
     lookup: FactLookup,
     tally: Tally,
-    progress: Progress,
+    progress: ExportProgress,
 ) -> Iterator[tuple[Chosen, dict[str, CallCaptured]]]:
     for folded in partitions(settings, vector, tally, progress):
         for batch in _batches(chain.from_iterable(chosen_groups(folded.groups.values(), spec, tally))):

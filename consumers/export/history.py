@@ -22,7 +22,7 @@ from claw_r1.schemas.events import FactPosition, OutputEdited, PreferenceGiven
 
 log = structlog.get_logger()
 
-Progress = Callable[[int], None]
+FactsRead = Callable[[int], None]
 """Told the number of facts read since the last call."""
 
 
@@ -37,7 +37,7 @@ class FoldedHistory:
 
 
 def fold_partition(
-    settings: LogSettings, ranges: Mapping[Place, tuple[int, int]], partitions: int, progress: Progress
+    settings: LogSettings, ranges: Mapping[Place, tuple[int, int]], partitions: int, progress: FactsRead
 ) -> FoldedHistory:
     """The groups of one partition. Raises HistoryCut, BrokerUnreachable."""
     folded = FoldedHistory()

@@ -1,4 +1,5 @@
-"""What a dataset is: enough to make the same bytes again. A manifest names offsets, never times, and no machine."""
+"""The description of a dataset: enough to make the same bytes again. A manifest names offsets, never times, and no
+machine."""
 
 import hashlib
 from pathlib import Path
@@ -53,7 +54,7 @@ class DatasetManifest(BaseModel):
     """Records that were no facts, by reason."""
     files: dict[str, FileEntry]
     pairs: PairSettings | None = None
-    """Of a dataset of pairs: what made them."""
+    """The settings of a dataset of pairs: what made them."""
 
     @property
     def id(self) -> str:

@@ -13,7 +13,7 @@ import orjson
 
 from claw_r1.consumers.export.choose import Chosen
 from claw_r1.consumers.export.pairs import Pair
-from claw_r1.consumers.export.rows import Row
+from claw_r1.consumers.export.rows import ExportedRow
 from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.datapool.batch.masks import is_imitable
 from claw_r1.datapool.feedback import FeedbackSubject
@@ -29,12 +29,12 @@ from claw_r1.schemas.events import CallCaptured, StepRecord
 from claw_r1.schemas.http import CallKind, kind_tag, version_label
 
 ASIDE = {kind_tag(CallKind.SIDE), kind_tag(CallKind.SUBAGENT)}
-Messages = list[Row]
+Messages = list[ExportedRow]
 
 
 @dataclass(frozen=True, slots=True)
 class PairedAnswer:
-    """What one side said, and to what."""
+    """The prompt and reply of one side of a pair."""
 
     prompt: Messages
     reply: Messages
@@ -62,7 +62,7 @@ class PairedEpisode:
         return prompts(self.calls)
 
     def answer(self, call_id: str) -> PairedAnswer | None:
-        """Of one call; None where a body says nothing in words."""
+        """Returns the reply of one call with its prompt; None where a body says nothing in words."""
         call = self.calls.get(call_id)
         if call is None:
             return None
@@ -94,10 +94,10 @@ class PairedEpisode:
 
 
 Episodes = Mapping[str, PairedEpisode]
-"""Of a group, by trajectory_id."""
+"""The episodes of a group, by trajectory_id."""
 
 
-def pair_row(pair: Pair, episodes: Episodes) -> Row | str:
+def pair_row(pair: Pair, episodes: Episodes) -> ExportedRow | str:
     """The row, or why there is none."""
     sides = [episodes.get(subject.trajectory_id) for subject in (pair.chosen, pair.rejected)]
     if sides[0] is None or sides[1] is None:
@@ -199,7 +199,7 @@ def _after(prompt_ids: bytes | None, answer: PairedAnswer) -> bytes | None:
     return whole[len(prompt_ids) :] if whole.startswith(prompt_ids) else None
 
 
-def _side(which: str, subject: FeedbackSubject, episode: PairedEpisode, *, sampled: bool) -> Row:
+def _side(which: str, subject: FeedbackSubject, episode: PairedEpisode, *, sampled: bool) -> ExportedRow:
     steps = episode.chosen.steps if subject.call_id is None else (episode.steps[subject.call_id],)
     spans = [version_label(span.run_id, span.version) for step in steps for span in step.spans]
     earned = episode.chosen.record.return_total if subject.call_id is None else steps[0].reward_total
@@ -211,7 +211,7 @@ def _side(which: str, subject: FeedbackSubject, episode: PairedEpisode, *, sampl
     }
 
 
-def message(own: Mapping[str, Any]) -> Row:
+def message(own: Mapping[str, Any]) -> ExportedRow:
     """A message as chat templates take it; what is no text as JSON text, as in `steps.parquet`."""
     calls = [_tool_call(call) for call in objects(own.get("tool_calls"))]
     return {
@@ -224,7 +224,7 @@ def message(own: Mapping[str, Any]) -> Row:
     }
 
 
-def _tool_call(call: Mapping[str, Any]) -> Row:
+def _tool_call(call: Mapping[str, Any]) -> ExportedRow:
     function = call.get("function")
     named = function if isinstance(function, dict) else {}
     return {
@@ -234,12 +234,13 @@ def _tool_call(call: Mapping[str, Any]) -> Row:
     }
 
 
-def same(left: Sequence[Row], right: Sequence[Row]) -> bool:
-    """Whether messages say the same; reasoning and ids do not count, since many clients do not send them back."""
+def same(left: Sequence[ExportedRow], right: Sequence[ExportedRow]) -> bool:
+    """Returns whether two lists of messages have the same content; reasoning and ids do not count, since many clients
+    do not send them back."""
     return [_content(one) for one in left] == [_content(one) for one in right]
 
 
-def _content(one: Row) -> Any:  # what is compared
+def _content(one: ExportedRow) -> Any:  # what is compared
     calls = [(call["function"]["name"], _arguments(call["function"]["arguments"])) for call in one["tool_calls"] or ()]
     return one["role"], one["content"] or "", calls
 

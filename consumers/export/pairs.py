@@ -1,4 +1,5 @@
-"""Which pairs of a group go out as preferences: what people (or scorers) preferred, what was rewarded more, what was rewritten. Pure.
+"""The choice of the pairs of a group that go out as preferences: what people (or scorers) preferred, what was rewarded
+more, what was rewritten. Pure.
 
 Policy, which every dataset states by its manifest:
 - One vote of each person. Of a pair on which people disagree the majority counts; of equal votes nothing goes out.
@@ -26,7 +27,7 @@ PairSource = Literal["preferences", "rewards", "edits"]
 
 
 class PairSettings(BaseModel):
-    """What makes a pair."""
+    """The settings that make pairs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -71,7 +72,7 @@ def pairs_of(
 
 
 def preferred(words: Iterable[PersonalWord], name: str, left_out: Counter[str]) -> list[Pair]:
-    """What the majority prefers, without circles."""
+    """Returns the preferences of the majority, without circles."""
     votes: dict[frozenset[FeedbackSubject], list[PersonalWord]] = defaultdict(list)
     for word in words:
         if word.other is not None and word.name == name:

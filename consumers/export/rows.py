@@ -12,19 +12,19 @@ from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, RewardSlot, StepRecord
 
-Row = dict[str, Any]  # a cell is whatever its column takes
-Calls = Mapping[str, CallCaptured]
+ExportedRow = dict[str, Any]  # a cell is whatever its column takes
+CallsById = Mapping[str, CallCaptured]
 """The facts of a trajectory's steps, by call_id."""
 
 
-def step_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
+def step_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
     """One row for each captured call, in order."""
     whole, requests = prompts(calls), bodies(calls)
     for step in chosen.steps:
         yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), requests.get(step.call_id, b""))
 
 
-def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
+def sequence_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
     """One row for each training sequence: paths of the token forest, each trained response once."""
     whole, policy = prompts(calls), chosen.record.policy_run_id or ""
     steps = {step.call_id: step for step in chosen.steps}
@@ -63,7 +63,9 @@ def sequence_rows(chosen: Chosen, calls: Calls) -> Iterator[Row]:
         }
 
 
-def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes) -> Row:
+def _step_row(
+    chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: bytes | None, request: bytes
+) -> ExportedRow:
     assert step.position is not None  # captured
     record, curation, texts = chosen.record, step.curation, CallBodies.of(call, request)
     trained = step.call_id in chosen.trained and prompt is not None
@@ -104,13 +106,13 @@ def _step_row(chosen: Chosen, step: StepRecord, call: CallCaptured, prompt: byte
     }
 
 
-def _whose(chosen: Chosen, step: StepRecord) -> Row:
+def _whose(chosen: Chosen, step: StepRecord) -> ExportedRow:
     """Channel and agent as captured; the task of the trajectory, or else of its group."""
     own = chosen.record.task
     return {"channel": step.channel, "agent": step.agent, "task": chosen.group.task if own is None else own}
 
 
-def _returns(chosen: Chosen) -> Row:
+def _returns(chosen: Chosen) -> ExportedRow:
     return {
         "reward": chosen.reward,
         "trajectory_rewards": _slots(slot for slot in chosen.record.rewards if slot.step_index is None),
@@ -121,8 +123,8 @@ def _returns(chosen: Chosen) -> Row:
     }
 
 
-def _slots(slots: Iterable[RewardSlot]) -> list[Row]:
-    """Those with a value: one that was taken back or failed is as if nobody had spoken."""
+def _slots(slots: Iterable[RewardSlot]) -> list[ExportedRow]:
+    """Returns the slots that have a value: one that was taken back or failed is as if nobody had spoken."""
     filled = (slot for slot in slots if slot.value is not None)
     return [{"source": s.source, "name": s.name, "value": s.value, "revision": s.revision} for s in filled]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from claw_r1.schemas.arrays import ITEM_BYTES
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 """By column. Lists of numbers are packed: bytes of little-endian int32 or float32; None is null."""
 ROW_GROUP_BYTES = 32 << 20
 ROW_GROUP_ROWS = 4096
@@ -145,13 +145,13 @@ class TableWriter:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.rows = 0
         self._schema = schema
-        self._buffer: list[Row] = []
+        self._buffer: list[TableRow] = []
         self._bytes = 0
         self._writer = pq.ParquetWriter(
             path, schema, version="2.6", data_page_version="1.0", compression="zstd", compression_level=3
         )
 
-    def write(self, row: Row) -> None:
+    def write(self, row: TableRow) -> None:
         self._buffer.append(row)
         self._bytes += sum(len(cell) if isinstance(cell, (bytes, str)) else CELL_BYTES for cell in row.values())
         self.rows += 1

@@ -13,13 +13,13 @@ from claw_r1.eventlog.records import Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import CallCaptured
 
-Progress = Callable[[int, int], None]
+ExportProgress = Callable[[int, int], None]
 """Facts read, of how many at most."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What went out and what did not."""
+    """The counts of what was exported and what was not."""
 
     counts: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Tally:
 
 
 def partitions(
-    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: Progress
+    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: ExportProgress
 ) -> Iterator[FoldedHistory]:
     """The folded facts of one partition after the other."""
     read = 0
@@ -44,7 +44,7 @@ def partitions(
 
 
 def chosen_groups(groups: Iterable[GroupState], spec: BatchSpec | None, tally: Tally) -> Iterator[list[Chosen]]:
-    """What goes out of each group, in the order of the log: by the first captured call of each."""
+    """Yields the trajectories of each group to export, in the order of the log: by the first captured call of each."""
     for group in sorted(groups, key=_first_offset):
         tally.counts["groups_seen"] += 1
         choice = choose(group, spec)
@@ -63,7 +63,7 @@ def _first_offset(group: GroupState) -> tuple[int, str]:
 
 
 def positions(chosen: Chosen) -> list[Position]:
-    """Where the calls of a trajectory lie, in order."""
+    """Returns the positions of a trajectory's calls, in order."""
     return [Position.of(step.position) for step in chosen.steps if step.position is not None]
 
 

@@ -10,7 +10,7 @@ ABOUT = "A page on which people judge what agents did."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """As `run_consumer`."""
+    """Serves the feedback page under `run_consumer`."""
     return run_consumer("claw feedback", ABOUT, FeedbackPageSettings, _serve, argv)
 
 

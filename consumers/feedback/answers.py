@@ -1,4 +1,5 @@
-"""What the page is told, as JSON. Blind: what others and scorers said of a thing, who has not judged it is not told."""
+"""The JSON that the page receives. Blind: what others and scorers said of a thing, who has not judged it is not
+told."""
 
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ from claw_r1.schemas.events import TrajectoryRecord
 
 
 def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON
-    """What this person is asked next. Raises PageProblem, ViewFailed."""
+    """Returns the next items of this person's queue. Raises PageProblem, ViewFailed."""
     try:
         kept = view.queues.get(query)
     except ValueError as error:

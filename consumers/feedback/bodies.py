@@ -1,15 +1,15 @@
-"""What the page asks and says: parameters of its address, and bodies of its writes. Filters are those of `claw pool`."""
+"""The requests of the page: parameters of its address, and bodies of its writes. Filters are those of `claw pool`."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from claw_r1.consumers.feedback.queue import Order
+from claw_r1.consumers.feedback.queue import QueueOrder
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
 from claw_r1.datapool.view.query import PoolFilter, score_bounds
 
-Version = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
-"""Of a policy; what compares it has 64 bits."""
+PolicyVersion = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
+"""The version of a policy; what compares it has 64 bits."""
 Id = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class FilterQuery(_Strict):
-    """Which rows, by the names that `claw pool` has for its filters; a field that is misspelt is refused."""
+    """The rows to show, by the names that `claw pool` has for its filters; a field that is misspelt is refused."""
 
     channel: str | None = None
     group: str | None = None
@@ -32,8 +32,8 @@ class FilterQuery(_Strict):
     score: list[str] = []
     reward_min: float | None = None
     reward_max: float | None = None
-    version_min: Version | None = None
-    version_max: Version | None = None
+    version_min: PolicyVersion | None = None
+    version_max: PolicyVersion | None = None
     text: str | None = None
 
     def filter(self) -> PoolFilter:
@@ -43,13 +43,13 @@ class FilterQuery(_Strict):
 
 
 class QueueQuery(FilterQuery):
-    """Which queue."""
+    """The queue to show."""
 
     mode: Literal["single", "pair"] = "single"
-    order: Order = "doubt"
+    order: QueueOrder = "doubt"
     seed: int = 0
     overlap: int = Field(default=1, ge=1, le=100)
-    """How many people each item is for."""
+    """The number of people that each item is for."""
     limit: int = Field(default=50, ge=1, le=500)
     since: str | None = None
     """`changes` of an earlier answer: nothing new is said in one word."""
@@ -69,7 +69,7 @@ class JudgementBody(_Strict):
     withdraw: list[str] = []
 
     def remark(self) -> tuple[FeedbackSubject, Remark]:
-        """What is said of what."""
+        """Returns the feedback and its subject."""
         remark = Remark(
             thumb=self.thumb,
             scores=self.scores,
@@ -92,7 +92,7 @@ class PreferenceBody(_Strict):
     comment: str | None = None
 
     def comparison(self) -> Comparison:
-        """As `claw_r1.datapool.feedback` takes it."""
+        """Returns the comparison in the form of `claw_r1.datapool.feedback`."""
         return Comparison(
             chosen=FeedbackSubject(self.group_id, self.chosen),
             rejected=FeedbackSubject(self.group_id, self.rejected),

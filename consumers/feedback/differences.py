@@ -1,4 +1,4 @@
-"""What two conversations have in common, and which words differ. Pure."""
+"""The common parts of two conversations, and the words that differ. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from claw_r1.datapool.view.conversations import BRANCH, ConversationTurn
 
 WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 WORDS_MAX = 1_500
-"""Of one side that are compared with each other; of longer texts all between the common ends differs."""
+"""The most words of one side that are compared with each other; of longer texts all between the common ends differs."""
 EXACT_WORDS_MAX = 400
 """Up to here frequent words count, too; beyond, comparing them would take seconds."""
 CHARACTERS_MAX = 200_000
-"""Of one side; of longer texts no words are looked for."""
+"""The most characters of one side; of longer texts no words are looked for."""
 
-Part = tuple[str, bool]
+ShownPart = tuple[str, bool]
 """Text, and whether the other side has it not."""
 
 
@@ -28,7 +28,7 @@ class ShownTurn(TypedDict):
     branch: bool
     same: bool
     """Beside another conversation: the other begins with it, too."""
-    parts: list[Part] | None
+    parts: list[ShownPart] | None
     """The content, where words of it differ from the other's turn at this place."""
 
 
@@ -56,7 +56,7 @@ def beside(
     return left, right
 
 
-def words_apart(one: str, other: str) -> tuple[list[Part], list[Part]]:
+def words_apart(one: str, other: str) -> tuple[list[ShownPart], list[ShownPart]]:
     """Both texts in parts; the parts that do not differ are equal, in order."""
     if max(len(one), len(other)) > CHARACTERS_MAX:
         return ([(one, False)], [(other, False)]) if one == other else ([(one, True)], [(other, True)])
@@ -67,8 +67,8 @@ def words_apart(one: str, other: str) -> tuple[list[Part], list[Part]]:
     back = min(longest, next((at for at, (x, y) in enumerate(pairs) if x != y), longest))
     a_mid, b_mid = a[front : len(a) - back], b[front : len(b) - back]
     head, tail = ("".join(a[:front]), False), ("".join(a[len(a) - back :]), False)
-    left: list[Part] = [head]
-    right: list[Part] = [head]
+    left: list[ShownPart] = [head]
+    right: list[ShownPart] = [head]
     longer = max(len(a_mid), len(b_mid))
     if longer > WORDS_MAX:
         left.append(("".join(a_mid), True))

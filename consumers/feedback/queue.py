@@ -1,4 +1,5 @@
-"""What a person is asked next. Pure: a function of the pool's rows, of what people said, and of the address.
+"""The order in which a person gets items to judge. Pure: a function of the pool's rows, of what people said, and of the
+address.
 
 Doubt of a trajectory, 0 to 2: how far people are apart (the largest distance of two people's values of one name, at most 1) + how
 far scorers are apart (the distance between the highest and the lowest rank that they give it; a rank is the share of all
@@ -17,12 +18,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from claw_r1.consumers.feedback.voices import Pair, Place, Voices
+from claw_r1.consumers.feedback.voices import JudgedKey, PairKey, Voices
 from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.schemas.events import TrajectoryRecord
 
-Order = Literal["doubt", "newest", "draw"]
+QueueOrder = Literal["doubt", "newest", "draw"]
 
 
 class QueueItem(NamedTuple):
@@ -33,12 +34,12 @@ class QueueItem(NamedTuple):
     other_id: str | None
     doubt: float
     at_us: int
-    """When the later of them ended."""
+    """The end of the later trajectory."""
     judges: frozenset[str] = frozenset()
 
     @property
-    def place(self) -> Place | Pair:
-        """What people's words name it by."""
+    def place(self) -> JudgedKey | PairKey:
+        """The key under which feedback of people names the item."""
         two = self.other_id is not None
         return (self.group_id, frozenset({self.trajectory_id, self.other_id or ""}) if two else self.trajectory_id)  # type: ignore[return-value]  # two shapes of one key
 
@@ -47,12 +48,12 @@ class Silent(NamedTuple):
     """A queue as if nobody had spoken, in its order: what costs much, and does not change with each word."""
 
     items: list[QueueItem]
-    at: Mapping[Place | Pair, QueueItem]
-    order: Order
+    at: Mapping[JudgedKey | PairKey, QueueItem]
+    order: QueueOrder
     seed: int
 
 
-def silent(items: Sequence[QueueItem], order: Order, seed: int) -> Silent:
+def silent(items: Sequence[QueueItem], order: QueueOrder, seed: int) -> Silent:
     """The same for everybody who asks for the same."""
     ordered = sorted(items, key=partial(_sort_key, order, seed))
     return Silent(ordered, {item.place: item for item in items}, order, seed)
@@ -60,7 +61,7 @@ def silent(items: Sequence[QueueItem], order: Order, seed: int) -> Silent:
 
 def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
     """All items with what people said, in order, as far as they are looked at; and those of which somebody spoke."""
-    spoken: dict[Place | Pair, QueueItem] = {}
+    spoken: dict[JudgedKey | PairKey, QueueItem] = {}
     for place, judges in voices.judges.items():
         if (item := queue.at.get(place)) is not None:
             doubt = item.doubt + voices.spread.get(place, 0.0)
@@ -83,7 +84,7 @@ def single_items(rows: Iterable[TrajectoryRecord], every: Iterable[TrajectoryRec
 
 
 def pair_items(rows: Iterable[TrajectoryRecord]) -> list[QueueItem]:
-    """Of each group as many pairs as members, each member in two of them; a group of two has one."""
+    """Makes as many pairs of each group as it has members, each member in two of them; a group of two has one."""
     groups: dict[str, list[TrajectoryRecord]] = defaultdict(list)
     for row in filter(_can_be_judged, rows):
         groups[row.group_id].append(row)
@@ -106,18 +107,18 @@ def _pair(one: TrajectoryRecord, other: TrajectoryRecord, width: float) -> Queue
     return QueueItem(one.group_id, one.trajectory_id, other.trajectory_id, near, at_us)
 
 
-def _sort_key(order: Order, seed: int, item: QueueItem) -> tuple[float, bytes]:
+def _sort_key(order: QueueOrder, seed: int, item: QueueItem) -> tuple[float, bytes]:
     first = {"doubt": -item.doubt, "newest": -item.at_us, "draw": 0}[order]
     return first, _draw(seed, item.group_id, item.trajectory_id, item.other_id or "")
 
 
 def is_open(item: QueueItem, who: str, overlap: int) -> bool:
-    """Whether this person is to be asked: not yet, and fewer than `overlap` people were."""
+    """Returns whether this person is to judge the item: not yet, and fewer than `overlap` people were."""
     return who not in item.judges and len(item.judges) < overlap
 
 
 def progress(items: Iterable[QueueItem]) -> dict[str, int]:
-    """How many of these each person judged."""
+    """Counts the items that each person judged."""
     counts: dict[str, int] = defaultdict(int)
     for item in items:
         for who in item.judges:
@@ -126,7 +127,8 @@ def progress(items: Iterable[QueueItem]) -> dict[str, int]:
 
 
 def sides(item: tuple[str, str, str], who: str) -> tuple[str, str]:
-    """Which of two is shown on the left: by lot, the same for one person at every look, so that no place wins by habit."""
+    """Orders a pair for one person, the left side first: by lot, the same for one person at every look, so that no
+    place wins by habit."""
     first, second = sorted(item[1:])
     return (first, second) if _draw(0, item[0], first, second, who)[0] % 2 else (second, first)
 

@@ -28,7 +28,7 @@ class KeptQueue:
 
     queue: Silent
     changes: int
-    """Of the pool, when it was read."""
+    """The pool's change count at the time of reading."""
     until_s: float
 
 

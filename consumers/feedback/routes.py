@@ -41,7 +41,7 @@ def queue(query: Annotated[QueueQuery, Query()], view: View, session: Looking) -
 
 @routes.get("/subject", summary="A trajectory, or two of one group side by side: conversations and judgements.")
 def subject(group_id: Id, trajectory_id: Id, view: View, session: Looking, other_id: Id | None = None) -> Response:
-    """What others said is there once this person has judged."""
+    """Returns a subject; the feedback of others is included once this person has judged."""
     if other_id == trajectory_id:
         raise PageProblem(422, "other_id: two different trajectories of a group are compared")
     return SafeJson(subject_answer(view, group_id, trajectory_id, other_id, session.who))

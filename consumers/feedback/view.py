@@ -23,7 +23,7 @@ from claw_r1.schemas.events import CallCaptured, Event, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
 
 
@@ -40,7 +40,7 @@ class PageLog(Log, Protocol):
 
 
 class ReadConversation(NamedTuple):
-    """What was said in a trajectory, and the reply that an edit would replace."""
+    """The conversation of a trajectory, and the reply that an edit would replace."""
 
     turns: list[ConversationTurn]
     last_call_id: str | None
@@ -54,7 +54,7 @@ class FeedbackView:
         """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
         self.pool, self.queues = pool, Queues(pool)
         self.caught_up = False
-        """Whether everything that stood in the log at the start was read; until then answers grow."""
+        """Everything that stood in the log at the start was read; until then answers grow."""
         self._log, self._heard = log, heard
         self.producer = log.producer()
         self._lookup = log.lookup()
@@ -82,14 +82,15 @@ class FeedbackView:
         with self._lookup_lock:
             self._lookup.close()
 
-    def ask(self, question: Callable[[Feedback], Answer]) -> Answer:
+    def ask(self, question: Callable[[Feedback], T]) -> T:
         """The answer to a question about what people said. Raises ViewFailed."""
         self._check()
         with self._lock:
             return question(self._feedback)
 
     def voices(self) -> Voices:
-        """What people said, summed up; again only of groups of which something was said. Raises ViewFailed."""
+        """Returns the feedback of all people, summed up; again only of groups of which something was said. Raises
+        ViewFailed."""
         self._check()
         with self._lock:
             if self._unheard:
@@ -105,12 +106,12 @@ class FeedbackView:
         self._add(events)
 
     def latest_revision(self, subject: FeedbackSubject, source: str) -> int:
-        """Of the words that this person spoke of it; 0: none."""
+        """Returns the latest revision of this person's feedback on the subject; 0: none."""
         words = self.ask(lambda feedback: feedback.history(subject=subject, source=source))
         return max((word.fact.revision for word in words), default=0)
 
     def conversation(self, row: TrajectoryRecord) -> ReadConversation:
-        """Of the calls that count. Raises LogError, HistoryCut where retention took some."""
+        """Returns the conversation of the calls that count. Raises LogError, HistoryCut where retention took some."""
         settings = self._log.settings
         partition = partition_of(group_key(row.group_id), settings.partitions)
         name = settings.catalogue().name(CALLS)

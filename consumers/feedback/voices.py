@@ -1,4 +1,4 @@
-"""What people said so far, summed up for the queue. Pure: a function of the words that stand."""
+"""The feedback of all people so far, summed up for the queue. Pure: a function of the words that stand."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Set
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.standing import PersonalWord
 
-Place = tuple[str, str]
+JudgedKey = tuple[str, str]
 """group_id, trajectory_id."""
-Pair = tuple[str, frozenset[str]]
+PairKey = tuple[str, frozenset[str]]
 """group_id, two trajectory_ids."""
 JUDGEMENTS = ("thumb", "score", "edit")
 """Kinds of words that judge; a comment alone does not."""
@@ -17,16 +17,16 @@ JUDGEMENTS = ("thumb", "score", "edit")
 
 @dataclass(slots=True)
 class Voices:
-    """Who judged what, and how far apart they are."""
+    """The judges of each subject, and the spread of their scores."""
 
-    judges: dict[Place, set[str]] = field(default_factory=lambda: defaultdict(set))
-    pair_judges: dict[Pair, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    """Who -> the trajectory that was chosen; empty for a tie or two bad ones."""
-    spread: dict[Place, float] = field(default_factory=dict)
+    judges: dict[JudgedKey, set[str]] = field(default_factory=lambda: defaultdict(set))
+    pair_judges: dict[PairKey, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    """The chosen trajectory of each judge; empty for a tie or two bad ones."""
+    spread: dict[JudgedKey, float] = field(default_factory=dict)
     """The largest distance of two people's values of one name on one subject, at most 1."""
 
     def renewed(self, groups: Set[str], anew: "Voices") -> "Voices":
-        """Of these groups what `anew` has, of the others what stood here; this one stays as it is."""
+        """Returns voices with these groups taken from `anew` and all others from here; this one stays as it is."""
         return Voices(
             *(
                 {place: each for place, each in getattr(self, name).items() if place[0] not in groups}
@@ -39,7 +39,7 @@ class Voices:
 def voices(standing: Iterable[PersonalWord]) -> Voices:
     """standing: the words that count now."""
     result = Voices()
-    values: dict[tuple[Place, str | None, str], list[float]] = defaultdict(list)
+    values: dict[tuple[JudgedKey, str | None, str], list[float]] = defaultdict(list)
     for word in standing:
         subject = word.subject
         place = (subject.group_id, subject.trajectory_id)

@@ -1,4 +1,5 @@
-"""What a weights version was trained on, and which versions were trained on a call: the plans read both ways.
+"""The data that a weights version was trained on, and the versions that were trained on a call: the plans read both
+ways.
 
 Input: claw.training.batches and claw.weights from the beginning, facts by position; for an id that no plan names, the keys
 of the pool's steps. Output: none. A replay gives the same answer; a plan is never changed.

@@ -1,8 +1,7 @@
-"""What lineage is, as JSON: one answer for `claw lineage` and the dashboard."""
+"""The lineage as JSON: one answer for `claw lineage` and the dashboard."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from claw_r1.consumers.lineage import requests
 from claw_r1.consumers.lineage.history import TracedVersion
@@ -11,18 +10,17 @@ from claw_r1.datapool.batch.masks import ID_FLAWS
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what JSON can hold
 
-
-def of_version(name: str, trace: VersionTrace, lookup: Lookup, limit: int | None = None) -> Json:
+def of_version(name: str, trace: VersionTrace, lookup: Lookup, limit: int | None = None) -> JsonDict:
     """A version with its batches. limit: trajectories at most, in order; what is left out is counted. None: all of them."""
     return {"id": name, "kind": "version", "weights": _version(trace.version), **_batches(lookup, trace.batches, limit)}
 
 
-def of_data(name: str, traced: DataTrace, lookup: Lookup, limit: int | None = None) -> Json:
+def of_data(name: str, traced: DataTrace, lookup: Lookup, limit: int | None = None) -> JsonDict:
     """A group, trajectory or call with its batches, or which runs skipped it. limit: as for a version."""
-    answer: Json = {"id": name, "kind": kind_of(name, traced), **_batches(lookup, traced.batches, limit)}
+    answer: JsonDict = {"id": name, "kind": kind_of(name, traced), **_batches(lookup, traced.batches, limit)}
     if not traced.batches:
         answer["skipped"] = [
             dict(zip(("run_id", "group_id", "reason"), skipped, strict=True)) for skipped in traced.skipped
@@ -40,11 +38,11 @@ def kind_of(name: str, traced: DataTrace) -> str:
     return "unknown" if not traced.skipped else "group"
 
 
-def _version(version: TracedVersion) -> Json:
+def _version(version: TracedVersion) -> JsonDict:
     return {name: getattr(version, name) for name in TracedVersion.__slots__}
 
 
-def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) -> Json:
+def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) -> JsonDict:
     first_batches = first(batches, limit)
     answers = [_batch(lookup, batch) for batch in first_batches]
     left_out = sum(len(batch.trajectories) for batch in batches) - sum(
@@ -54,7 +52,8 @@ def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) 
 
 
 def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch]:
-    """As many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
+    """Returns as many of the first batches, and of the last of them as many trajectories, as hold `limit`
+    trajectories."""
     chosen: list[TracedBatch] = []
     room = limit
     for batch in batches:
@@ -65,7 +64,7 @@ def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch
     return chosen
 
 
-def _batch(lookup: Lookup, batch: TracedBatch) -> Json:
+def _batch(lookup: Lookup, batch: TracedBatch) -> JsonDict:
     return {
         "run_id": batch.run_id,
         "sequence": batch.sequence,
@@ -78,7 +77,7 @@ def _batch(lookup: Lookup, batch: TracedBatch) -> Json:
     }
 
 
-def _trajectory(lookup: Lookup, batch: TracedBatch, planned: PlannedTrajectory) -> Json:
+def _trajectory(lookup: Lookup, batch: TracedBatch, planned: PlannedTrajectory) -> JsonDict:
     facts = requests.calls(lookup, planned.steps)
     questions = requests.questions(facts)
     return {
@@ -92,7 +91,7 @@ def _trajectory(lookup: Lookup, batch: TracedBatch, planned: PlannedTrajectory) 
     }
 
 
-def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, question: str | None) -> Json:
+def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | None, question: str | None) -> JsonDict:
     return {
         "call_id": step.call_id,
         "trained": step.trained,
@@ -106,7 +105,7 @@ def _step(planned: PlannedTrajectory, step: PlannedStep, call: CallCaptured | No
     }
 
 
-def _request(call: CallCaptured, question: str | None) -> Json:
+def _request(call: CallCaptured, question: str | None) -> JsonDict:
     return {
         "event_id": call.envelope.event_id,
         "received_us": call.timings.received_us,

@@ -1,4 +1,4 @@
-"""What the trainers of all runs wrote, as far as a question needs it.
+"""The history of all trainers' runs, as far as a question needs it.
 
 Memory: one small entry per batch and version, and the plans that `selects` takes.
 """
@@ -45,24 +45,24 @@ class TracedRun:
         return sorted(version.version for version in through)
 
 
-Runs = dict[str, TracedRun]
+TracedRuns = dict[str, TracedRun]
 
 
-def published(settings: LogSettings) -> Runs:
+def published(settings: LogSettings) -> TracedRuns:
     """Every run that published weights. Raises BrokerUnreachable, TopicMissing."""
-    runs: Runs = {}
+    runs: TracedRuns = {}
     take(runs, readable(read_topics(settings, [WEIGHTS])), lambda _: False)
     return runs
 
 
-def read(settings: LogSettings, selects: Selects) -> Runs:
+def read(settings: LogSettings, selects: Selects) -> TracedRuns:
     """Every run, with the plans that `selects` takes. Raises BrokerUnreachable, TopicMissing."""
     runs = published(settings)
     take(runs, readable(read_topics(settings, [BATCHES])), selects)
     return runs
 
 
-def take(runs: Runs, events: Iterable[Event], selects: Selects) -> None:
+def take(runs: TracedRuns, events: Iterable[Event], selects: Selects) -> None:
     """More events, of batches and weights, in the order of their topic."""
     for event in events:
         match event:
@@ -81,7 +81,7 @@ def take(runs: Runs, events: Iterable[Event], selects: Selects) -> None:
                 pass  # runs that start and end, plans that the question does not select
 
 
-def _run(runs: Runs, run_id: str) -> TracedRun:
+def _run(runs: TracedRuns, run_id: str) -> TracedRun:
     return runs.setdefault(run_id, TracedRun())
 
 

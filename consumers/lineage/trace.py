@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from claw_r1.consumers.lineage.history import Runs, TracedRun, TracedVersion, published, read
+from claw_r1.consumers.lineage.history import TracedRun, TracedRuns, TracedVersion, published, read
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
@@ -30,7 +30,7 @@ class TracedBatch:
     """The call that the question is about; None: all of them."""
 
     def steps(self, planned: PlannedTrajectory) -> tuple[PlannedStep, ...]:
-        """Those that the question is about."""
+        """Returns the steps that the question is about."""
         return tuple(step for step in planned.steps if self.call_id in (None, step.call_id))
 
 
@@ -44,7 +44,8 @@ class VersionTrace:
 
 @dataclass(frozen=True, slots=True)
 class DataTrace:
-    """Where a group, trajectory or call went. Without batches: what the pool knows of it, and which runs skipped it."""
+    """The trace of a group, trajectory or call. Without batches: what the pool knows of it, and which runs skipped
+    it."""
 
     batches: tuple[TracedBatch, ...]
     pooled: tuple[tuple[str, ...], ...] = ()
@@ -65,13 +66,13 @@ def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bo
     return version_trace(read(settings, holds), run_id, version)
 
 
-def last_batch(runs: Runs, run_id: str, version: int) -> int | None:
+def last_batch(runs: TracedRuns, run_id: str, version: int) -> int | None:
     """The last batch in a published version's weights; None: initial weights, or nobody published it."""
     named = runs.get(run_id, TracedRun()).published.get(version)
     return None if named is None else named.sequence
 
 
-def version_trace(runs: Runs, run_id: str, version: int) -> VersionTrace | None:
+def version_trace(runs: TracedRuns, run_id: str, version: int) -> VersionTrace | None:
     """The same of what was read already: runs hold the plans that the question is about, and no others."""
     run = runs.get(run_id, TracedRun())
     named = run.published.get(version)
@@ -87,7 +88,7 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
     return data_trace(runs, name, lambda: _pooled(settings, name))
 
 
-def data_trace(runs: Runs, name: str, pooled: Callable[[], Iterable[tuple[str, ...]]]) -> DataTrace:
+def data_trace(runs: TracedRuns, name: str, pooled: Callable[[], Iterable[tuple[str, ...]]]) -> DataTrace:
     """The same of what was read already: runs hold the plans that name the id. pooled: ids of the pool's steps of this id, asked
     for where no plan names it."""
     batches = tuple(_batches(runs, name))
@@ -104,7 +105,7 @@ def data_trace(runs: Runs, name: str, pooled: Callable[[], Iterable[tuple[str, .
     return DataTrace((), steps, tuple(skipped))
 
 
-def _batches(runs: Runs, name: str) -> Iterator[TracedBatch]:
+def _batches(runs: TracedRuns, name: str) -> Iterator[TracedBatch]:
     for _, run in sorted(runs.items()):
         for _, plan in sorted(run.plans.items()):
             wholes = tuple(

@@ -16,7 +16,7 @@ from claw_r1.datapool.fold.curation import undoing
 from claw_r1.datapool.fold.validation import usable
 from claw_r1.datapool.view.query import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows, as_step
-from claw_r1.datapool.view.store import Ids, as_bytes
+from claw_r1.datapool.view.store import RowIds, as_bytes
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import Envelope, Event, StepCurated, StepRecord
@@ -78,7 +78,7 @@ def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: Look
     return [step for step in matches if (step.group_id, step.trajectory_id, step.call_id) in named]
 
 
-def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[Ids, bytes]:
+def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[RowIds, bytes]:
     """Step rows that are, or belong to, one of the ids; group: only in this one.
 
     Raises PoolRefusal for an id that several groups have: trajectory ids repeat, and who names one means one.

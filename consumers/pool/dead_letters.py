@@ -10,7 +10,6 @@ fold takes once; and where both fail again, their letters tell of one failure an
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from msgspec.structs import asdict
 
@@ -24,13 +23,13 @@ from claw_r1.eventlog.protocols import Producer
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 
 FACTS = (CALLS, REWARDS)
-Json = dict[str, Any]  # what JSON can hold
 LETTER = f"{MARK}letter"
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
-"""What a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
+"""The headers that a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Letter:
         return {name: value.decode("utf-8", "replace") for name, value in self.record.headers}
 
     def header(self, name: str) -> str:
-        """One of our headers, without its mark; empty when the letter has none."""
+        """Returns one of our headers, without its mark in the name; empty when the letter has none."""
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
@@ -63,7 +62,7 @@ class Letter:
 
     @property
     def source(self) -> Position | None:
-        """Where the record stood first; None when the letter does not say."""
+        """The position where the record stood first; None when the letter does not say."""
         partition, offset = self.header("source_partition"), self.header("source_offset")
         if not (self.header("source_topic") and partition.isdecimal() and offset.isdecimal()):
             return None
@@ -72,7 +71,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class RedriveRoute:
-    """Where a letter is redriven to. `start`: its copy, if there is one, stands at or after this offset of `place`."""
+    """The target of a letter's redrive. `start`: its copy, if there is one, stands at or after this offset of
+    `place`."""
 
     letter: Letter
     topic: Topic
@@ -117,7 +117,7 @@ def letters_named(candidates: Sequence[Letter], ids: Iterable[str]) -> list[Lett
 
 
 def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list[RedriveRoute], dict[str, str]]:
-    """Where each letter goes, and by id why some cannot go anywhere."""
+    """Returns the route of each letter, and by id the reason why some have none."""
     ends, begins = end_offsets(settings, FACTS), begin_offsets(settings, FACTS)
     topics = {settings.catalogue().name(topic): topic for topic in FACTS}
     routes: list[RedriveRoute] = []
@@ -160,13 +160,13 @@ def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Those whose copy does not stand in a fact topic yet."""
+    """Returns the letters whose copy does not stand in a fact topic yet."""
     routes, _ = routes_of(settings, candidates)
     copied = redriven(settings, routes)
     return [letter for letter in candidates if letter.id not in copied]
 
 
-def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> Json:
+def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
     """Redrives what was not redriven before and says what became of each. producer: None for a dry run. Raises LogError."""
     routes, refused = routes_of(settings, candidates)
     done = redriven(settings, routes) if routes else set()
@@ -182,7 +182,7 @@ def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], produce
     }
 
 
-def summary(letter: Letter) -> Json:
+def summary(letter: Letter) -> JsonDict:
     """A letter without its bytes."""
     source = letter.source
     return {
@@ -198,7 +198,7 @@ def summary(letter: Letter) -> Json:
     }
 
 
-def whole(letter: Letter) -> Json:
+def whole(letter: Letter) -> JsonDict:
     """A letter with headers, value and bytes."""
     value = letter.record.value
     return {
@@ -209,7 +209,7 @@ def whole(letter: Letter) -> Json:
     }
 
 
-def attempt(letter: Letter) -> Json:
+def attempt(letter: Letter) -> JsonDict:
     """The value decoded as an event, or why that cannot be done."""
     try:
         return as_plain(letter.record.event())

@@ -1,7 +1,7 @@
-"""Why a question to the pool, or an act on it, is refused."""
+"""The refusal of a question to the pool, or of an act on it."""
 
 from claw_r1.consumers.errors import ConsumerError
 
 
 class PoolRefusal(ConsumerError):
-    """What was meant is not clear, or cannot be done: the message says what to do."""
+    """The request is unclear, or cannot be done: the message says what to do."""

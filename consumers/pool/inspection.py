@@ -54,7 +54,7 @@ def inspected(trajectory: TrajectoryRecord, steps: list[StepRecord], facts: Look
 
 
 def turns(answer: Inspected) -> list[ConversationTurn]:
-    """What was said, each message once."""
+    """Returns the conversation, each message once."""
     requests = bodies({fact.call_id: fact for fact in answer.facts})
     return conversation([CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in answer.facts])
 

@@ -9,12 +9,10 @@ from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.datapool.view import query
 from claw_r1.datapool.view.query import PoolFilter
-from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.rows import PooledRow, PoolRows
 from claw_r1.eventlog.protocols import Lookup
-from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.events import StepRecord
 from claw_r1.schemas.keys import parts, step_key
-
-Row = StepRecord | TrajectoryRecord | GroupRecord
 
 
 def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
@@ -25,7 +23,7 @@ def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, An
 
 def find(
     kind: str, rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
-) -> list[Row]:
+) -> list[PooledRow]:
     """Rows of one kind that meet the filter. Text is sought in the conversations of steps, too."""
     if kind == "trajectories":
         return list(query.find_trajectories(rows, filters, after, limit))
@@ -49,14 +47,14 @@ def trajectory_steps(rows: PoolRows, group_id: str, trajectory_id: str) -> list[
     return query.find_steps(rows, PoolFilter(group=group_id, trajectory=trajectory_id))
 
 
-def step_key_of(row: Row) -> str:
+def step_key_of(row: PooledRow) -> str:
     """A row's key as `--after` takes it."""
     ids = [getattr(row, name) for name in ("group_id", "trajectory_id", "call_id") if hasattr(row, name)]
     return key_text(ids)
 
 
 def key_text(ids: Iterable[str]) -> str:
-    """As `step_key_of`, of a row's ids."""
+    """Returns the key like `step_key_of`, from a row's ids."""
     return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 

@@ -1,4 +1,4 @@
-"""Whose question it is: the run, the version and the spec from which a group is looked at."""
+"""The perspective of a question: the run, the version and the spec from which a group is looked at."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,8 @@ def perspective_of(
 
 
 def _policies(rows: PoolRows) -> Counter[str | None]:
-    """How many trajectories each policy run sampled; by columns where there are some: to decode every row takes seconds."""
+    """Counts the trajectories that each policy run sampled; by columns where there are some: to decode every row takes
+    seconds."""
     if rows.tables is not None:
         return rows.tables.counted("trajectories", "policy_run", rows.tables.trajectories.alive)
     return Counter(row.policy_run_id for row in rows.trajectory_rows())
@@ -63,7 +64,8 @@ def explained(
     name: str,
     decoded: Mapping[tuple[str, str], Sequence[StepRecord]] | None = None,
 ) -> tuple[list[Explanation], list[str]]:
-    """Why each thing of that id is as it is, and what the spec asks for that nobody ever said. decoded: as `why` takes it."""
+    """Explains each thing of that id, and lists what the spec asks for that no reward ever named. decoded: as `why`
+    takes it."""
     warnings = [] if perspective is None else list(unheard_of(perspective.spec, rows.reward_slots))
     return why(rows, runs, perspective, name, decoded), warnings
 

@@ -22,7 +22,7 @@ class Conversations:
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
 
     def say(self, step: StepRecord, text: str) -> bool:
-        """Whether a step's ids, tags or note, its whole request or its reply hold the text, in any case.
+        """Returns whether a step's ids, tags or note, its whole request or its reply hold the text, in any case.
 
         Where the base of a request is lost, only what its call added is searched. Raises HistoryCut.
         """

@@ -10,7 +10,7 @@ ABOUT = "Score captured calls, and write the scores as curations."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """As `run_consumer`."""
+    """Serves the quality scorers under `run_consumer`."""
     return run_consumer("claw quality", ABOUT, QualitySettings, _serve, argv)
 
 

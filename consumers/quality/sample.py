@@ -25,7 +25,7 @@ class Sample:
 
     @cached_property
     def logprobs(self) -> list[float]:
-        """Of the response tokens."""
+        """The log-probabilities of the response tokens."""
         return unpack_floats(self.call.response_logprobs[: len(self.call.response_logprobs) // 4 * 4])
 
     @cached_property

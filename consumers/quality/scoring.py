@@ -11,7 +11,7 @@ import structlog
 from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import Scorer
 from claw_r1.consumers.quality.settings import REVISIONS, QualitySettings
-from claw_r1.datapool.view.request_bodies import Earlier, RequestBodies
+from claw_r1.datapool.view.request_bodies import RecordsBefore, RequestBodies
 from claw_r1.eventlog.consume import Output
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.schemas.envelopes import decision_id
@@ -26,7 +26,7 @@ PRODUCER = "quality"
 
 
 def signature(panel: Sequence[Scorer]) -> str:
-    """How a panel signs: `scorer/<name>@<version>`, several joined by `+`."""
+    """Returns the signature of a panel: `scorer/<name>@<version>`, several joined by `+`."""
     return "scorer/" + "+".join(sorted(scorer.label for scorer in panel))
 
 
@@ -62,7 +62,7 @@ def annotation(panel: Sequence[Scorer], sample: Sample, generation: int) -> Step
 class Scoring:
     """Belongs to one thread."""
 
-    def __init__(self, settings: QualitySettings, panel: Sequence[Scorer], *, earlier: Earlier) -> None:
+    def __init__(self, settings: QualitySettings, panel: Sequence[Scorer], *, earlier: RecordsBefore) -> None:
         """earlier: what the log holds before a position, for requests that go on from calls of before this start."""
         self._settings = settings
         self._panel = panel

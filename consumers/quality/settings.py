@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from claw_r1.datapool.fold.curation import SCORER_REVISION_MAX
 
 REVISIONS = 2
-"""Of a generation: of captures that broke off, and of completed ones, whose score counts before."""
+"""The revisions of a generation: of captures that broke off, and of completed ones, whose score counts before."""
 
 
 class QualitySettings(BaseSettings):

@@ -10,7 +10,7 @@ ABOUT = "Judge what agents did, and write the verdicts as rewards."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """As `run_consumer`."""
+    """Runs the reward scorers under `run_consumer`."""
     return run_consumer("claw rewards run", ABOUT, RewardsSettings, _serve, argv, OSError)
 
 

@@ -72,7 +72,7 @@ def warn_of_timeouts(slots: Iterable[ScoredSlot], settings: RewardsSettings) -> 
 
 
 def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
-    """Where a group that never committed begins; one that did goes on. Raises LogError."""
+    """Sets where a group that never committed begins; one that did goes on. Raises LogError."""
     if slot.options.since == "beginning":
         return
     topics = CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
@@ -95,7 +95,7 @@ def history_of(kafka: KafkaLog) -> LogHistory:
 
 
 def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> SubjectSource:
-    """Where the slot's subjects come from."""
+    """Returns the source of the slot's subjects."""
     history = history_of(kafka)
     if slot.scorer.scope == "call":
         return CallSubjects(slot, history, settings)
@@ -103,7 +103,7 @@ def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> S
 
 
 def daily_budget(slot: ScoredSlot, verdicts: Verdicts, log_settings: LogSettings) -> TokenBudget | None:
-    """Of live work. Raises LogError."""
+    """Returns the budget of live work. Raises LogError."""
     if (budget := slot.options.budget) is None:
         return None
     return DailyBudget(budget.tokens_per_day, verdicts, as_on_broker(log_settings).partitions)

@@ -1,4 +1,4 @@
-"""What a slot may still spend: the tokens of one command (a backfill), or those of a UTC day.
+"""The budget that a slot has left: the tokens of one command (a backfill), or those of a UTC day.
 
 Invariant: what an answer is held to cost is reserved before it is asked for, so that at most one answer goes beyond what is left.
 Nobody knows what the first one costs: it goes alone.
@@ -21,10 +21,10 @@ PAID_KINDS = ("judge", "pooling")
 
 
 class TokenBudget:
-    """Of one command: what this process may spend. Used by one thread at a time."""
+    """The budget of one command: what this process may spend. Used by one thread at a time."""
 
     ends = True
-    """Whether the process ends once it is spent; otherwise there is room again some day."""
+    """The process ends once the budget is spent; otherwise there is room again some day."""
 
     def __init__(self, tokens_max: int) -> None:
         self.tokens_max = tokens_max
@@ -39,7 +39,8 @@ class TokenBudget:
         return self.tokens_max - self._paid
 
     def reserve(self, name: str, tokens: int) -> bool:
-        """Whether a question may be asked now; its tokens, or those of the dearest answer so far, are held until `settle`.
+        """Returns whether a question may be asked now; its tokens, or those of the dearest answer so far, are held
+        until `settle`.
 
         With nothing on its way it may be asked: whoever waits for room asks `left` first.
         """
@@ -61,7 +62,8 @@ class TokenBudget:
 
 
 class DailyBudget(TokenBudget):
-    """Of a UTC day: the share of the assigned partitions, less what verdicts in them cost today, whoever paid."""
+    """The budget of a UTC day: the share of the assigned partitions, less what verdicts in them cost today, whoever
+    paid."""
 
     ends = False
 
@@ -73,7 +75,8 @@ class DailyBudget(TokenBudget):
         self._verdicts, self._partitions, self._clock_us = verdicts, partitions, clock_us
 
     def left(self) -> float:
-        """As TokenBudget; the assigned partitions are owned first, so that what others paid there today is known."""
+        """Returns the tokens that are left; the assigned partitions are owned first, so that what others paid there
+        today is known."""
         for partition in self.assigned:
             self._verdicts.own(partition)
         share = self.tokens_max * len(self.assigned) / self._partitions
@@ -81,7 +84,8 @@ class DailyBudget(TokenBudget):
 
 
 class PutOffSubjects:
-    """Those beyond the budget of a day, the oldest first: that was said of them, and is no kept verdict. In memory alone."""
+    """The subjects beyond the budget of a day, the oldest first: that was said of them, and is no kept verdict. In
+    memory alone."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}
@@ -97,7 +101,7 @@ class PutOffSubjects:
         self._subjects[name] = subject
 
     def settle(self, name: str) -> None:
-        """It has a verdict."""
+        """Drops a subject that has a verdict."""
         self._subjects.pop(name, None)
 
     def due(self, budget: TokenBudget | None, others: Iterable[Subject]) -> list[Subject]:
@@ -109,18 +113,18 @@ class PutOffSubjects:
         return [subject for subject in oldest if id(subject) not in present]
 
     def forget(self, partitions: Collection[int]) -> None:
-        """They belong to somebody else."""
+        """Drops the subjects of partitions that belong to another member now."""
         self._subjects = {name: each for name, each in self._subjects.items() if each.partition not in partitions}
 
     def forget_oldest(self) -> int:
-        """How many were beyond the bound."""
+        """Drops the oldest beyond the bound, and returns how many those were."""
         surplus = max(0, len(self._subjects) - PUT_OFF_MAX)
         self._subjects = dict(islice(self._subjects.items(), surplus, None))
         return surplus
 
 
 def is_paid(slot: ScoredSlot) -> bool:
-    """Whether its verdicts cost tokens."""
+    """Returns whether the slot's verdicts cost tokens."""
     return slot.scorer.use.partition(":")[0] in PAID_KINDS
 
 

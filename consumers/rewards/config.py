@@ -31,7 +31,7 @@ def _count(value: object) -> object:
 
 
 class ScoringBudget(BaseModel):
-    """What a slot may spend."""
+    """The budget of a slot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -40,12 +40,12 @@ class ScoringBudget(BaseModel):
 
 
 class SlotOptions(BaseModel):
-    """What every slot has, whatever its kind; the kind does not see it."""
+    """The options that every slot has, whatever its kind; the kind does not see it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     since: Literal["beginning", "now"] = "beginning"
-    """Where a slot begins that never ran: with the first record of the log, or with the next."""
+    """The beginning of a slot that never ran: with the first record of the log, or with the next."""
     channels: tuple[str, ...] = ()
     """Only these channels; none named: all but `judge`, which is never scored."""
     tags: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 ANSWER_BYTES_MAX = 64 << 20
 ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-"""What reading JSON that others wrote may raise, where it is not what it should be."""
+"""The errors of reading JSON that others wrote, where it has another form than it should."""
 
 
 class Refused(GaveUp):
@@ -142,7 +142,7 @@ def _pause_s(tries: int) -> float:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """What the server says of it, in seconds or as a date; else 0."""
+    """Returns the delay that the server asks for, in seconds or as a date; else 0."""
     value = headers.get("retry-after", "")
     with suppress(ValueError):
         seconds = float(value)

@@ -1,4 +1,4 @@
-"""What a process of scorers counts, for Prometheus; every number is of one slot."""
+"""The counters of a process of scorers, for Prometheus; every number is of one slot."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 

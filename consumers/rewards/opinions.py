@@ -1,4 +1,4 @@
-"""What a kind of scorer is asked, and what it answers."""
+"""The protocol of a scorer: its questions and its opinions."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -14,11 +14,11 @@ from claw_r1.consumers.rewards.values import one_line
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_MAX = 1 << 40
-"""Of one request; a server that counts more does not count."""
+"""The most tokens of one request; a server that counts more does not count."""
 
 
 class Opinion(Struct, frozen=True, kw_only=True):
-    """What was said of one subject, not yet kept."""
+    """The opinion on one subject, not yet kept."""
 
     values: tuple[float | None, ...]
     """`Judged.answers` of them; None: nothing to say."""
@@ -59,7 +59,7 @@ class RewardScorer(Protocol):
 
 @dataclass(slots=True)
 class TokenCost:
-    """Of all requests to a server on one subject."""
+    """The tokens of all requests to a server on one subject."""
 
     tokens: int = 0
     remark: str = ""

@@ -1,4 +1,4 @@
-"""What a verdict becomes: events whose every field is a function of the verdict and its subject. Pure."""
+"""The outcome of a verdict: events whose every field is a function of the verdict and its subject. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from claw_r1.schemas.events import Envelope, RewardAssigned, ScoringFailed, Verd
 
 PRODUCER = "rewards"
 REVISIONS, VERSIONS_MAX = 1000, 61
-"""Of a generation; of them each version has `ATTEMPTS_MAX`."""
+"""The revisions of a generation; of them each version has `ATTEMPTS_MAX`."""
 
 
 def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
@@ -28,7 +28,7 @@ def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
 
 
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
-    """What a kept verdict says of a subject: a reward per value, or one failure per target.
+    """Makes the events of a kept verdict on a subject: a reward per value, or one failure per target.
 
     None takes back what a lower version or generation said; the first of all has nothing to take back and is no event.
 
@@ -95,7 +95,7 @@ def _reference(subject: Subject, verdict: VerdictKept) -> VerdictRef:
 
 
 def flaw_of(opinion: Opinion, subject: Subject) -> tuple[str, str] | None:
-    """What is wrong with the numbers of an answer: (reason, detail)."""
+    """Returns the flaw in the numbers of an opinion: (reason, detail)."""
     values = opinion.values
     if len(values) != len(subject.targets):
         return "wrong_length", f"{len(values)} values for {len(subject.targets)} targets"

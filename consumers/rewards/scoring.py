@@ -44,7 +44,7 @@ class ScoringStopped(Exception):
 
 
 class SubjectSource(Protocol):
-    """Where a slot's subjects come from: `of_calls.CallSubjects`, `of_rows.RowSubjects`."""
+    """The source of a slot's subjects: `of_calls.CallSubjects`, `of_rows.RowSubjects`."""
 
     @property
     def topics(self) -> Sequence[Topic]: ...
@@ -70,13 +70,14 @@ class _Question:
 
 
 def verdict_id(slot: ScoredSlot, digest: str) -> str:
-    """Of equal content under one scorer, version and generation."""
+    """Returns the id of verdicts on equal content under one scorer, version and generation."""
     scorer = slot.scorer
     return decision_id("verdict", digest, scorer.source, scorer.name, str(scorer.version), str(slot.generation))
 
 
 def failure_id(slot: ScoredSlot, subject: Subject) -> str:
-    """Of a verdict that says why nobody could tell: of this subject alone, equal content is asked again."""
+    """Returns the id of a verdict that says why there is no value: of this subject alone, equal content is asked
+    again."""
     return verdict_id(slot, f"{subject.digest} {subject.label}")
 
 
@@ -174,7 +175,7 @@ class SlotScoring:
             self._await_some()
 
     def _questions(self) -> deque[_Question]:
-        """What nobody has said and nobody is asked yet."""
+        """Returns the questions that have no verdict and are not in flight yet."""
         flying = {question.verdict_id for question in self._flying.values()}
         questions: dict[str, _Question] = {}
         for subject in self._subjects:
@@ -205,7 +206,7 @@ class SlotScoring:
         return failure or self._look_up(subject.partition, self._name(subject))
 
     def _look_up(self, partition: int, name: str) -> VerdictKept | None:
-        """What is in the log; once it was read, or written, it is in memory for the rest of the poll."""
+        """Returns the verdict in the log; once it was read, or written, it is in memory for the rest of the poll."""
         place = (partition, name)
         if (verdict := self._kept_now.get(place)) is None and (verdict := self._verdicts.get(*place)) is not None:
             self._kept_now[place] = verdict
@@ -232,7 +233,8 @@ class SlotScoring:
         self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
 
     def _is_affordable(self, question: _Question) -> bool:
-        """Whether it may be asked beside what is on its way, which it is from then on. Raises Unjudgeable."""
+        """Returns whether the question may be asked beside those in flight, and counts it among them if so. Raises
+        Unjudgeable."""
         if question.judged is None:
             question.judged = _assembled(question.subjects[0])
         if self._budget is None:
@@ -350,7 +352,8 @@ class SlotScoring:
             del self._unkept[partition]
 
     def _fitting(self, partition: int, verdicts: list[VerdictKept]) -> list[VerdictKept]:
-        """What is in the log of them now: in place of one that is larger than a record may be, that it is."""
+        """Keeps the verdicts, and returns those that the log has now: in place of one that is larger than a record may
+        be, that it is."""
         try:
             self._verdicts.keep(partition, verdicts)
         except RecordTooLarge:

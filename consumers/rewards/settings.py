@@ -22,9 +22,11 @@ class RewardsSettings(BaseSettings):
     commit_interval_s: float = Field(default=2.0, gt=0)
     """Time between two commits of offsets. After a crash, subjects of that time are looked up again, and not judged again."""
     work_timeout_s: float = Field(default=600.0, ge=6)
-    """How long the subjects of one poll may take; a member that is silent for longer gives its partitions to others."""
+    """The time that the subjects of one poll may take; a member that is silent for longer gives its partitions to
+    others."""
     stop_grace_s: float = Field(default=5.0, ge=0)
-    """How long a stop waits for verdicts that are being made; what is not there by then is asked again by the next process."""
+    """The time that a stop waits for verdicts in the making; what is not there by then is asked again by the next
+    process."""
     call_bytes_max: int = Field(default=1_500_000, ge=1)
     """Bytes of a request and its reply; a subject with a larger call is not judged (`too_large`)."""
     subject_bytes_max: int = Field(default=64 << 20, ge=1)

@@ -23,7 +23,7 @@ from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES, Topic
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one scorer said of one subject."""
+    """The trial of one scorer on one subject."""
 
     scorer: str
     subject: str
@@ -45,7 +45,7 @@ def rows_of(settings: LogSettings, name: str) -> list[TrajectoryRecord]:
 
 
 def try_out(settings: LogSettings, slot: ScoredSlot, row: TrajectoryRecord) -> list[Trial]:
-    """What the slot would say of each subject that the trajectory is, or of its group. Raises LogError, ConsumerError.
+    """Tries the slot on each subject that the trajectory is, or on its group. Raises LogError, ConsumerError.
 
     Whether the trajectory is over does not matter here, nor what the slot's filters say.
     """

@@ -1,4 +1,5 @@
-"""What a rule returned, as the values of a verdict: finite numbers or None, as many as the subject asks for. Pure."""
+"""The values of a verdict, from the return value of a rule: finite numbers or None, as many as the subject asks for.
+Pure."""
 
 import math
 from typing import Any

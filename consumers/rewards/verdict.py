@@ -1,4 +1,5 @@
-"""What a rule may return where a bare number says too little. Imports msgspec alone, so that a rule is quick to load."""
+"""The return value of a rule for which a bare number is too little. Imports msgspec alone, so that a rule is quick to
+load."""
 
 from collections.abc import Sequence
 

@@ -56,7 +56,7 @@ class VerdictTransactions(Protocol):
 
 
 class ScorerLog(Log, Protocol):
-    """What scorers need of a log: `KafkaLog(settings)` or `MemoryLog(settings)`."""
+    """The part of a log that scorers need: `KafkaLog(settings)` or `MemoryLog(settings)`."""
 
     settings: LogSettings
 
@@ -84,7 +84,7 @@ class Verdicts:
 
     @property
     def partitions(self) -> int:
-        """How many are owned."""
+        """The number of owned partitions."""
         return len(self._producers)
 
     def own(self, partition: int) -> None:
@@ -109,7 +109,7 @@ class Verdicts:
         return self._one("SELECT value FROM kept WHERE id = ? AND p = ?", _key(verdict_id), partition)
 
     def elsewhere(self, verdict_id: str) -> VerdictKept | None:
-        """One on equal content that was kept in another partition that is owned."""
+        """Returns a verdict on equal content from another owned partition."""
         return self._one("SELECT value FROM kept WHERE id = ? ORDER BY p LIMIT 1", _key(verdict_id))
 
     def keep(self, partition: int, verdicts: Sequence[VerdictKept]) -> None:
@@ -132,15 +132,15 @@ class Verdicts:
             self._count(partition, verdict)
 
     def failures(self, partition: int) -> int:
-        """How many verdicts of the partition, which is owned, say that nobody could tell."""
+        """Returns how many verdicts of the partition, which is owned, give a failure in place of a value."""
         return self._failures.get(partition, 0)
 
     def tokens_today(self, day: int) -> int:
-        """What verdicts of a UTC day (days since 1970) cost in the owned partitions."""
+        """Returns the tokens that verdicts of a UTC day (days since 1970) cost in the owned partitions."""
         return sum(days.get(day, 0) for days in self._tokens.values())
 
     def forget(self, partitions: Collection[int]) -> None:
-        """They belong to somebody else from now on."""
+        """Gives up partitions that belong to another member from now on."""
         for partition in partitions:
             if (producer := self._producers.pop(partition, None)) is not None:
                 producer.close()

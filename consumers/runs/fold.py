@@ -20,7 +20,7 @@ from claw_r1.schemas.events import (
     WeightsPublished,
 )
 
-State = Literal["running", "stopped", "ended"]
+RunStatus = Literal["running", "stopped", "ended"]
 QUIET_S_MIN = 120.0
 QUIET_BATCHES = 10
 """A run that wrote nothing for so long, or for so many times its usual gap between batches, is taken for stopped."""
@@ -57,7 +57,7 @@ class ObservedRun:
     """Settings of the newest incarnation: JSON, hence Any."""
     started_us: int = 0
     seen_us: int = 0
-    """When the newest record of the run was written, of whatever type; UTC microseconds."""
+    """The time of the run's newest record, of whatever type; UTC microseconds."""
     trained: dict[int, TrainedBatch] = field(default_factory=dict)
     """By sequence."""
     given_up: set[int] = field(default_factory=set)
@@ -92,7 +92,7 @@ class ObservedRun:
         """(sequence, value) of each batch that has this metric."""
         return [(batch.sequence, batch.metrics[metric]) for batch in self.batches if metric in batch.metrics]
 
-    def state(self, now_us: int) -> State:
+    def state(self, now_us: int) -> RunStatus:
         """ended: it says so. Else running, unless it was quiet for longer than it ever should be: a trainer says nothing
         when it stops."""
         if self.ended is not None:

@@ -52,7 +52,7 @@ def fold(records: Iterable[Record]) -> dict[str, ObservedRun]:
 
 
 def is_plan(record: Record) -> bool:
-    """Whether it is a plan, without decoding it."""
+    """Returns whether a record is a plan, without decoding it."""
     try:
         return record.value is not None and event_name(record.value) == PLAN
     except UndecodableRecord:

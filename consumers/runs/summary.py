@@ -1,13 +1,12 @@
-"""What a person asks about runs, as JSON: rows of a list, one run whole, two runs side by side. Pure."""
+"""The description of runs as JSON: rows of a list, one run whole, two runs side by side. Pure."""
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.schemas.events import VersionEvaluated
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]  # what JSON can hold
 WINDOW = 5
 """Batches whose mean is called the first, last or best reward."""
 POINTS = 10
@@ -29,7 +28,7 @@ COMPARED = (
 )
 
 
-def row(run: ObservedRun, now_us: int) -> Json:
+def row(run: ObservedRun, now_us: int) -> JsonDict:
     """A line of the list. `age_s`: seconds since the last batch."""
     last = run.batches[-1] if run.trained else None
     return {
@@ -43,7 +42,7 @@ def row(run: ObservedRun, now_us: int) -> Json:
     }
 
 
-def whole(run: ObservedRun, now_us: int) -> Json:
+def whole(run: ObservedRun, now_us: int) -> JsonDict:
     """Everything about one run but its curves point by point."""
     exports = [kept for _, kept in sorted(run.versions.items()) if kept.export]
     return {
@@ -62,7 +61,7 @@ def whole(run: ObservedRun, now_us: int) -> Json:
     }
 
 
-def evaluation(event: VersionEvaluated) -> Json:
+def evaluation(event: VersionEvaluated) -> JsonDict:
     """One version's evaluation. `pass_at`: k -> share of tasks."""
     return {
         "version": event.version,
@@ -75,7 +74,7 @@ def evaluation(event: VersionEvaluated) -> Json:
     }
 
 
-def curve(run: ObservedRun) -> Json:
+def curve(run: ObservedRun) -> JsonDict:
     """Mean rewards of the first, last and best `WINDOW` batches, and of `POINTS` parts of the run."""
     series = run.series("reward")
     rewards = [value for _, value in series]
@@ -100,15 +99,15 @@ def parts(series: Sequence[tuple[int, float]]) -> list[Sequence[tuple[int, float
     return [series[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def flat(config: Json, prefix: str = "") -> Json:
+def flat(config: JsonDict, prefix: str = "") -> JsonDict:
     """Nested settings under their dotted names, sorted."""
-    names: Json = {}
+    names: JsonDict = {}
     for name, value in sorted(config.items()):
         names |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
     return names
 
 
-def compared(left: ObservedRun, right: ObservedRun, now_us: int) -> Json:
+def compared(left: ObservedRun, right: ObservedRun, now_us: int) -> JsonDict:
     """Two runs side by side, both over as many batches as the shorter one has. Each pair is (left, right)."""
     settings = flat(left.config), flat(right.config)
     names = sorted(set(settings[0]) | set(settings[1]))

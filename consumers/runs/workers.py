@@ -1,14 +1,13 @@
-"""What a worker's newest report says beside the newest version of the run that it serves. Pure."""
+"""The newest report of a worker beside the newest version of the run that it serves. Pure."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.json_values import JsonDict
 
 INTERVALS_MISSED_MAX = 3
 """A worker whose report is older than this many of its intervals is silent."""
 GONE_AFTER_S = 3600.0
-Json = dict[str, Any]  # what `--json` has of a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class KnownWorker:
 
     @property
     def silent(self) -> bool:
-        """Whether it should have reported by now; one that said farewell is not silent."""
+        """The worker should have reported by now; one that said farewell is not silent."""
         return self.report.state != "dead" and self.age_s > self.report.report_interval_s * INTERVALS_MISSED_MAX
 
     @property
@@ -37,16 +36,17 @@ class KnownWorker:
 
     @property
     def gone(self) -> bool:
-        """Whether it ended, or fell silent, so long ago that a list of workers leaves it out: its last report stays in the log."""
+        """The worker ended, or fell silent, so long ago that a list of workers leaves it out: its last report stays in
+        the log."""
         return not self.at_work and self.age_s > GONE_AFTER_S
 
 
 def age_s(report: WorkerReported, at_us: int) -> float:
-    """Of a report."""
+    """Returns the age of a report."""
     return (at_us - report.envelope.occurred_at_us) / 1e6
 
 
-def worker_row(worker: KnownWorker) -> Json:
+def worker_row(worker: KnownWorker) -> JsonDict:
     """A worker as `claw workers list --json` and the dashboard have it."""
     report = worker.report
     return {

@@ -1,4 +1,4 @@
-"""What a new process does to itself before the code begins. It never returns to its caller.
+"""The isolation of a new process by itself before the code begins. It never returns to its caller.
 
 Two processes: `first`, the init of the new process namespace, builds the file system, starts the program and reports how it ended
 over a pipe; the program has neither that pipe nor, without capabilities and under seccomp, a way to look into `first`.
@@ -32,11 +32,11 @@ SPARE_BYTES = 256 << 20
 
 Program = Mapping[str, Any]
 """argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it crosses a process border."""
-Ends = Sequence[int]
+Descriptors = Sequence[int]
 """Descriptors that the program gets as 0, 1, 2, …"""
 
 
-def first(program: Program, ends: Ends, report: int, sync: int, setup: Mapping[str, Any]) -> NoReturn:
+def first(program: Program, ends: Descriptors, report: int, sync: int, setup: Mapping[str, Any]) -> NoReturn:
     """The life of the namespace's init. Reports ("ended", wait status), or ("failed", why)."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -118,7 +118,7 @@ def site(paths: Sequence[str]) -> str:
 
 
 def working_folder(readable: Sequence[str]) -> str:
-    """Where the program begins: a folder to write that holds nothing of what is only read."""
+    """Returns the folder where the program begins: a folder to write that holds nothing of what is only read."""
     folder, number = FOLDER, 1
     while any(_within(path, folder) for path in readable):
         folder, number = f"{FOLDER}-{number}", number + 1
@@ -146,7 +146,7 @@ def _bring(path: str) -> None:
 
 
 def _bind(source: str, path: str) -> None:
-    """What the old root has at `source` at `path` of the new one. Raises OSError, with the path, where that cannot be."""
+    """Mounts `source` of the old root at `path` of the new one. Raises OSError, with the path, where that cannot be."""
     if path in ("/", WRITABLE) or any(_within(path, own) for own in ("/proc", "/dev/shm")):
         raise OSError(f"{path} cannot be brought into the sandbox, which has one of its own")
     if os.path.lexists(path):  # it lies in something that was brought
@@ -178,7 +178,7 @@ def fill(files: Mapping[str, bytes], setup: Mapping[str, Any]) -> None:
     os.chdir(folder)
 
 
-def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) -> NoReturn:
+def become(program: Program, ends: Descriptors, report: int, setup: Mapping[str, Any]) -> NoReturn:
     """Shuts this process in and makes it the program. Where the kernel refuses, nothing runs and the keeper hears why."""
     try:
         os.setsid()
@@ -210,7 +210,7 @@ def become(program: Program, ends: Ends, report: int, setup: Mapping[str, Any]) 
 
 
 def limits(program: Program) -> dict[str, tuple[int, int]]:
-    """Of each process; the memory of all together is watched from outside."""
+    """Returns the limits of each process; the memory of all together is watched from outside."""
     cpu_s, space = max(1, int(program["cpu_s"] + 0.999)), 2 * program["memory_bytes"] + SPARE_BYTES
     fixed = {
         "RLIMIT_NPROC": program["processes"] + 1,  # `first` counts where it is the same user

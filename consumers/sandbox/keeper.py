@@ -30,7 +30,7 @@ REPORT_BYTES_MAX = 1 << 20
 LENGTH = struct.Struct(">Q")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SOCKET_BYTES = 2 * 212_992
-"""What one socket's queue takes at most: Linux's default, and a message that begins just below it."""
+"""The most bytes in one socket's queue: Linux's default, and a message that begins just below it."""
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 TRIAL = {
     "argv": [sys.executable, "-I", "-S", "-c", ""], "env": {}, "files": {}, "cpu_s": 5, "memory_bytes": 1 << 28, "processes": 8, "files_bytes": 1 << 20,
@@ -158,7 +158,8 @@ def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) 
 
 
 def map_users(pid: int) -> None:
-    """Who the sandbox's users are outside: root keeps its own number to read what is root's, and the code is nobody."""
+    """Maps the sandbox's users to those outside: root keeps its own number to read what is root's, and the code is
+    nobody."""
     root = os.geteuid() == 0
     if not root:
         _write(f"/proc/{pid}/setgroups", "deny")
@@ -225,7 +226,8 @@ def settle(running: list[Running], *, late: bool, idle: bool) -> None:
 
 
 def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
-    """What this kernel lets us use, tried once by running Python; and in words why that is too little (empty: it is enough)."""
+    """Finds out which isolation this kernel allows, tried once by running Python; and in words why that is too little
+    (empty: it is enough)."""
     setup = {"readable": readable, "landlock": kernel.landlock_abi(), "seccomp": True}
     if missing := [path for path in readable if not os.path.exists(path)]:
         return setup, f"what the code may read is not there: {', '.join(missing)}"
@@ -251,7 +253,7 @@ def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
 
 
 def ending(trial: Mapping[str, Any]) -> str:
-    """How a program that did not do its work ended, with its own last line."""
+    """Describes how a program that did not do its work ended, with its own last line."""
     if trial["reason"] != "ended":
         return f"was ended: {trial['reason']}"
     how = f"died of signal {trial['signal']}" if trial["signal"] else f"ended with {trial['exit_code']}"

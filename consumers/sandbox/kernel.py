@@ -29,11 +29,11 @@ NUMBERS = {
 
 FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR, FS_IOCTL_DEV = 1, 2, 4, 8, 1 << 15
 FS_BITS = (0, 13, 14, 15, 15, 16)
-"""How many rights of files each version of Landlock's ABI knows."""
+"""The number of file rights that each version of Landlock's ABI knows."""
 NET_TCP = 3
 SCOPE_ABSTRACT_UNIX_AND_SIGNAL = 3
 FILE_RIGHTS = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | 1 << 14 | FS_IOCTL_DEV
-"""Those that may be granted on something that is no folder."""
+"""The rights that may be granted on something that is no folder."""
 SECCOMP_SET_MODE_FILTER = 1
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: after a clone there is one thread, this one
@@ -46,7 +46,7 @@ def call(name: str, *arguments: "int | bytes | ctypes.Array[ctypes.c_char] | Non
 
 
 def clone(namespaces: int) -> int:
-    """As `os.fork`, the child in new namespaces. For a process with one thread."""
+    """Forks like `os.fork`, the child in new namespaces. For a process with one thread."""
     return call("clone", namespaces | SIGCHLD, 0, 0, 0, 0)
 
 
@@ -62,7 +62,7 @@ def let_go(path: str) -> None:
 
 
 def set_host_name(name: str) -> None:
-    """Of this UTS namespace."""
+    """Sets the host name of this UTS namespace."""
     _checked(_libc.sethostname(name.encode(), ctypes.c_size_t(len(name))), "sethostname")
 
 

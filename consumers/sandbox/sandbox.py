@@ -36,10 +36,10 @@ class SandboxRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What one program, with all processes that it starts, may use."""
+    """The resources that one program, with all processes that it starts, may use."""
 
     cpu_s: float = 10.0
-    """Of each process; rounded up to whole seconds."""
+    """The CPU seconds of each process; rounded up to whole seconds."""
     wall_s: float = 30.0
     """From the start to the end of everything."""
     memory_bytes: int = 512 << 20
@@ -47,9 +47,9 @@ class SandboxLimits:
     processes: int = 32
     """At once, threads included."""
     files_bytes: int = 64 << 20
-    """Of all files that it writes; they lie in memory."""
+    """The most bytes of all files that it writes; they lie in memory."""
     output_bytes: int = 1 << 20
-    """Of stdout and of stderr, each."""
+    """The most bytes of stdout and of stderr, each."""
 
 
 LIMITS = SandboxLimits()
@@ -57,7 +57,7 @@ LIMITS = SandboxLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxOutcome:
-    """How a program ended, as its keeper saw it."""
+    """The outcome of a program, as its keeper saw it."""
 
     exit_code: int | None
     """None where it did not end by itself."""
@@ -69,14 +69,14 @@ class SandboxOutcome:
     stdout: bytes
     stderr: bytes
     report: bytes
-    """What it wrote to the descriptor of a trusted program; empty for code."""
+    """The bytes that a trusted program wrote to its report descriptor; empty for code."""
     cpu_s: float
     wall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxProgram:
-    """What to run: nothing of ours is in its environment."""
+    """The program to run: nothing of ours is in its environment."""
 
     argv: Sequence[str]
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -85,7 +85,8 @@ class SandboxProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits = LIMITS
     reports: bool = False
-    """Whether it gets a descriptor for `report` (the one after its others). For programs that hold no code of a model."""
+    """The program gets a descriptor for `report` (the one after its others). For programs that hold no code of a
+    model."""
 
 
 class Sandbox:
@@ -102,7 +103,7 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
         self._peer: socket.socket | None = None
         self.layers: Mapping[str, Any] = {}
-        """What holds: namespaces, seccomp, the version of Landlock (0: none)."""
+        """The isolation layers that hold: namespaces, seccomp, the version of Landlock (0: none)."""
         self._open()
 
     def run(self, program: SandboxProgram) -> SandboxOutcome:

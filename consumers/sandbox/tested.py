@@ -27,13 +27,13 @@ CODES_FAULT = frozenset({"cpu", "memory", "processes", "output", "wall"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeResult:
-    """What came of it."""
+    """The result of testing code."""
 
     passed: int
     tests: int
     """0: they were not reached."""
     reason: str = ""
-    """Why not all passed: `failed`, `broken` (the code does not load), or the limit that the code broke."""
+    """The reason why not all passed: `failed`, `broken` (the code does not load), or the limit that the code broke."""
     detail: str = ""
 
 
@@ -75,20 +75,21 @@ class EarlyStop:
     """Line, kind and words of the error; None: there was none, or nobody said."""
     collected: int
     code_used: bool
-    """Whether the code had more to do than to be there."""
+    """The code had more to do than to be there."""
     by_answers: bool
-    """Whether, without code, other answers of its stand-in could have kept the tests from stopping."""
+    """Without code, other results of its stand-in could have kept the tests from stopping."""
     words: str
 
     def is_like(self, alone: "EarlyStop") -> bool:
-        """Whether it came about without any code as well. What no line tells, code may have brought about that was asked."""
+        """Returns whether the stop came about without any code as well. What no line tells, code may have brought about
+        that was asked."""
         if self.place != alone.place or alone.by_answers or (alone.collected and alone.place is None):
             return False
         return self.place is not None or not self.code_used
 
 
 def stop_of(tests: SandboxOutcome) -> EarlyStop:
-    """As the tests' process told it."""
+    """Returns the stop that the tests' process reported."""
     values = dict(reversed(reports_of(tests)))  # the first of each counts
     place = values.get("stopped")
     words = f"{place[1]}: {place[2]}" if place else last_words_of(tests)
@@ -103,7 +104,7 @@ def reports_of(tests: SandboxOutcome) -> list[tuple[str, Any]]:
 
 
 def last_words_of(tests: SandboxOutcome) -> str:
-    """What was printed at the end."""
+    """Returns the last part of the output."""
     return " ".join((tests.stdout + b" " + tests.stderr)[-DETAIL_BYTES:].decode("utf-8", "replace").split())
 
 

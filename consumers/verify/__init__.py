@@ -1,4 +1,4 @@
-"""Whether the log keeps its promises: the pool is what the facts say, no call is lost, nothing is trained twice.
+"""The verification of the log's promises: the pool is what the facts say, no call is lost, nothing is trained twice.
 
 Input: claw.calls, claw.rewards, the pool and its positions, claw.training.batches, claw.weights, read_committed, by
 position. Output: a report; nothing is written. Delivery and order do not matter: everything is read whole. The folds are

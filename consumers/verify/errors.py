@@ -1,4 +1,4 @@
-"""What stops a verification before it has an answer."""
+"""The errors that stop a verification before it has a result."""
 
 from claw_r1.consumers.errors import ConsumerError
 

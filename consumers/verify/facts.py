@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
 from claw_r1.consumers.verify.oracle.pool import pool_of
-from claw_r1.consumers.verify.oracle.soundness import Fact, NoFact, sound
-from claw_r1.consumers.verify.pool import Rows, digest
+from claw_r1.consumers.verify.oracle.soundness import NoFact, PooledFact, sound
+from claw_r1.consumers.verify.pool import RowDigests, digest
 from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.runs import PlannedCall
 from claw_r1.datapool.batch.deltas import resolve
@@ -24,8 +24,8 @@ from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import CallCaptured, Event, FactPosition
 from claw_r1.schemas.keys import group_key
 
-Placed = tuple[Event, FactPosition]
-CallId = tuple[str, str, str]
+PlacedEvent = tuple[Event, FactPosition]
+CallIds = tuple[str, str, str]
 """Group, trajectory, call."""
 
 
@@ -35,8 +35,8 @@ class PartitionFacts:
 
     settings: LogSettings
     partition: int
-    groups: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
-    calls: dict[CallId, tuple[str | None, str | None]] = field(default_factory=dict)
+    groups: dict[str, list[PlacedEvent]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[CallIds, tuple[str | None, str | None]] = field(default_factory=dict)
     """Call -> base of its prompt, base of its request."""
     planned_seen: set[int] = field(default_factory=set)
     """Offsets in claw.calls that a plan points to and where a call is."""
@@ -60,7 +60,7 @@ class PartitionFacts:
                 self._call(event, at, report, planned)
         self.offsets |= {topic: end for (topic, _), (_, end) in mine.items()}
 
-    def _fact(self, record: Record) -> Fact | NoFact | None:
+    def _fact(self, record: Record) -> PooledFact | NoFact | None:
         """None where the streams make a dead letter of it."""
         try:
             event = record.event()
@@ -89,7 +89,7 @@ class PartitionFacts:
         if plan.oldest_version is not None and all(span.version < plan.oldest_version for span in call.spans):
             report.found("trained_too_old", f"{plan.where} has no token of version {plan.oldest_version} or younger")
 
-    def expected_at(self, offsets: Mapping[str, int]) -> Rows:
+    def expected_at(self, offsets: Mapping[str, int]) -> RowDigests:
         """Digests of the rows that the pool must have at these offsets."""
         rows: dict[tuple[str, bytes], bytes] = {}
         for facts in self.groups.values():
@@ -131,7 +131,7 @@ def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:
 
 
 def _put_together(call: CallCaptured, wholes: dict[str | None, set[bytes]]) -> bool:
-    """Whether the prompt can be put together; then the ids of prompt and response are added to `wholes`."""
+    """Returns whether the prompt can be put together; then the ids of prompt and response are added to `wholes`."""
     for base in tuple(wholes[call.prompt.base_call_id]):
         try:
             prompt = resolve(call.prompt, base, ITEM_BYTES)

@@ -1,4 +1,4 @@
-"""What the pool of one partition says, and where it says it stands.
+"""The content of one partition of the pool, and the position that it claims.
 
 Invariant: rows and position are cut at one vector of ends, and rows are kept as digests: the pool may be larger than
 memory. Ends of several topics are not taken in one moment, so a pool that is being written may look torn; `look` tells
@@ -21,11 +21,11 @@ from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 
 TOPICS = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 ATTEMPTS = 5
-RowKey = tuple[str, bytes]
+TopicKey = tuple[str, bytes]
 """Topic without prefix, and key."""
-Rows = Mapping[RowKey, bytes]
+RowDigests = Mapping[TopicKey, bytes]
 """Digest of the latest value."""
-Wrong = dict[RowKey, str]
+Wrong = dict[TopicKey, str]
 """Kind of finding for each row that is not as it must be."""
 
 
@@ -33,13 +33,13 @@ Wrong = dict[RowKey, str]
 class Snapshot:
     """The pool of one partition."""
 
-    rows: Rows
+    rows: RowDigests
     offsets: Mapping[str, int]
     """Full topic name -> the first offset that is not folded."""
 
 
 def digest(value: bytes) -> bytes:
-    """What is kept of a row."""
+    """Returns the digest that is kept of a row."""
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
@@ -50,7 +50,7 @@ def snapshot(settings: LogSettings, partition: int) -> Snapshot:
     begins = begin_offsets(settings, TOPICS)
     ends = end_offsets(settings, TOPICS)
     ranges: dict[Place, tuple[int, int]] = {at: (begins[at], ends[at]) for at in ends if at[1] == partition}
-    rows: dict[RowKey, bytes] = {}
+    rows: dict[TopicKey, bytes] = {}
     offsets: Mapping[str, int] = {}
     for record in stream_ranges(settings, ranges):
         key = names[record.topic], record.key or b""
@@ -76,7 +76,7 @@ def position(value: bytes) -> Mapping[str, int]:
     return event.offsets
 
 
-def wrong_rows(expected: Rows, actual: Rows) -> Wrong:
+def wrong_rows(expected: RowDigests, actual: RowDigests) -> Wrong:
     """Rows that are missing, changed, or that no fact explains."""
     wrong: Wrong = dict.fromkeys(expected.keys() - actual.keys(), "pool_missing")
     wrong |= dict.fromkeys(actual.keys() - expected.keys(), "pool_unexpected")
@@ -84,8 +84,11 @@ def wrong_rows(expected: Rows, actual: Rows) -> Wrong:
     return dict(sorted(wrong.items()))
 
 
-def look(settings: LogSettings, partition: int, expected_at: Callable[[Mapping[str, int]], Rows]) -> tuple[Wrong, int]:
-    """What is wrong with the pool of a partition, and how many rows it has. expected_at: offsets -> rows that must be.
+def look(
+    settings: LogSettings, partition: int, expected_at: Callable[[Mapping[str, int]], RowDigests]
+) -> tuple[Wrong, int]:
+    """Returns the wrong rows of a partition of the pool, and how many rows it has. expected_at: offsets -> rows that
+    must be.
 
     A row counts as wrong when the pool stood still, or when it is wrong each time. Raises PoolMoves when neither can
     be said.

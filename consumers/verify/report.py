@@ -1,4 +1,4 @@
-"""What a verification found: every offender by kind of finding, and what was looked at."""
+"""The findings of a verification: every offender by kind of finding, and what was looked at."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise holds."""
+        """Every promise holds."""
         return not self.findings
 
     def found(self, kind: str, offender: str) -> None:

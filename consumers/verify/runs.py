@@ -18,7 +18,7 @@ from claw_r1.schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
 
 
 class PlannedCall(NamedTuple):
-    """What a plan says of a fact."""
+    """The part of a plan about one fact."""
 
     digest: str
     where: str
@@ -28,7 +28,7 @@ class PlannedCall(NamedTuple):
 
 @dataclass(slots=True)
 class VerifiedRun:
-    """What one run wrote."""
+    """The records of one run."""
 
     steps: set[tuple[str, str, str]] = field(default_factory=set)
     planned: list[int] = field(default_factory=list)
@@ -101,7 +101,8 @@ def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
 
 
 def contradictions(plan: BatchAssembled) -> Iterator[str]:
-    """What no trainer of ours would have planned. Rewards of calls were not frozen before, so all of them 0 says nothing."""
+    """Yields contradictions that no trainer of ours would have planned. Rewards of calls were not frozen before, so all
+    of them 0 says nothing."""
     if plan.oldest_version is not None and plan.oldest_version > plan.version:
         yield f"oldest_version {plan.oldest_version} is above version {plan.version}"
     for trajectory in plan.trajectories:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from claw_r1.consumers.verify.errors import RunUnknown
 from claw_r1.consumers.verify.facts import PartitionFacts
-from claw_r1.consumers.verify.pool import Rows, look
+from claw_r1.consumers.verify.pool import RowDigests, look
 from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.runs import Runs, read_runs
 from claw_r1.eventlog.kafka.admin import end_offsets
@@ -12,7 +12,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS, REWARDS
 
 FACTS = (CALLS, REWARDS)
-Progress = Callable[[int, int], None]
+VerifyProgress = Callable[[int, int], None]
 """Told partitions done and partitions in all."""
 
 
@@ -21,9 +21,9 @@ def verify(
     *,
     run_id: str | None = None,
     replied: Iterable[str] = (),
-    progress: Progress = lambda _done, _of: None,
+    progress: VerifyProgress = lambda _done, _of: None,
 ) -> Report:
-    """Whether the log keeps its promises; findings by kind (docs/rebuild.md lists them).
+    """Verifies that the log keeps its promises; findings by kind (docs/rebuild.md lists them).
 
     run_id: look at this run's plans and versions only. replied: values of x-claw-call-id that clients got. Raises
     HistoryCut when retention took facts (the pool cannot be checked without them), PoolMoves, OtherFolds, RunUnknown,
@@ -54,7 +54,7 @@ def _verify_partition(
     facts = PartitionFacts(settings, partition)
     facts.read(end_offsets(settings, FACTS), report, planned)
 
-    def expected_at(offsets: Mapping[str, int]) -> Rows:
+    def expected_at(offsets: Mapping[str, int]) -> RowDigests:
         """A pool that was written since may be ahead of what was read."""
         if any(offset > facts.offsets.get(topic, 0) for topic, offset in offsets.items()):
             facts.read(end_offsets(settings, FACTS), report, planned)

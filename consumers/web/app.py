@@ -20,7 +20,7 @@ from claw_r1.consumers.web.settings import PageSettings
 
 STATIC = Path(__file__).parent / "static"
 INLINE = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+PageLifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 class SignIn(BaseModel):
@@ -35,7 +35,7 @@ class SignIn(BaseModel):
 
 
 class SignedIn(BaseModel):
-    """Who is signed in."""
+    """The person who is signed in."""
 
     who: str
     role: str
@@ -54,7 +54,7 @@ def create_app(
     addresses: Sequence[str] = (),
     state: Mapping[str, object] | None = None,
     checked_name: Callable[[str], str] = str,
-    lifespan: Lifespan | None = None,
+    lifespan: PageLifespan | None = None,
 ) -> PageGuard:
     """The page behind its guard. static: its folder, with `index.html`. state: what the routes work with, on `app.state`.
 

@@ -1,4 +1,4 @@
-"""What stands before every route of a page: whose request it is, and what a browser may do with the answer."""
+"""The guard before every route of a page: whose request it is, and what a browser may do with the answer."""
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -40,7 +40,7 @@ class PageGuard:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serves an ASGI request."""
         if scope["type"] != "http":  # the lifespan; there are no websockets
             await self.app(scope, receive, send)
             return

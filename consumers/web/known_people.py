@@ -1,4 +1,4 @@
-"""Who may sign in, as `claw.keys` says it while a page is open."""
+"""The people who may sign in, by `claw.keys` while a page is open."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

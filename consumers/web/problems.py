@@ -1,4 +1,4 @@
-"""What a page answers when it cannot: problem details (RFC 9457), a sentence that says what to do."""
+"""The error replies of a page: problem details (RFC 9457), a sentence that says what to do."""
 
 import json
 import math

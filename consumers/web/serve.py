@@ -37,7 +37,7 @@ def bind_page(settings: PageSettings) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """What a person opens."""
+    """Returns the address that a person opens."""
     host, port = listener.getsockname()[:2]
     host = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,4 +1,4 @@
-"""Who is signed in to a page.
+"""The sessions of the people who are signed in to a page.
 
 Invariant: a session lives in the memory of one process, and its cookie opens nothing that its key does not open now: a key
 that is revoked or has expired ends it at the next request. Whoever has no session gets one without a word where no keys are
@@ -46,7 +46,7 @@ class PageSession:
     token: str
     """Writes carry it: a form of another site cannot know it."""
     digest: bytes | None = None
-    """Of the key; None without keys."""
+    """The digest of the key; None without keys."""
     ends_s: float = 0.0
 
 
@@ -64,7 +64,7 @@ class PageSessions:
         self._failure: BaseException | None = None
 
     def fail(self, failure: BaseException) -> None:
-        """What the keys are read by ended: a revocation would not be heard of, so from now on nobody is let in."""
+        """Notes that the reader of keys ended: a revocation would not be heard of, so from now on nobody is let in."""
         self._failure = failure
 
     def open(self, who: str | None, secret: str | None) -> tuple[str, PageSession]:

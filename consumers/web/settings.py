@@ -27,12 +27,12 @@ class PageSettings(BaseSettings):
     port: int = Field(default=8200, ge=0, le=65_535)
     """Port to listen on; 0: any free one."""
     keys: bool = False
-    """Whether people sign in with a key of `claw keys` (role annotator or operator; a reader looks and writes nothing). Without,
-    whoever sits at this machine is let in."""
+    """People sign in with a key of `claw keys` (role annotator or operator; a reader looks and writes nothing).
+    Without, whoever sits at this machine is let in."""
     who: str = Field(default_factory=_login_name, min_length=1, max_length=128)
     """Name under which people speak who did not give another one; with --keys, the key's name counts."""
     session_hours: float = Field(default=12.0, gt=0)
-    """How long a sign-in lasts without a request."""
+    """The time that a sign-in lasts without a request."""
     body_bytes_max: int = Field(default=2 << 20, ge=1024)
     """Bytes of one request's body."""
 

@@ -1,4 +1,4 @@
-"""What changed, told to every open page: one server-sent stream.
+"""The changes, sent to every open page: one server-sent stream.
 
 Invariant: an update is made once and its bytes go to all readers; a reader that comes back with the id it saw last gets
 everything after it exactly once, or is told (`again`) to read anew. Nobody waits for a slow reader: it is cut off and comes back.

@@ -15,7 +15,8 @@ EPSILON = 1e-4
 
 
 class CallState(NamedTuple):
-    """Where a call stood: equal prompts are one state; else calls of one line are compared at one depth (`states.py`)."""
+    """The state that a call was made in: equal prompts are one state; else calls of one line are compared at one depth
+    (`states.py`)."""
 
     prompt_id: str
     line: str
@@ -24,26 +25,27 @@ class CallState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What a trajectory earned, weights applied: one reward per captured call in order (0 where none), and the rest."""
+    """The rewards of a trajectory, weights applied: one reward per captured call in order (0 where none), and the
+    rest."""
 
     total: float
     steps: tuple[float, ...] = ()
     outcome: float = 0.0
     states: tuple[CallState | None, ...] = ()
-    """Of each call, where the estimator compares by state; None: it is compared with nothing."""
+    """The state of each call, where the estimator compares by state; None: it is compared with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """Of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
+    """The advantage of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
 
     whole: float
     steps: tuple[float, ...] | None = None
 
 
-Batch = Sequence[Sequence[Return]]
+ReturnGroups = Sequence[Sequence[Return]]
 """Groups of trajectories."""
-Advantages = Callable[[Batch], list[list[Advantage]]]
+Advantages = Callable[[ReturnGroups], list[list[Advantage]]]
 """Same shape out as in."""
 
 
@@ -70,7 +72,7 @@ def rloo(returns: Sequence[float]) -> list[float]:
     return [k / (k - 1) * value for value in dr_grpo(returns)]
 
 
-def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
+def reinforce_pp(batch: ReturnGroups) -> list[list[Advantage]]:
     """REINFORCE++ (arXiv 2501.03262): no group baseline, normalised over the whole batch.
 
     With gamma 1 and no KL in the reward every token's return is the trajectory's, so A = (R - mean) / (std + 1e-4) over
@@ -80,7 +82,7 @@ def reinforce_pp(batch: Batch) -> list[list[Advantage]]:
     return [[Advantage(next(flat)) for _ in group] for group in batch]
 
 
-def reinforce_pp_baseline(batch: Batch) -> list[list[Advantage]]:
+def reinforce_pp_baseline(batch: ReturnGroups) -> list[list[Advantage]]:
     """REINFORCE++ with group baseline (arXiv 2501.03262): R - mean of the group, then normalised over the whole batch.
 
     A = (C - mean C) / (std C + 1e-4) with C = R - mean(group), over all trajectories of the batch. Groups of easy and hard tasks
@@ -90,13 +92,13 @@ def reinforce_pp_baseline(batch: Batch) -> list[list[Advantage]]:
     return [[Advantage(next(centred)) for _ in group] for group in batch]
 
 
-def gae(batch: Batch) -> list[list[Advantage]]:
+def gae(batch: ReturnGroups) -> list[list[Advantage]]:
     """0: what values add comes from the critic when the batch is trained (`trainer/algorithms/gae.py`); the plan freezes the
     rewards of each call."""
     return [[Advantage(0.0) for _ in group] for group in batch]
 
 
-def step_grpo(batch: Batch) -> list[list[Advantage]]:
+def step_grpo(batch: ReturnGroups) -> list[list[Advantage]]:
     """GRPO step by step: the return to go of a call, against those of the group's other calls in the same state.
 
     G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over the G of all calls of the
@@ -133,11 +135,11 @@ def _stepwise(group: Sequence[Return]) -> list[Advantage]:
 
 
 def _returns_to_go(earned: Return) -> list[float]:
-    """One per call, summed from the last call back; the outcome belongs to every call."""
+    """Returns one sum per call, from the last call back; the outcome belongs to every call."""
     return list(accumulate(reversed(earned.steps), initial=earned.outcome))[1:][::-1]
 
 
-def sft(batch: Batch) -> list[list[Advantage]]:
+def sft(batch: ReturnGroups) -> list[list[Advantage]]:
     """Every trained response weighs the same; the spec's `best_of` and `return_min` say which are trained."""
     return [[Advantage(1.0) for _ in group] for group in batch]
 
@@ -158,13 +160,14 @@ class Estimator:
     loss: Literal["ppo_clip", "cross_entropy"] = "ppo_clip"
     """The loss of `loss: auto`. Under cross_entropy advantages are only weights, and no other loss is accepted."""
     norm: Literal["token_mean", "constant"] = "token_mean"
-    """What the summed losses are divided by under `norm: auto`: the trained tokens of the batch, or trajectories x `loss_length`."""
+    """The divisor of the summed losses under `norm: auto`: the trained tokens of the batch, or trajectories x
+    `loss_length`."""
     over_batch: bool = False
-    """Whether groups of one batch are compared with each other; a single group then has no advantages."""
+    """The returns of all groups of one batch are compared with each other; a single group then has no advantages."""
     by_state: bool = False
-    """Whether calls are compared by the state that they were made in; their returns then carry it."""
+    """Calls are compared by the state that they were made in; their returns then carry it."""
     critic: bool = False
-    """Whether a critic's values make the advantages, when the batch is trained."""
+    """A critic's values make the advantages, when the batch is trained."""
 
 
 ESTIMATORS: Mapping[str, Estimator] = {

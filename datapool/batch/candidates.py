@@ -23,7 +23,7 @@ Members = Sequence[tuple[TrajectoryRecord, Sequence[StepRecord]]]
 
 
 class Pool(Protocol):
-    """What selection reads; `claw_r1.datapool.view.view.PoolView` is one."""
+    """The part of the pool that selection reads; `claw_r1.datapool.view.view.PoolView` is one."""
 
     def groups(self) -> Sequence[GroupRecord]:
         """Every group whose rows fit together, ready or not."""
@@ -48,12 +48,13 @@ class PooledTrajectory:
 
     @property
     def truncated(self) -> bool:
-        """Whether its last completed reply was cut off by its length."""
+        """The last completed reply was cut off by its length."""
         reasons = [step.finish_reason for step in self.steps if step.status == "completed"]
         return bool(reasons) and reasons[-1] == "length"
 
     def dropped_by(self, spec: BatchSpec, *, closed: bool) -> str | None:
-        """Why it is as if it had never been played; None: it is a member. closed: its group, so that nothing is waited for."""
+        """Returns the reason to leave the member out of its group altogether; None: it is a member. closed: its group,
+        so that nothing is waited for."""
         if self.truncated and spec.truncated == "drop":
             return "truncated"
         failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason is not None)
@@ -67,13 +68,13 @@ class PooledGroup:
 
     record: GroupRecord
     members: tuple[PooledTrajectory, ...]
-    """Those that a baseline counts."""
+    """The members that a baseline counts."""
     dropped: Mapping[str, str] = field(default_factory=dict)
     """trajectory_ids of the ready members that the spec drops, as if they had never been played -> `dropped_by`."""
 
     @property
     def returns(self) -> list[float]:
-        """Of the members that have one."""
+        """The returns of the members that have one."""
         return [member.earned.total for member in self.members if member.earned is not None]
 
 
@@ -90,7 +91,7 @@ def with_members(pool: Pool, record: GroupRecord, spec: BatchSpec) -> PooledGrou
 
 
 def counts(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> bool:
-    """Whether a trajectory that is over is a member for this spec. steps: captured."""
+    """Returns whether a trajectory that is over is a member for this spec. steps: captured."""
     if row.ready:
         return True
     if spec.policy == "any":
@@ -99,13 +100,13 @@ def counts(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) 
 
 
 def _is_judged(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> bool:
-    """Whether somebody gave it a reward that the spec hears; what is supplied in place of a missing one is none."""
+    """Returns whether a reward that the spec counts was given; what is supplied in place of a missing one is none."""
     own, of_steps = _slots(row, steps)
     return any(is_filled(slot, spec) for slots in (own, *of_steps) for slot in slots)
 
 
 def _slots(row: TrajectoryRecord, steps: Sequence[StepRecord]) -> tuple[Slots, list[Slots]]:
-    """Of the trajectory itself, and of each of its calls."""
+    """Returns the slots of the trajectory itself, and those of each of its calls."""
     own = tuple(slot for slot in row.rewards if slot.step_index is None)
     return own, [winners(step.rewards, ()) if len(step.rewards) > 1 else step.rewards for step in steps]
 
@@ -147,5 +148,5 @@ def _return(
 
 
 def all_equal(returns: Sequence[float]) -> bool:
-    """Whether there are several returns and all are equal: a baseline over them leaves nothing to learn."""
+    """Returns whether there are several returns and all are equal: a baseline over them leaves nothing to learn."""
     return len(returns) > 1 and max(returns) == min(returns)

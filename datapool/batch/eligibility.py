@@ -1,4 +1,4 @@
-"""Whether a run may train a group now, and if not, why. Pure.
+"""The decision whether a run may train a group now, and if not, why. Pure.
 
 Invariant: the spec alone decides what a batch may contain; nothing about a group is asked that a person cannot read in
 its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec. Each filter
@@ -27,7 +27,8 @@ from claw_r1.schemas.http import Channel
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a group is not chosen. `wait`: may still come; `never`: skip it for good; `foreign`: not for this run."""
+    """The reason why a group is not chosen. `wait`: may still come; `never`: skip it for good; `foreign`: not for this
+    run."""
 
     kind: Literal["wait", "never", "foreign"]
     reason: str
@@ -35,23 +36,23 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """What a run decides about a group's rows whatever the version; made once per row, since reading steps takes long."""
+    """The decision of a run about a group's rows at any version; made once per row, since reading steps takes long."""
 
     refusal: Refusal | None
-    """Why it is not chosen at any version."""
+    """The reason why it is not chosen at any version."""
     oldest_version: int | None = None
     """Version of the oldest token."""
     newest_version: int | None = None
     """Version of the youngest token that would be trained; known under `stale: tokens` alone."""
     unless_stale: Refusal | None = None
-    """Why it is not chosen where it is not too stale."""
+    """The reason why it is not chosen unless it is too stale."""
     response_tokens: int = 0
     """Sampled tokens that a batch would train of it."""
     plan_bytes: int = 0
     """Bytes that it would take of a plan."""
 
     def refusal_at(self, version: int, spec: BatchSpec) -> Refusal | None:
-        """Why the group is not chosen at a version; None: it may be."""
+        """Returns why the group is not chosen at a version; None: it may be."""
         deciding = self.oldest_version if spec.stale == "group" else self.newest_version
         stale = _staleness(deciding, version, spec) if spec.policy == "own" else None
         return self.refusal or stale or self.unless_stale
@@ -74,7 +75,7 @@ def eligible(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run
 def eligibility_of(
     pool: Pool, record: GroupRecord, spec: BatchSpec, run_id: str
 ) -> tuple[Eligibility, PooledGroup | None]:
-    """What a run decides about a group, and the group where its members were read."""
+    """Decides whether a run may train a group, and returns the group too where its members were read."""
     refusal = _record_refusal(record, spec, run_id)
     if refusal is not None:
         return Eligibility(refusal), None
@@ -85,7 +86,7 @@ def eligibility_of(
 
 
 def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
-    """What the group's own row decides."""
+    """Decides by the group's own row alone."""
     if record.run_id not in (None, run_id) and spec.policy == "own":
         return Refusal("foreign", "other_run")
     if record.channel != spec.channel:
@@ -139,8 +140,8 @@ def _tags(group: PooledGroup, spec: BatchSpec, *, own: bool) -> Refusal | None:
 
 
 def crowding(refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str) -> Iterator[GroupRecord]:
-    """Of the groups that wait for tags those that the run must not wait for, because they take its room: the oldest, so
-    that a whole batch of groups with the tags can always be opened beside the others.
+    """Finds, among the groups that wait for tags, those that the run must not wait for because they take its room: the
+    oldest, so that a whole batch of groups with the tags can always be opened beside the others.
 
     Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale.
     """
@@ -180,7 +181,7 @@ def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _dropped(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """Whoever waits for the size has it; what is dropped then is missing in the baseline."""
+    """Refuses a group that has too few members left: what is dropped then is missing in the baseline."""
     if len(group.members) >= spec.estimator.members_min:
         return None
     reasons = sorted(set(group.dropped.values()))
@@ -192,7 +193,7 @@ def _dropped(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _reward_required(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """Of a group that is closed nobody waits any more: who lacks a reward was dropped."""
+    """Waits for required rewards while the group is open: who lacks a reward was dropped."""
     waiting = [member for member in group.members if member.lacks] if spec.rewards_required else []
     slots = ", ".join(sorted({slot for member in waiting for slot in member.lacks}))
     return Refusal("wait", f"{REWARD_REQUIRED}_for_{len(waiting)}: {slots}") if waiting else None
@@ -221,7 +222,7 @@ def _zero_variance(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _unannotated(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    """Of all members that might be trained: which are the best may depend on what is missing."""
+    """Waits until all members that might be trained are annotated: which are the best may depend on what is missing."""
     if spec.quality_missing != "wait":
         return None
     missing = [mask.word for mask in masks(group, spec) if mask.word.startswith(UNANNOTATED)]

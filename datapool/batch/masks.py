@@ -1,4 +1,4 @@
-"""Which responses of a trained trajectory are masked, and why. Pure.
+"""The rules that mask responses of a trained trajectory. Pure.
 
 A masked response is read as context of later calls and is not trained. Each filter of a spec that looks at single steps
 is one row of `STEP_FILTERS` (docs/changing.md).
@@ -30,7 +30,7 @@ IMITABLE_FLAWS = RATIO_FLAWS | ID_FLAWS
 
 
 class Mask(NamedTuple):
-    """Why a response is masked: `word` to count by, `sentence` for a person."""
+    """The reason why a response is masked: `word` to count by, `sentence` for a person."""
 
     word: str
     sentence: str
@@ -49,7 +49,7 @@ class AnnotatedStep(NamedTuple):
 
     @property
     def tags(self) -> frozenset[str]:
-        """As captured, by curation, and with its trajectory and group."""
+        """The tags of the step: captured, by curation, and of its trajectory and group."""
         return self.member.tags.union(self.step.tags, self.curation.tags)
 
 
@@ -61,12 +61,12 @@ class StepFilter(NamedTuple):
 
 
 def is_trained(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> bool:
-    """Whether the response of a member's step is trained; otherwise it is masked."""
+    """Returns whether the response of a member's step is trained; otherwise it is masked."""
     return mask_of(step, member, spec) is None
 
 
 def mask_of(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> Mask | None:
-    """Why the response of a trained member's step is masked; None where it is trained."""
+    """Returns why the response of a trained member's step is masked; None where it is trained."""
     if not (step.trainable or (spec.policy == "any" and is_imitable(step))) or step.position is None:
         return Mask("not_trainable", ", ".join(step.reasons))
     annotated = AnnotatedStep(step, member)
@@ -74,7 +74,8 @@ def mask_of(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> Ma
 
 
 def is_imitable(step: StepRecord) -> bool:
-    """Whether the response can be imitated, whoever sampled it. Without ids it is empty, as far as its record tells."""
+    """Returns whether the response can be imitated, whoever sampled it. Without ids it is empty, as far as its record
+    tells."""
     flaws = set(step.reasons)
     return IMITABLE_FLAWS.issuperset(flaws - {"response_empty"} if ID_FLAWS & flaws else flaws)
 
@@ -90,7 +91,8 @@ def mask_at(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec, versi
 
 
 def is_young(step: StepRecord, oldest: int | None) -> bool:
-    """Whether some token of the response may be trained by its version. oldest: `BatchAssembled.oldest_version`."""
+    """Returns whether some token of the response may be trained by its version. oldest:
+    `BatchAssembled.oldest_version`."""
     return oldest is None or step.max_version is None or step.max_version >= oldest
 
 

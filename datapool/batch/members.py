@@ -1,4 +1,4 @@
-"""Which members of a chosen group are trained, and how much of a batch they take. Pure."""
+"""The choice of the members of a group that are trained, and their size in a batch. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from claw_r1.datapool.fold.bounds import name_bytes
 from claw_r1.schemas.events import StepRecord
 
 PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
-"""Of a plan beside ids and topics: numbers, a digest, lengths."""
+"""The bytes that a plan takes for a member and for a step, beside ids and topics: numbers, a digest, lengths."""
 
 
 def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory]:
-    """Those that `baseline_only` does not name, in order of trajectory_id."""
+    """Returns the members that `baseline_only` does not name, in order of trajectory_id."""
     untrained = baseline_only(group, spec)
     return [member for member in group.members if member.record.trajectory_id not in untrained]
 
@@ -38,7 +38,7 @@ def may_be_trained(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajectory
 
 
 def _unfit(member: PooledTrajectory, spec: BatchSpec) -> str | None:
-    """Why a member as a whole is not trained, whatever its calls are."""
+    """Returns why a member as a whole is not trained, whatever its calls are."""
     low = spec.return_min
     if low is not None and (member.earned is None or member.earned.total < low):
         return "return_low"
@@ -48,7 +48,7 @@ def _unfit(member: PooledTrajectory, spec: BatchSpec) -> str | None:
 
 
 def masks(group: PooledGroup, spec: BatchSpec) -> Iterator[Mask]:
-    """Why responses of the members that may be trained are masked, one per masked response."""
+    """Returns why responses of the members that may be trained are masked, one reason per masked response."""
     for member in may_be_trained(group, spec):
         for step in member.steps:
             if mask := mask_of(step, member, spec):
@@ -73,7 +73,7 @@ def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:
 
 
 def plan_bytes(group: PooledGroup, spec: BatchSpec) -> int:
-    """How many bytes the group takes of a plan, at most: members by id, and the calls of those that are trained."""
+    """Returns the most bytes that the group takes of a plan: members by id, and the calls of those that are trained."""
     members = sum(name_bytes(member.record.trajectory_id) for member in group.members)
     steps = sum(
         PLANNED_STEP_BYTES + name_bytes(step.call_id) + name_bytes(step.position.topic)

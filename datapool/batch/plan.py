@@ -85,7 +85,7 @@ def _steps(
 
 
 def _rewards(member: PooledTrajectory) -> list[float]:
-    """Of each call; what the trajectory earned as a whole comes with the last one."""
+    """Returns the reward of each call; what the trajectory earned as a whole comes with the last one."""
     earned = member.earned or NO_REWARD
     rewards = list(earned.steps) or [0.0] * len(member.steps)
     if rewards:
@@ -94,13 +94,15 @@ def _rewards(member: PooledTrajectory) -> list[float]:
 
 
 def weights_of(step: StepRecord, member: PooledTrajectory, spec: BatchSpec) -> tuple[float, ...] | None:
-    """Of policy loss, cross-entropy and reference KL, by the first tag of `mix` that the step carries; None: no such tag."""
+    """Returns the weights of policy loss, cross-entropy and reference KL, by the first tag of `mix` that the step
+    carries; None: no such tag."""
     tags = AnnotatedStep(step, member).tags if spec.mix else frozenset[str]()
     return next((tuple(spec.mix[tag]) for tag in sorted(spec.mix) if tag in tags), None)
 
 
 def is_logged_data(plan: BatchAssembled) -> bool:
-    """Whether the plan imitates anybody's replies (`policy: any`): versions and temperatures of them mean nothing here."""
+    """Returns whether the plan imitates anybody's replies (`policy: any`): versions and temperatures of them mean
+    nothing here."""
     return bool(json.loads(plan.spec).get("policy") == "any")
 
 

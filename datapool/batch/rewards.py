@@ -1,4 +1,5 @@
-"""What the reward slots of a call or a trajectory are worth to a spec: who counts, how people are merged, what is missing. Pure.
+"""The worth of the reward slots of a call or a trajectory under a spec: who counts, how people are merged, what is
+missing. Pure.
 
 Invariant: an empty slot (taken back, or given up), one of weight 0, and one that a preferred one hides are as if absent, in this
 order; what then several people said under one name is one reward. For a spec that names none of this the sum is the pool's own,
@@ -17,7 +18,7 @@ from claw_r1.schemas.events import RewardSlot
 
 SLOTS_SHOWN = 20
 Slots = Sequence[RewardSlot]
-"""Of one subject: a call, or the trajectory itself."""
+"""The slots of one subject: a call, or the trajectory itself."""
 
 
 def _majority(values: Sequence[float]) -> float:
@@ -35,7 +36,7 @@ MERGES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def slot_name(slot: RewardSlot) -> str:
-    """As specs name it."""
+    """Returns the name of a slot as specs write it."""
     return f"{slot.source}/{slot.name}"
 
 
@@ -51,7 +52,7 @@ def emptied(slots: Iterable[RewardSlot]) -> Iterator[RewardSlot]:
 
 
 def is_filled(slot: RewardSlot, spec: BatchSpec) -> bool:
-    """Whether somebody spoke whom the spec hears."""
+    """Returns whether the slot has a value that the spec counts."""
     return slot.value is not None and spec.slot_weight(slot_name(slot)) != 0
 
 
@@ -79,7 +80,7 @@ def votes(slots: Iterable[RewardSlot]) -> dict[str, list[RewardSlot]]:
 
 
 def worth(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
-    """What one subject earned; None where nothing counts."""
+    """Returns the reward of one subject; None where nothing counts."""
     kept = counting(slots, spec)
     merged = votes(kept)
     alone = [slot for slot in kept if not (slot.name in merged and slot.source.startswith(HUMAN))]
@@ -88,7 +89,7 @@ def worth(slots: Iterable[RewardSlot], spec: BatchSpec) -> float | None:
 
 
 def merged_value(slots: Iterable[RewardSlot], spec: BatchSpec) -> float:
-    """Of several people, in the order in which they spoke; weights applied."""
+    """Merges the values of several people, in the order in which they were given; weights applied."""
     return MERGES[spec.reward_merge]([_weighted(slot, spec) for slot in slots])
 
 
@@ -98,7 +99,7 @@ def _weighted(slot: RewardSlot, spec: BatchSpec) -> float:
 
 
 def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
-    """Whether the pool's own sums are what the spec asks for."""
+    """Returns whether the pool's own sums are the ones that the spec asks for."""
     if spec.reward_weights or spec.reward_prefer or not isinstance(spec.reward_missing, str):
         return False
     return not any(votes(slot for slot in slots if slot.value is not None) for slots in subjects if len(slots) > 1)
@@ -125,7 +126,8 @@ Lacking = Mapping[SlotPattern, str | None]
 
 
 def lacking(own: Slots, calls: Sequence[Slots], spec: BatchSpec) -> dict[SlotPattern, str | None]:
-    """What a trajectory lacks. own: its slots; calls: those of each call that must be judged where it is not itself."""
+    """Returns the rewards that a trajectory lacks, each with the reason of a failed scorer. own: its slots; calls:
+    those of each call that must be judged where it is not itself."""
     return {
         pattern: min(
             (slot.failed for slot in _slots_of((own, *calls), pattern) if slot.failed is not None), default=None

@@ -1,4 +1,4 @@
-"""Which groups make up a batch. Pure.
+"""The choice of the groups that make up a batch. Pure.
 
 Invariant: a selection is a function of the pool's rows, the spec and the run's own history. Every group that is not chosen has a reason that a person can read, of one of two kinds:
 `left_out` may change (more members, a reward) or concerns another run; `skipped` never will for this run, so the run
@@ -29,7 +29,7 @@ class Selection:
     skipped: Mapping[str, str]
     complete: bool
     foreign: frozenset[str] = frozenset()
-    """Of those left out the ones that concern another run or another spec."""
+    """The left out groups that concern another run or another spec."""
 
 
 def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_planned: Collection[str]) -> Selection:
@@ -88,7 +88,7 @@ class Selector:
         return self._read(picked, refusals, full=full)
 
     def _eligibility(self, record: GroupRecord) -> tuple[Eligibility, PooledGroup | None]:
-        """Of a row, and the group where its members are in memory."""
+        """Decides by a row, and returns the group where its members are in memory."""
         earlier_record, eligibility = self._eligibilities.get(record.group_id, (None, None))
         if eligibility is not None and (earlier_record is record or earlier_record == record):
             return eligibility, self._chosen.get(record.group_id)

@@ -27,7 +27,7 @@ class CallTokens:
     versions: Sequence[int]
     temperature: float
     advantage: float | None = None
-    """Of this response alone, where calls of a trajectory differ."""
+    """The advantage of this response alone, where calls of a trajectory differ."""
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all are trained."""
     is_rendered: bool = False
@@ -58,7 +58,7 @@ class TrainingRow:
     responses: tuple[tuple[int, int], ...] = ()
     """[start, end) of each call's response, in order."""
     rendered_calls: tuple[str, ...] = ()
-    """Of `call_ids`, those whose ids are made of their messages."""
+    """The calls among `call_ids` whose ids are made of their messages."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""What a batch is made of. One description serves the trainer, the dashboard's preview and the exporter.
+"""The description of a batch. One description serves the trainer, the dashboard's preview and the exporter.
 
 Invariant: everything that decides whether a group is trained, and with which reward, stands here and not in the pool.
 """
@@ -49,7 +49,7 @@ class Bounds(BaseModel):
 
 
 class MissingReward(TypedDict):
-    """What a required reward counts as where there is none; no model, because a flag takes it beside plain words."""
+    """The value of a required reward where there is none; no model, because a flag takes it beside plain words."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[misc]  # as pydantic reads it
 
@@ -73,10 +73,11 @@ class BatchSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     algorithm: Algorithm = "grpo"
-    """How rewards become advantages (docs/batches.md)."""
+    """The way in which rewards become advantages (docs/batches.md)."""
     policy: Literal["own", "any"] = "own"
-    """Whose replies are trained: those that this run's versions sampled, or anybody's (of other runs, of providers, greedy or
-    constrained ones; without ids their messages are rendered by the model's template). any: for cross-entropy alone."""
+    """The source of the replies that are trained: those that this run's versions sampled, or anybody's (of other runs,
+    of providers, greedy or constrained ones; without ids their messages are rendered by the model's template). any: for
+    cross-entropy alone."""
     groups_per_batch: int = Field(default=8, ge=1)
     """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
@@ -84,10 +85,10 @@ class BatchSpec(BaseModel):
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
     stale: Literal["group", "tokens"] = "group"
-    """What is too old: a whole group by its oldest token, or each token by itself: older ones are context only, and a group is
-    never trained when it has no token young enough."""
+    """The unit that is too old: a whole group by its oldest token, or each token by itself: older ones are context
+    only, and a group is never trained when it has no token young enough."""
     channel: str = Channel.TRAIN
-    """Of a group; `val` is refused."""
+    """The channel of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
     """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
     tags_exclude: tuple[str, ...] = (kind_tag(CallKind.SIDE),)
@@ -98,8 +99,9 @@ class BatchSpec(BaseModel):
     all others (1 unless given). The exact name counts before patterns, of these the one with the most other characters (equal
     ones: the first by name). A slot of weight 0 is as if nobody had given it."""
     reward_merge: Literal["mean", "median", "majority", "latest"] = "mean"
-    """How the slots that several people (`human:<who>/NAME`) filled under one name become one reward of their call or trajectory,
-    each multiplied by its weight first. majority: what most said, of equally many the mean of these."""
+    """The way in which the slots that several people (`human:<who>/NAME`) filled under one name become one reward of
+    their call or trajectory, each multiplied by its weight first. majority: what most said, of equally many the mean of
+    these."""
     reward_prefer: tuple[tuple[SlotPattern, ...], ...] = ()
     """Lists of slots: in each call, and in the trajectory itself, of every list only those count that the first pattern with a
     reward there matches, the others of it as if absent."""
@@ -138,7 +140,7 @@ class BatchSpec(BaseModel):
     response_tokens_max: int | None = Field(default=None, ge=1)
     """Sampled tokens that one batch trains at most; a batch that is full by this bound has fewer groups."""
     order: Literal["fifo", "newest", "priority"] = "fifo"
-    """Which ready groups come first: the oldest, the newest, or those whose tag `priority:<number>` is highest (no such
+    """The order of the ready groups: the oldest, the newest, or those whose tag `priority:<number>` is highest (no such
     tag: 0; equal ones: the oldest)."""
 
     @model_validator(mode="before")
@@ -181,7 +183,7 @@ class BatchSpec(BaseModel):
         return self
 
     def _wrong_slots(self) -> Iterator[str]:
-        """What contradicts itself in the fields that name reward slots."""
+        """Lists the contradictions in the fields that name reward slots."""
         prefer = [name for names in self.reward_prefer for name in names]
         fields = {
             "reward_weights": self.reward_weights,
@@ -206,11 +208,11 @@ class BatchSpec(BaseModel):
 
     @property
     def estimator(self) -> Estimator:
-        """What `algorithm` stands for."""
+        """The estimator that `algorithm` names."""
         return ESTIMATORS[self.algorithm]
 
     def weight(self, source: str, name: str) -> float:
-        """Of a reward slot."""
+        """Returns the weight of a reward slot."""
         return self.slot_weight(f"{source}/{name}")
 
     def slot_weight(self, slot: str) -> float:
@@ -219,17 +221,18 @@ class BatchSpec(BaseModel):
         return weight if weight is not None else self.reward_weights.get(self._pattern_of(slot), 1.0)
 
     def _pattern_of(self, slot: str) -> SlotPattern:
-        """Of `reward_weights`, the one that counts for a slot that it does not name; empty: none."""
+        """Returns the pattern in `reward_weights` that counts for a slot without an entry of its own; empty: none."""
         matching = (pattern for pattern in self.reward_weights if "*" in pattern and matches(pattern, slot))
         return min(matching, key=lambda pattern: (pattern.count("*") - len(pattern), pattern), default="")
 
     def oldest_version(self, version: int) -> int | None:
-        """Of the tokens that a batch for `version` trains; None: a group's staleness alone decides."""
+        """Returns the oldest version whose tokens a batch for `version` trains; None: a group's staleness alone
+        decides."""
         return max(version - self.staleness_max, 0) if self.stale == "tokens" and self.policy == "own" else None
 
     @property
     def needs_returns(self) -> bool:
-        """Whether a trajectory without reward has to wait for one."""
+        """A trajectory without reward has to wait for one."""
         thresholds = (self.reward_mean_min, self.reward_mean_max, self.return_min, self.best_of)
         return self.policy == "own" or self.zero_variance == "drop" or any(each is not None for each in thresholds)
 
@@ -244,7 +247,7 @@ LATER_FIELDS = ("reward_merge", "reward_prefer", "rewards_required", "reward_mis
 
 @lru_cache(maxsize=4096)
 def matches(pattern: SlotPattern, slot: str) -> bool:
-    """Whether a pattern means a slot. slot: `source/name`."""
+    """Returns whether a pattern means a slot. slot: `source/name`."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), slot, re.DOTALL) is not None
 
 
@@ -281,7 +284,7 @@ def of_text(text: str) -> BatchSpec:
 
 
 def fields_of(text: str) -> Any:  # Any: whatever a text says
-    """What YAML or JSON says, not checked. Raises BatchSpecInvalid where it is neither."""
+    """Reads the fields of YAML or JSON, unchecked. Raises BatchSpecInvalid where it is neither."""
     try:
         raw = yaml.load(text, _PlainLoader)  # noqa: S506  # a SafeLoader
     except yaml.YAMLError as error:

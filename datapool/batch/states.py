@@ -12,7 +12,8 @@ from claw_r1.schemas.events import StepRecord
 
 MAIN_LINE = ""
 KEPT_SHARE_MIN = 0.5
-"""Of the base's prompt. A call that keeps less shares instructions with its base, say, and does not go on with it."""
+"""The share of the base's prompt that a call must keep. A call that keeps less shares instructions with its base, say,
+and does not go on with it."""
 
 
 class LinePlace(NamedTuple):
@@ -23,7 +24,8 @@ class LinePlace(NamedTuple):
 
 
 def states_of(steps: Sequence[StepRecord]) -> tuple[CallState | None, ...]:
-    """One per call; None: it was not completed. steps: captured, in order; the line of the first is the main one."""
+    """Returns one state per call; None: it was not completed. steps: captured, in order; the line of the first is the
+    main one."""
     completed = {step.call_id: step for step in steps if step.status == "completed"}
     places = _places(parents(list(completed.values())), completed)
     lines = {call_id: step.prompt_id for call_id, step in completed.items()}
@@ -72,7 +74,7 @@ def _length(step: StepRecord) -> int:
 
 
 def _places(parents: Mapping[str, str], calls: Iterable[str]) -> dict[str, LinePlace]:
-    """Of every call; a circle, which no sound log has, ends where it closes."""
+    """Returns the place of every call; a circle, which no sound log has, ends where it closes."""
     places: dict[str, LinePlace] = {}
     for call_id in calls:
         path: dict[str, None] = {}

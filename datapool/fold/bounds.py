@@ -1,4 +1,5 @@
-"""How much one record holds: the log takes none above `LARGEST_RECORD_BYTES`, and nothing of a group must ever exceed it.
+"""The limits on one record: the log takes none above `LARGEST_RECORD_BYTES`, and nothing of a group must ever exceed
+it.
 
 Invariant: what stands in a record is a function of the set of facts, so which part of too many stands there does not
 depend on how they came. Lists that are made anew from other rows (members, calls) are cut by bytes. What a record alone
@@ -33,9 +34,10 @@ PLAN_BYTES_MAX = 6 << 20
 SKIPPED_GROUPS_MAX = 1000
 """Groups of one BatchSkipped; more of a reason make several."""
 ID_CHARACTERS_MAX = 4096
-"""Of a group, trajectory or call: they make the keys of rows, which cannot be cut. The gateway takes 512."""
+"""The longest id of a group, trajectory or call: they make the keys of rows, which cannot be cut. The gateway takes
+512."""
 UTF8_BYTES_MAX = 4
-"""Of one character."""
+"""The most bytes of one character."""
 
 
 def within(names: Sequence[str], each_bytes: int, bytes_max: int) -> Sequence[str]:
@@ -51,10 +53,10 @@ def within(names: Sequence[str], each_bytes: int, bytes_max: int) -> Sequence[st
 
 
 def fit_in_group(members: Collection[str]) -> Sequence[str]:
-    """Those of the trajectory_ids that a group's record lists, the first in order."""
+    """Returns the first trajectory_ids, in order, that have room in a group's record."""
     return within(sorted(members), MEMBER_BYTES, GROUP_MEMBERS_BYTES_MAX)
 
 
 def name_bytes(name: str) -> int:
-    """As it stands in a record."""
+    """Returns the bytes of a name in a record."""
     return len(name.encode("utf-8", "surrogatepass"))

@@ -38,7 +38,7 @@ def annotated(now: Curation | None, fact: StepCurated) -> Curation:
 
 
 def counting(judgements: Iterable[Judgement]) -> list[Judgement]:
-    """Those that nobody took back, the highest first.
+    """Returns the judgements that nobody took back, the highest first.
 
     From the highest down, so that each is reached after all that may take it back: circles need no rule of their own.
     """
@@ -93,7 +93,7 @@ def undoing(
     revision: int,
     make_envelope: Callable[[], Envelope],
 ) -> list[StepCurated]:
-    """What takes the undone judgements back, one event per step; none for a step where none of them counts any more.
+    """Takes the undone judgements back, one event per step; none for a step where none of them counts any more.
 
     revision: at least; a judgement is taken back only by one above it, whatever the clocks said.
     """

@@ -33,7 +33,7 @@ from claw_r1.schemas.events import (
     TrajectoryStarted,
 )
 
-Handler = Callable[[TrajectoryState, Any], trajectory.Fields]  # each takes the fact type it stands for
+Handler = Callable[[TrajectoryState, Any], trajectory.TrajectoryFields]  # each takes the fact type it stands for
 
 ON_TRAJECTORY: dict[type[Event], Handler] = {
     CallFailed: trajectory.call_failed,
@@ -45,7 +45,7 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryAbandoned: trajectory.abandoned,
 }
 DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
-"""What a reactor may have decided is no sign of life: it must not change the id of its own next decision."""
+"""Decisions that a reactor may have made are no sign of life: it must not change the id of its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
 
 

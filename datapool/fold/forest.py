@@ -71,8 +71,8 @@ def _base_id(capture: StepRecord | None) -> str | None:
 def whole_chains(
     forest: Forest, now: CaptureOf, changed: Iterable[str], was_whole: Callable[[str], bool]
 ) -> dict[str, bool]:
-    """Whether the prompts of the changed calls, and of all above them, can be put together: every link down to a full
-    prompt holds. was_whole: of all others, whose answer stands.
+    """Returns whether the prompts of the changed calls, and of all above them, can be put together: every link down to
+    a full prompt holds. was_whole: of all others, whose answer stands.
 
     From the full prompts up, so that links in a circle are never reached; no clock is asked which call came first.
     """
@@ -86,7 +86,7 @@ def whole_chains(
 
 
 def _from(call_ids: Iterable[str], upon: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """These and all above them."""
+    """Returns these calls and all above them."""
     reached = dict.fromkeys(call_ids)
     waiting = list(reached)
     while waiting:
@@ -97,7 +97,7 @@ def _from(call_ids: Iterable[str], upon: Mapping[str, tuple[str, ...]]) -> list[
 
 
 def _is_root(now: CaptureOf, call_id: str, among: Collection[str], was_whole: Callable[[str], bool]) -> bool:
-    """Whether a call is whole whatever becomes of the others among which it is."""
+    """Returns whether a call is whole whatever becomes of the others among which it is."""
     capture = now(call_id)
     if capture is None:
         return False
@@ -106,7 +106,7 @@ def _is_root(now: CaptureOf, call_id: str, among: Collection[str], was_whole: Ca
 
 
 def _holds_upon(now: CaptureOf, base_id: str, call_id: str) -> bool:
-    """Whether a base is sound and begins with the ids that the call was written against.
+    """Returns whether a base is sound and begins with the ids that the call was written against.
 
     A length says nothing of content: another attempt of the base may count by now.
     """
@@ -127,6 +127,6 @@ def _length(capture: StepRecord) -> int:
 
 
 def continues(captures: CaptureOf, capture: StepRecord) -> bool:
-    """Whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
+    """Returns whether the prompt begins with all ids of its base: those very ids, by digest, and as many."""
     base = captures(capture.base_call_id) if capture.base_call_id is not None else None
     return base is not None and capture.base_keep == _length(base) and _holds(base, capture)

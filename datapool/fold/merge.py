@@ -66,7 +66,7 @@ def slot_rank(slot: RewardSlot) -> tuple[bool, int, int, str, Rank]:
 
 
 def content(*values: object) -> Rank:
-    """What is said as a rank, field by field: null is lowest, -0.0 is below 0.0. The values must be of equal types."""
+    """Ranks values field by field: null is lowest, -0.0 is below 0.0. The values must be of equal types."""
     return tuple(_content(value) for value in values)
 
 

@@ -1,4 +1,5 @@
-"""What the pool says about a group: state -> records, and which of them changed since an earlier state.
+"""The projection of a group's state onto the pool's records: state -> records, and which of them changed since an
+earlier state.
 
 Invariant: a record is a function of the state alone; sums are exact (`math.fsum`) and taken over sorted things, so equal
 states give equal bytes. Tokens are not projected: they pass by the state and go from the fact to their row.
@@ -49,7 +50,7 @@ Rows = dict[RowKey, PoolRow | None]
 
 
 class TrajectoryImage(Struct, frozen=True):
-    """What was written of a trajectory."""
+    """The image of a trajectory as it was last written."""
 
     state: TrajectoryState = TrajectoryState()
     member: GroupMember | None = None
@@ -63,7 +64,7 @@ class TrajectoryImage(Struct, frozen=True):
 
 
 class GroupImage(Struct, frozen=True):
-    """What was written of a group: with it a later state is written as a difference."""
+    """The image of a group as it was last written: with it a later state is written as a difference."""
 
     state: GroupState
     record: GroupRecord
@@ -263,7 +264,7 @@ def _trajectory_record(group_id: str, trajectory_id: str, image: TrajectoryImage
 
 
 def _life(ending: Ending, registration: Registration) -> dict[str, Any]:  # fields of a record, by name
-    """How it began and ended."""
+    """Returns the fields of a record that tell how a trajectory began and ended."""
     return {
         "status": ending.status,
         "status_event_id": ending.event_id,

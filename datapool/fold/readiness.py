@@ -1,4 +1,4 @@
-"""Whether a trajectory or a group is data, and each reason why not as a stable word.
+"""The decision whether a trajectory or a group is data, with each reason against it as a stable code.
 
 Nothing here waits: a late call, reward or deadline changes the answer when its fact comes.
 """
@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from claw_r1.datapool.fold import bounds
-from claw_r1.datapool.fold.state import GroupState, Slots, TrajectoryState
+from claw_r1.datapool.fold.state import GroupState, SlotMap, TrajectoryState
 from claw_r1.datapool.fold.trainable import FOLD_BUG
 
-Numbers = Mapping[str, int]
-"""What is summed up over steps, or members (`tallies`); what is not in it is 0."""
+Sums = Mapping[str, int]
+"""The sums over steps, or members (`tallies`); what is not in it is 0."""
 CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
 
 
@@ -28,14 +28,14 @@ def counted_calls(calls: Sequence[str]) -> list[str]:
 
 
 def _choice_rank(call: str) -> tuple[int, str]:
-    """Of choices of one call: by number."""
+    """Orders the choices of one call: by number."""
     return len(call), call
 
 
 def trajectory_reasons(
-    now: TrajectoryState, numbers: Numbers, *, counted: int, trainable: int, has_outcome: bool, left_out: int
+    now: TrajectoryState, numbers: Sums, *, counted: int, trainable: int, has_outcome: bool, left_out: int
 ) -> tuple[str, ...]:
-    """Why a trajectory is not ready, sorted.
+    """Returns why a trajectory is not ready, sorted.
 
     numbers: of all its steps. counted: calls, as a completion counts them; trainable: how many calls are; has_outcome: whether
     its end was judged; left_out: calls that its record has no room for.
@@ -44,25 +44,25 @@ def trajectory_reasons(
     return tuple(sorted([*reasons, *_overfull(now, numbers, left_out)]))
 
 
-def _overfull(now: TrajectoryState, numbers: Numbers, calls_left_out: int) -> Iterator[str]:
+def _overfull(now: TrajectoryState, numbers: Sums, calls_left_out: int) -> Iterator[str]:
     if calls_left_out:
         yield "too_many_calls"
     if numbers.get("full") or is_full(now.slots):
         yield "too_many_rewards"
 
 
-def is_full(slots: Slots) -> bool:
-    """Whether there may be more rewards than a record has room for."""
+def is_full(slots: SlotMap) -> bool:
+    """Returns whether a record has no room for more rewards."""
     return len(slots) >= bounds.REWARDS_MAX
 
 
-def valued(slots: Slots) -> int:
+def valued(slots: SlotMap) -> int:
     """Slots with a value; the completion's own is none of them. One that was taken back, or whose scorer gave up, is empty."""
     return sum(slot.value is not None for slot in slots.values())
 
 
 def _trajectory_reasons(
-    now: TrajectoryState, numbers: Numbers, counted: int, trainable: int, has_outcome: bool
+    now: TrajectoryState, numbers: Sums, counted: int, trainable: int, has_outcome: bool
 ) -> Iterator[str]:
     if now.buggy:
         yield FOLD_BUG
@@ -82,13 +82,14 @@ def _trajectory_reasons(
         yield "no_trainable_call"
 
 
-def group_reasons(group: GroupState, numbers: Numbers, *, left_out: int) -> tuple[str, ...]:
-    """Why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has no room for."""
+def group_reasons(group: GroupState, numbers: Sums, *, left_out: int) -> tuple[str, ...]:
+    """Returns why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has
+    no room for."""
     overfull = ["too_many_members"] if left_out else []
     return tuple(sorted([*_group_reasons(group, numbers), *overfull]))
 
 
-def _group_reasons(group: GroupState, numbers: Numbers) -> Iterator[str]:
+def _group_reasons(group: GroupState, numbers: Sums) -> Iterator[str]:
     ready = numbers.get("ready", 0)
     size = group.declaration.expected_size if group.declaration and not group.closing else None
     if group.buggy:

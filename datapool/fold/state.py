@@ -62,7 +62,7 @@ class SignOfLife(NamedTuple):
 NO_PROGRESS = SignOfLife()
 COMPLETION = SlotKey(None, "agent", "completion")
 """The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
-Slots = Mapping[SlotKey, RewardSlot]
+SlotMap = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
 
@@ -73,8 +73,8 @@ class StepState(Struct, frozen=True):
     """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
     attempts: tuple[int, ...] = ()
     first_received_us: int = 0
-    """Of all captures, whichever counts: the place among the calls."""
-    slots: Slots = {}
+    """The first time over all captures, whichever counts: the place among the calls."""
+    slots: SlotMap = {}
     curation: Curation | None = None
     buggy: bool = False
     """A fold raised on one of its facts."""
@@ -139,7 +139,7 @@ class TrajectoryState(Struct, frozen=True):
     registration: Registration = Registration()
     steps: Mapping[str, StepState] = {}
     failed_calls: frozenset[str] = frozenset()
-    slots: Slots = {}
+    slots: SlotMap = {}
     channel: str = ""
     agent: str | None = None
     calls_run_id: str | None = None
@@ -158,7 +158,7 @@ class TrajectoryState(Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether an agent ever showed itself; a reward alone makes no member of the group."""
+        """An agent showed itself at least once; a reward alone makes no member of the group."""
         started = bool(self.registration.event_id or self.failed_calls or self.ending.status != "open")
         return started or any(self.steps[call_id].capture is not None for call_id in self.steps)
 
@@ -212,6 +212,7 @@ class GroupState(Struct, frozen=True):
 
     @property
     def run_id(self) -> str | None:
-        """Whose group it is: the run that its opening names, else that of its calls. Whoever judges in it names none."""
+        """The run that the group belongs to: the run that its opening names, else that of its calls. Whoever judges in
+        it names none."""
         declared = self.declaration.run_id if self.declaration is not None else None
         return self.calls_run_id if declared is None else declared

@@ -1,4 +1,5 @@
-"""What facts say of one call: its capture, the row of its tokens, the slot of a reward, and what it is for.
+"""The rows and slots that facts of one call make: its capture, the row of its tokens, the slot of a reward, and what it
+is for.
 
 What a call is for is its client's own word, else told from all captures of its trajectory that count: an agent asks for a
 title before or beside its first call with tools, and no order, process or restart may decide which of them are its work.
@@ -127,7 +128,8 @@ def reward_slot(fact: RewardAssigned | ScoringFailed) -> tuple[SlotKey, RewardSl
 
 
 def stated_kind(call: CallCaptured) -> str | None:
-    """What its client says that the call is, by a tag or else in a word of its own; None: nothing that we know."""
+    """Returns the kind that the client gives the call, by a tag or else in its own field; None: nothing that we
+    know."""
     named = (*(TAGS.get(tag) for tag in call.tags), call.call_kind)
     return next((kind for kind in named if kind in KINDS), None)
 
@@ -138,7 +140,7 @@ def own_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tools_in_use(captures: Iterable[CallCaptured | StepRecord]) -> bool:
-    """Whether some calls of a trajectory offer tools: one without them is a side call then."""
+    """Returns whether some calls of a trajectory offer tools: one without them is a side call then."""
     return any(capture.has_tools for capture in captures)
 
 

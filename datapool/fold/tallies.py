@@ -1,4 +1,5 @@
-"""What the rows of a trajectory and of a group need of all their steps and members, kept up one change at a time.
+"""The figures that the rows of a trajectory and of a group need of all their steps and members, kept up one change at a
+time.
 
 Invariant: nothing is mutated, and a tally is a function of the things it is over: how many of them changed at once, and in
 which order, shows in no row. So a flush costs what changed in it, and copies of pointers.
@@ -19,25 +20,25 @@ from claw_r1.schemas.codec import encode_item
 from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
 
 Thing = TypeVar("Thing")
-Part = TypeVar("Part")
+T = TypeVar("T")
 Word = TypeVar("Word", str, int)
-Place = tuple[int, str]
+CallPlace = tuple[int, str]
 """(first received, call_id)"""
 
 
 class Surroundings(NamedTuple):
-    """What a step's record takes from its trajectory."""
+    """The part of a step's record that comes from its trajectory."""
 
     by_index: tuple[RewardSlot, ...]
     """Rewards by index that mean this call at present."""
     chain_known: bool
     task: str | None
     kind: str
-    """What the call is for, as all calls of the trajectory tell."""
+    """The kind of the call, decided by all calls of the trajectory."""
 
 
 class StepImage(Struct, frozen=True):
-    """What was written of a step, and from what."""
+    """The image of a step as it was last written, with its origin."""
 
     state: StepState
     around: Surroundings
@@ -54,11 +55,11 @@ Changes = Mapping[str, tuple[Thing | None, Thing | None]]
 class CallsTally(Struct, frozen=True):
     """Over the steps of a trajectory, by what their facts say."""
 
-    calls: Columns[Place] = Columns()
-    """Those that are captured: the id, the offset, and both as they stand in the record."""
+    calls: Columns[CallPlace] = Columns()
+    """The captured calls: the id, the offset, and both as they stand in the record."""
     numbers: Mapping[str, int] = {}
     runs: Mapping[str, int] = {}
-    """How many captures each run sampled; likewise the versions."""
+    """The number of captures that each run sampled; likewise the versions."""
     lowest: Mapping[int, int] = {}
     highest: Mapping[int, int] = {}
 
@@ -77,12 +78,12 @@ class CallsTally(Struct, frozen=True):
 
     @property
     def ids(self) -> Sequence[str]:
-        """Of captured calls, in order."""
+        """The ids of captured calls, in order."""
         return self.calls.column(0)
 
     @property
     def counted(self) -> Sequence[str]:
-        """What a completion counts: `counted_calls`."""
+        """The calls that a completion counts: `counted_calls`."""
         return counted_calls(self.ids) if self.numbers.get("dotted") else self.ids
 
 
@@ -93,7 +94,7 @@ class StepsTally(Struct, frozen=True):
     """Parts of the trajectory's digest, by call_id."""
     trainable: int = 0
     totals: Mapping[str, float] = {}
-    """Of captured calls that have one."""
+    """The totals of captured calls that have one."""
 
     def changed(self, changes: Changes[StepImage]) -> "StepsTally":
         """After these changes; a step stays."""
@@ -120,7 +121,7 @@ class MembersTally(Struct, frozen=True):
     """Versions of those that are ready, and how many have each."""
     highest: Mapping[int, int] = {}
     returns: Mapping[str, float] = {}
-    """Of those that are ready and have one."""
+    """The returns of the members that are ready and have one."""
 
     def changed(self, changes: Changes[GroupMember]) -> "MembersTally":
         """After these changes."""
@@ -146,10 +147,10 @@ class MembersTally(Struct, frozen=True):
         return None if cells is None else cells[0]
 
 
-def _moved(changes: Changes[StepState]) -> tuple[list[Place], dict[Place, Cells]]:
+def _moved(changes: Changes[StepState]) -> tuple[list[CallPlace], dict[CallPlace, Cells]]:
     """Places that are left, and cells of the calls that are new where they are."""
-    left: list[Place] = []
-    cells: dict[Place, Cells] = {}
+    left: list[CallPlace] = []
+    cells: dict[CallPlace, Cells] = {}
     for call_id, (before, now) in changes.items():
         old = _place(call_id, before)
         if now is None or now.capture is None or now.capture.position is None:
@@ -164,7 +165,7 @@ def _moved(changes: Changes[StepState]) -> tuple[list[Place], dict[Place, Cells]
     return left, cells
 
 
-def _place(call_id: str, step: StepState | None) -> Place | None:
+def _place(call_id: str, step: StepState | None) -> CallPlace | None:
     return None if step is None or step.capture is None else (step.first_received_us, call_id)
 
 
@@ -188,9 +189,7 @@ def _once(word: Word | None) -> tuple[tuple[Word, int], ...]:
     return () if word is None else ((word, 1),)
 
 
-def _both(
-    pair: tuple[Thing | None, Thing | None], part: Callable[[Thing], Part | None]
-) -> tuple[Part | None, Part | None]:
+def _both(pair: tuple[Thing | None, Thing | None], part: Callable[[Thing], T | None]) -> tuple[T | None, T | None]:
     before, now = pair
     return None if before is None else part(before), None if now is None else part(now)
 

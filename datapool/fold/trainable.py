@@ -1,4 +1,4 @@
-"""Whether a step may be trained on, and each reason why not as a stable word.
+"""The decision whether a step may be trained on, with each reason against it as a stable code.
 
 A reason is decided by the capture alone (`capture_flaws`, sizes that the small record no longer shows) or from the
 record and its neighbours (`reasons`). Words of `Integrity.missing` are passed through; one that is a word of the fold's own
@@ -49,7 +49,8 @@ def _edge_holds(edge: Edge) -> bool:
 
 
 def reasons(step: StepState, chain_known: bool) -> tuple[str, ...]:
-    """Why a step is not trainable, sorted; empty when it is. chain_known: every prompt base up to a full one is there."""
+    """Returns why a step is not trainable, sorted; empty when it is. chain_known: every prompt base up to a full one is
+    there."""
     words = set(_reasons(step, chain_known))
     return tuple(sorted(words)) if words else ()
 
@@ -84,7 +85,7 @@ def _record_reasons(record: StepRecord) -> Iterator[str]:
 
 
 def sampling_reasons(sampling: Sampling) -> Iterator[str]:
-    """Why log-probabilities under these parameters are not those of the policy that is trained."""
+    """Returns why log-probabilities under these parameters are not those of the policy that is trained."""
     if not sampling.temperature > 0:
         yield "greedy"
     if sampling.top_p != 1:

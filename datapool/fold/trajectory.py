@@ -24,16 +24,16 @@ from claw_r1.schemas.events import (
 )
 
 NEW_STEP = StepState()
-Fields = dict[str, Any]  # of a TrajectoryState, each of its own type
+TrajectoryFields = dict[str, Any]  # of a TrajectoryState, each of its own type
 
 
-def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> Fields:
+def called(now: TrajectoryState, fact: CallCaptured, position: FactPosition) -> TrajectoryFields:
     """A call of this trajectory, late ones too."""
     captured = step.captured(now.steps.get(fact.call_id, NEW_STEP), fact, position)
     return {"steps": grown(now.steps, fact.call_id, captured), **_observed(now, fact)}
 
 
-def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
+def call_failed(now: TrajectoryState, fact: CallFailed) -> TrajectoryFields:
     """A call without tokens: only counted."""
     failed = now.failed_calls | {f"{fact.call_id}#{fact.attempt}"}
     if len(failed) > bounds.FAILED_CALLS_MAX:
@@ -41,7 +41,7 @@ def call_failed(now: TrajectoryState, fact: CallFailed) -> Fields:
     return {"failed_calls": failed, **_observed(now, fact)}
 
 
-def rewarded(now: TrajectoryState, fact: RewardAssigned | ScoringFailed) -> Fields:
+def rewarded(now: TrajectoryState, fact: RewardAssigned | ScoringFailed) -> TrajectoryFields:
     """A reward, or the word that none comes: of a call, or kept here."""
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
@@ -50,14 +50,14 @@ def rewarded(now: TrajectoryState, fact: RewardAssigned | ScoringFailed) -> Fiel
     return {"steps": grown(now.steps, fact.call_id, replace(before, slots=merge.slots(before.slots, key, slot)))}
 
 
-def curated(now: TrajectoryState, fact: StepCurated) -> Fields:
+def curated(now: TrajectoryState, fact: StepCurated) -> TrajectoryFields:
     """A judgement of a call, or judgements taken back."""
     before = now.steps.get(fact.call_id, NEW_STEP)
     annotated = replace(before, curation=curation.annotated(before.curation, fact))
     return {"steps": grown(now.steps, fact.call_id, annotated)}
 
 
-def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
+def started(now: TrajectoryState, fact: TrajectoryStarted) -> TrajectoryFields:
     """Registered; the higher revision wins, then the later word."""
     at_us, event_id = _word(fact)
     registration = Registration(
@@ -67,13 +67,13 @@ def started(now: TrajectoryState, fact: TrajectoryStarted) -> Fields:
     return {"registration": won, **_observed(now, fact)}
 
 
-def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> Fields:
+def completed(now: TrajectoryState, fact: TrajectoryCompleted) -> TrajectoryFields:
     """The agent is done. Of two completions one counts as a whole, with its counts and its reward."""
     ending = Ending(fact.status, *_word(fact), "", fact.calls, fact.rewards, fact.reward, fact.revision)
     return {"ending": _later(now.ending, ending)}
 
 
-def abandoned(now: TrajectoryState, fact: TrajectoryAbandoned) -> Fields:
+def abandoned(now: TrajectoryState, fact: TrajectoryAbandoned) -> TrajectoryFields:
     """A reactor gave it up; a completion outranks that."""
     return {"ending": _later(now.ending, Ending("abandoned", *_word(fact), fact.reason))}
 
@@ -87,7 +87,7 @@ def _word(fact: TrajectoryFact) -> tuple[int, str]:
     return fact.envelope.occurred_at_us, fact.envelope.event_id
 
 
-def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | TrajectoryStarted) -> Fields:
+def _observed(now: TrajectoryState, fact: CallCaptured | CallFailed | TrajectoryStarted) -> TrajectoryFields:
     return {"channel": merge.channel(now.channel, fact.channel), "agent": merge.first(now.agent, fact.agent)}
 
 

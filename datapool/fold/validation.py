@@ -25,7 +25,8 @@ PASSED_BY = frozenset({PreferenceGiven, OutputEdited})
 """People's words on claw.rewards that are no facts of the pool: whoever folds passes them by, and they are no sign of life."""
 ID_SHOWN = 40
 REWARD_MAX = 1e30
-"""Of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's float32 holds them."""
+"""The largest reward of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's
+float32 holds them."""
 
 COMPLETE_AGAIN = (
     f"the reward {COMPLETION.source}/{COMPLETION.name} of a trajectory is part of its completion: to correct it, complete "
@@ -81,7 +82,7 @@ def _no_completion(fact: RewardAssigned | ScoringFailed, step_index: int | None)
 
 
 def is_of_completion(source: str, name: str, call_id: str | None, step_index: int | None) -> bool:
-    """Whether a reward claims the slot that a completion's own reward has."""
+    """Returns whether a reward claims the slot that a completion's own reward has."""
     return call_id is None and step_index is None and (source, name) == (COMPLETION.source, COMPLETION.name)
 
 
@@ -127,4 +128,4 @@ CHECKS: dict[type, Check | None] = dict.fromkeys(get_args(Fact)) | {
     StepCurated: _curation,
     GroupClosed: _closing,
 }
-"""What a fact of each type must not say."""
+"""The check that refuses invalid facts of each type."""

@@ -6,12 +6,12 @@ what has another shape is left out. Reasoning is a message's `reasoning`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
-Json = Any  # bodies are the client's and the engine's
-Object = dict[str, Json]
+from claw_r1.schemas.json_values import Json, JsonDict
+
 TEXT_PARTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal")
 ATTRIBUTION = "x-anthropic-billing-header"
 """Begins a system block of Claude Code that changes between calls; the engine leaves it out, too."""
@@ -20,17 +20,17 @@ NAMESPACE = "__"
 
 
 class ChatFormat(NamedTuple):
-    """How one protocol's bodies are read; None where a body is none of this protocol, or says nothing in words."""
+    """The readers of one protocol's bodies; None where a body is none of this protocol, or says nothing in words."""
 
-    request: Callable[[Object, int], list[Object] | None]
+    request: Callable[[JsonDict, int], list[JsonDict] | None]
     """Messages of a request's body, for that choice of its reply."""
-    reply: Callable[[Object, int], Object | None]
+    reply: Callable[[JsonDict, int], JsonDict | None]
     """The assistant's message in a reply's body: of that choice, or of the only one."""
-    tools: Callable[[Object], list[Object]]
+    tools: Callable[[JsonDict], list[JsonDict]]
     """The tools that a request's body offers."""
 
 
-def objects(value: Json) -> list[Object]:
+def objects(value: Json) -> list[JsonDict]:
     """The objects of a list; none of anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -44,30 +44,30 @@ def plain(content: Json, between: str = "") -> Json:
     return between.join(strings) if len(strings) == len(content) else content
 
 
-def _choice(body: Object, choice: int) -> Object | None:
+def _choice(body: JsonDict, choice: int) -> JsonDict | None:
     choices = objects(body.get("choices"))
     return next((item for item in choices if item.get("index", 0) == choice), choices[0] if choices else None)
 
 
-def _chat_request(body: Object, _: int) -> list[Object] | None:
+def _chat_request(body: JsonDict, _: int) -> list[JsonDict] | None:
     listed = body.get("messages")
     return [_chat_message(message) for message in objects(listed)] if isinstance(listed, list) else None
 
 
-def _chat_reply(body: Object, choice: int) -> Object | None:
+def _chat_reply(body: JsonDict, choice: int) -> JsonDict | None:
     message = (_choice(body, choice) or {}).get("message")
     return _chat_message(message) if isinstance(message, dict) else None
 
 
-def _chat_message(message: Object) -> Object:
+def _chat_message(message: JsonDict) -> JsonDict:
     return {**message, "content": plain(message.get("content"))}
 
 
-def _chat_tools(body: Object) -> list[Object]:
+def _chat_tools(body: JsonDict) -> list[JsonDict]:
     return objects(body.get("tools"))
 
 
-def _completions_request(body: Object, choice: int) -> list[Object] | None:
+def _completions_request(body: JsonDict, choice: int) -> list[JsonDict] | None:
     """A prompt that is text, as the user's; of several the one that this choice answers."""
     prompt, number = body.get("prompt"), body.get("n")
     if isinstance(prompt, list):
@@ -76,17 +76,17 @@ def _completions_request(body: Object, choice: int) -> list[Object] | None:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else None
 
 
-def _completions_reply(body: Object, choice: int) -> Object | None:
+def _completions_reply(body: JsonDict, choice: int) -> JsonDict | None:
     text = (_choice(body, choice) or {}).get("text")
     return {"role": "assistant", "content": text} if isinstance(text, str) else None
 
 
-def _generate_reply(body: Object, _: int) -> Object | None:
+def _generate_reply(body: JsonDict, _: int) -> JsonDict | None:
     text = body.get("text")
     return {"role": "assistant", "content": text} if isinstance(text, str) else None
 
 
-def _responses_request(body: Object, _: int) -> list[Object] | None:
+def _responses_request(body: JsonDict, _: int) -> list[JsonDict] | None:
     instructions, asks = body.get("instructions"), body.get("input")
     if not isinstance(asks, (str, list)):
         return None
@@ -94,19 +94,19 @@ def _responses_request(body: Object, _: int) -> list[Object] | None:
     return [*system, *([{"role": "user", "content": asks}] if isinstance(asks, str) else _of_items(asks))]
 
 
-def _responses_reply(body: Object, _: int) -> Object | None:
+def _responses_reply(body: JsonDict, _: int) -> JsonDict | None:
     output = body.get("output")
     if not isinstance(output, list):
         return None
-    message: Object = {"role": "assistant", "content": None}
+    message: JsonDict = {"role": "assistant", "content": None}
     for item in _of_items(output):
         message = _joined(message, item) if item["role"] == "assistant" else message
     return message
 
 
-def _responses_tools(body: Object) -> list[Object]:
+def _responses_tools(body: JsonDict) -> list[JsonDict]:
     """Functions of a namespace under its name, too; what the provider runs itself as it is."""
-    tools: list[Object] = []
+    tools: list[JsonDict] = []
     for tool in objects(body.get("tools")):
         inner = objects(tool.get("tools")) if tool.get("type") == "namespace" else [tool]
         space = tool.get("name") if tool.get("type") == "namespace" else None
@@ -114,9 +114,9 @@ def _responses_tools(body: Object) -> list[Object]:
     return tools
 
 
-def _of_items(items: Json) -> list[Object]:
+def _of_items(items: Json) -> list[JsonDict]:
     """Input or output items as messages: what an assistant said, thought and called in a row is one."""
-    messages: list[Object] = []
+    messages: list[JsonDict] = []
     for message in filter(None, map(_of_item, objects(items))):
         if messages and message["role"] == messages[-1]["role"] == "assistant":
             messages[-1] = _joined(messages[-1], message)
@@ -125,7 +125,7 @@ def _of_items(items: Json) -> list[Object]:
     return messages
 
 
-def _of_item(item: Object) -> Object | None:
+def _of_item(item: JsonDict) -> JsonDict | None:
     kind = str(item.get("type", "message"))
     if kind == "message":
         return {"role": str(item.get("role", "")), "content": plain(item.get("content"))}
@@ -137,7 +137,7 @@ def _of_item(item: Object) -> Object | None:
     return {"role": "assistant", "content": None, "tool_calls": [_item_call(item)]} if kind.endswith("_call") else None
 
 
-def _item_call(item: Object) -> Object:
+def _item_call(item: JsonDict) -> JsonDict:
     name = _named(item.get("name") or str(item["type"]).removesuffix("_call"), item.get("namespace"))
     if item["type"] == "custom_tool_call":
         arguments: Json = {"input": item.get("input")}
@@ -146,7 +146,7 @@ def _item_call(item: Object) -> Object:
     return _tool_call(item.get("call_id", item.get("id")), name, arguments)
 
 
-def _joined(first: Object, second: Object) -> Object:
+def _joined(first: JsonDict, second: JsonDict) -> JsonDict:
     """Two messages of an assistant as one."""
     joined = {**first, **{name: value for name, value in second.items() if value is not None}}
     for name in ("content", "reasoning"):
@@ -162,7 +162,7 @@ def _parts(content: Json) -> list[Json]:
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
-def _messages_request(body: Object, _: int) -> list[Object] | None:
+def _messages_request(body: JsonDict, _: int) -> list[JsonDict] | None:
     listed, system = body.get("messages"), _unattributed(body.get("system"))
     if not isinstance(listed, list):
         return None
@@ -173,14 +173,14 @@ def _messages_request(body: Object, _: int) -> list[Object] | None:
     return messages
 
 
-def _messages_reply(body: Object, _: int) -> Object | None:
+def _messages_reply(body: JsonDict, _: int) -> JsonDict | None:
     if body.get("role") != "assistant":
         return None
     messages = _of_blocks("assistant", body.get("content"))
     return next((message for message in messages if message["role"] == "assistant"), None)
 
 
-def _messages_tools(body: Object) -> list[Object]:
+def _messages_tools(body: JsonDict) -> list[JsonDict]:
     return [_function(tool, tool.get("input_schema")) for tool in objects(body.get("tools"))]
 
 
@@ -190,14 +190,14 @@ def _unattributed(system: Json) -> Json:
     return plain([block for block in objects(system) if not str(block.get("text")).startswith(ATTRIBUTION)])
 
 
-def _of_blocks(role: str, content: Json) -> list[Object]:
+def _of_blocks(role: str, content: Json) -> list[JsonDict]:
     """One message of Anthropic's: the results of tools in it as messages of their own, then the rest, if there is any."""
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
-    results: list[Object] = []
-    calls: list[Object] = []
+    results: list[JsonDict] = []
+    calls: list[JsonDict] = []
     thoughts: list[str] = []
-    parts: list[Object] = []
+    parts: list[JsonDict] = []
     for block in objects(content):
         match block.get("type"):
             case "tool_result":
@@ -211,17 +211,17 @@ def _of_blocks(role: str, content: Json) -> list[Object]:
                 pass
             case _:
                 parts.append(block)
-    message: Object = {"role": role, "content": plain(parts) if parts else None}
+    message: JsonDict = {"role": role, "content": plain(parts) if parts else None}
     message |= {"reasoning": "".join(thoughts)} if any(thoughts) else {}
     message |= {"tool_calls": calls} if calls else {}
     return [*results, message] if parts or len(message) > 2 or not results else results
 
 
-def _tool_call(call_id: Json, name: Json, arguments: Json) -> Object:
+def _tool_call(call_id: Json, name: Json, arguments: Json) -> JsonDict:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": as_text(arguments) or "{}"}}
 
 
-def _function(tool: Object, parameters: Json, space: Json = None) -> Object:
+def _function(tool: JsonDict, parameters: Json, space: Json = None) -> JsonDict:
     """A tool with a schema as chat has it; one that has none, since its provider runs it, as it is."""
     if tool.get("type") == "custom":  # a text, which the engine asks for as the one argument of a function
         parameters = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -237,7 +237,7 @@ def _named(name: Json, space: Json) -> Json:
 
 
 def as_text(value: Json) -> str | None:
-    """What is no text as JSON text."""
+    """Returns the text, and anything else as JSON text."""
     if value is None or isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What captured calls say, as chat messages, whatever protocol they were made in. Pure: bodies are bytes.
+"""The chat messages of captured calls, whatever protocol they were made in. Pure: bodies are bytes.
 
 The one reader of bodies: inspect, export, quality and lineage show what stands here. How each protocol's bodies become
 OpenAI's chat is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
@@ -12,14 +12,15 @@ from typing import NamedTuple, TypedDict
 
 import orjson
 
-from claw_r1.datapool.view.chat_format import FORMATS, Json, Object, as_text
+from claw_r1.datapool.view.chat_format import FORMATS, as_text
 from claw_r1.schemas.events import CallCaptured
+from claw_r1.schemas.json_values import Json, JsonDict
 
 BRANCH = "— a branch —"
 
 
 class CallBodies(NamedTuple):
-    """What was asked and answered, in the protocol's own bytes."""
+    """The request and reply of a call, in the protocol's own bytes."""
 
     protocol: str
     request: bytes
@@ -33,7 +34,7 @@ class CallBodies(NamedTuple):
 
 
 class Message(TypedDict):
-    """As OpenAI's chat format has it; what is no text is JSON text."""
+    """A message of OpenAI's chat format; what is no text is JSON text."""
 
     role: str
     content: str | None
@@ -60,18 +61,19 @@ def messages(call: CallBodies) -> list[Message] | None:
     return None if question is None or answer is None else [*map(_message, question), _message(answer)]
 
 
-def request_messages(call: CallBodies) -> list[Object] | None:
+def request_messages(call: CallBodies) -> list[JsonDict] | None:
     """The messages of the request as chat's objects; None where it says nothing in words."""
     body, form = _parsed(call.request), FORMATS.get(call.protocol)
     return form.request(body, call.choice) if form is not None and body else None
 
 
 def repeats_history(call: CallBodies) -> bool:
-    """Whether the request says all that stands before its reply; one that names an earlier response does not."""
+    """Returns whether the request holds the whole conversation before its reply; one that names an earlier response
+    does not."""
     return not _parsed(call.request).get("previous_response_id")
 
 
-def reply_message(call: CallBodies) -> Object | None:
+def reply_message(call: CallBodies) -> JsonDict | None:
     """The assistant's message as chat has it: of that choice, or of the only one; None where the reply is none."""
     form = FORMATS.get(call.protocol)
     return form.reply(_parsed(call.reply), call.choice) if form is not None else None
@@ -113,13 +115,13 @@ def tools(call: CallBodies) -> str | None:
     return as_text(offered_tools(call) or None)
 
 
-def offered_tools(call: CallBodies) -> list[Object]:
+def offered_tools(call: CallBodies) -> list[JsonDict]:
     """The tools that the model was offered, in chat's format."""
     form = FORMATS.get(call.protocol)
     return form.tools(_parsed(call.request)) if form is not None else []
 
 
-def function_parameters(call: CallBodies) -> dict[str, Object] | None:
+def function_parameters(call: CallBodies) -> dict[str, JsonDict] | None:
     """JSON schema of the parameters by name of the offered functions; None where the body is unreadable."""
     if not _parsed(call.request):
         return None
@@ -132,7 +134,7 @@ def function_parameters(call: CallBodies) -> dict[str, Object] | None:
 
 
 def _in_full(
-    request: Object, added: list[ConversationTurn], responses: dict[str, list[ConversationTurn]]
+    request: JsonDict, added: list[ConversationTurn], responses: dict[str, list[ConversationTurn]]
 ) -> list[ConversationTurn]:
     """A request that names the response it goes on from, with what stood before it; instructions are each request's own."""
     previous = request.get("previous_response_id")
@@ -141,7 +143,7 @@ def _in_full(
     return [*added[:own], *(turn for turn in before if turn["role"] != "system"), *added[own:]]
 
 
-def _message(message: Object) -> Message:
+def _message(message: JsonDict) -> Message:
     return Message(
         role=str(message.get("role", "")),
         content=as_text(message.get("content")),
@@ -152,7 +154,7 @@ def _message(message: Object) -> Message:
     )
 
 
-def turn_of(message: Object) -> ConversationTurn:
+def turn_of(message: JsonDict) -> ConversationTurn:
     """A message of chat's format for people."""
     plain, calls = _message(message), message.get("tool_calls")
     texts = [plain["content"], *map(_call_text, calls if isinstance(calls, list) else ())]
@@ -170,7 +172,7 @@ def _call_text(call: Json) -> str | None:
 
 
 def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]) -> int:
-    """How many turns both begin with; reasoning does not count, since many clients do not send it back."""
+    """Returns how many turns both begin with; reasoning does not count, since many clients do not send it back."""
     pairs = zip(turns, added, strict=False)
     differing = (
         at for at, (turn, new) in enumerate(pairs) if (turn["role"], turn["content"]) != (new["role"], new["content"])
@@ -178,7 +180,7 @@ def _common(turns: Sequence[ConversationTurn], added: Sequence[ConversationTurn]
     return next(differing, min(len(turns), len(added)))
 
 
-def _parsed(body: bytes) -> Object:
+def _parsed(body: bytes) -> JsonDict:
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:

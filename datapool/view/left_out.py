@@ -1,4 +1,4 @@
-"""Why a plan trains some parts of its groups and not others, as the plan itself tells.
+"""The reasons why a plan trains some parts of its groups and not others, as the plan itself tells.
 
 Invariant: what is said follows from the plan and the spec in it, whatever the pool says today.
 """
@@ -13,7 +13,7 @@ from claw_r1.datapool.view.runs import Planned
 
 
 def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None) -> str | None:
-    """Why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
+    """Returns why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
     if trajectory_id not in batch.reward:
         spec = spec_of(batch)
         dropped = ", or its last reply was cut off (truncated: drop)" if spec and spec.truncated == "drop" else ""
@@ -67,7 +67,7 @@ def _filters(spec: BatchSpec) -> str:
 
 
 def spec_of(batch: Planned) -> BatchSpec | None:
-    """Of the plan; None where another version of the code wrote it."""
+    """Returns the spec of the plan; None where another version of the code wrote it."""
     try:
         return BatchSpec.model_validate_json(batch.spec)
     except ValidationError:

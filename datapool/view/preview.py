@@ -1,4 +1,5 @@
-"""What the next batch of a spec would be, and why each other group is not in it. Pure: of a view's rows and what runs did."""
+"""A preview of the next batch of a spec, and the reason why each other group is not in it. Pure: of a view's rows and
+what runs did."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ class FirstGroups:
     def __init__(self, rows: PoolRows, perspective: Perspective, settled: set[str], trajectories_max: int) -> None:
         self._rows, self._groups = rows, list[GroupRecord]()
         self.names = ids_in_order(rows, perspective.spec)
-        """Of all groups, also of those that were not looked at."""
+        """The names of all groups, also of those that were not looked at."""
         self.beyond: set[str] = set()
         """Groups that were not looked at."""
         room = trajectories_max
@@ -46,11 +47,11 @@ class FirstGroups:
                 room -= 1
 
     def groups(self) -> list[GroupRecord]:
-        """Those that are whole."""
+        """Returns the groups that are whole."""
         return self._groups
 
     def members(self, record: GroupRecord) -> Members | None:
-        """As the whole pool has them."""
+        """Returns the members that the whole pool has."""
         return self._rows.members(record)
 
 
@@ -109,7 +110,8 @@ def previewed(
 def _selected(
     rows: PoolRows, pool: Pool, perspective: Perspective, settled: set[str]
 ) -> tuple[Selection, dict[str, str]]:
-    """As a trainer does it: groups whose prompts cannot be put together have that reason, others take their places."""
+    """Selects groups as a trainer does: groups whose prompts cannot be put together have that reason, others take their
+    places."""
     broken: dict[str, str] = {}
     while True:
         selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())

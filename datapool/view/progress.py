@@ -1,4 +1,5 @@
-"""How far a view has read, told to whoever asks while the follower's thread, the only one that may use a reader, goes on."""
+"""A view's progress in reading, for any thread to ask while the follower's thread, the only one that may use a reader,
+goes on."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,11 +18,11 @@ class ReadProgress(NamedTuple):
     offsets: Mapping[Place, int]
     """By full topic name and partition, the offset that reading goes on at."""
     ends: Mapping[Place, int]
-    """Where the partitions ended at the last look; none before the first."""
+    """The ends of the partitions at the last look; none before the first."""
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that stood there at the last look was taken in."""
+        """All records that stood in the partitions at the last look were taken in."""
         return bool(self.ends) and all(self.offsets.get(place, 0) >= end for place, end in self.ends.items())
 
 
@@ -38,7 +39,7 @@ class WatchedReader:
         self._look = True
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]:
-        """As the reader's; who polls again has taken in what came before."""
+        """Polls the reader; who polls again has taken in what came before."""
         self.offsets = self._reader.positions()
         if self._look:
             self._look = False

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 
 from claw_r1.datapool.batch.spec import Bounds, first_problem
 from claw_r1.datapool.view.rows import PoolRows, as_step
-from claw_r1.datapool.view.store import Ids, Value, as_bytes, as_text, tag_list
+from claw_r1.datapool.view.store import RowIds, Value, as_bytes, as_text, tag_list
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 if TYPE_CHECKING:
-    from claw_r1.datapool.view.listing.columns import Kind
+    from claw_r1.datapool.view.listing.columns import RowKind
     from claw_r1.datapool.view.listing.tables import PoolTables
 
 
@@ -86,7 +86,7 @@ def find_steps(
 ) -> list[StepRecord]:
     """Steps that meet the filter and `also`, behind `after` (a step's ids), at most `limit`."""
     where, values = conditions(rows, pool_filter)
-    place: Ids | None = (after[0], after[1], after[2]) if after else None
+    place: RowIds | None = (after[0], after[1], after[2]) if after else None
     steps: list[StepRecord] = []
     chunk = limit
     while True:
@@ -101,7 +101,7 @@ def find_steps(
 
 
 class Carriers(NamedTuple):
-    """What has tags of its own beside the steps."""
+    """The groups and trajectories that have tags of their own beside the steps."""
 
     groups: Mapping[str, tuple[str, ...]]
     trajectories: Sequence[TrajectoryRecord]
@@ -199,14 +199,14 @@ def find_groups(
     return list(islice(_meeting(rows.group_rows(), tests), limit))
 
 
-Row = TypeVar("Row", TrajectoryRecord, GroupRecord)
+R = TypeVar("R", TrajectoryRecord, GroupRecord)
 Test = Callable[[Any], bool]  # Any: a TrajectoryRecord or a GroupRecord; mypy knows no row with both their fields
 
 
 def _tests(
     pool_filter: PoolFilter, reward: Callable[[Any], float | None], words: Callable[[Any], Iterable[str | None]]
 ) -> list[Test]:
-    """What a filter asks of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
+    """Makes the tests of trajectories and groups alike, the cheap ones first: most rows fail one of them."""
     text = (pool_filter.text or "").lower()
     return _set_tests(
         (pool_filter.group, lambda row: row.group_id == pool_filter.group),
@@ -235,7 +235,7 @@ def _holding(rows: PoolRows, pool_filter: PoolFilter) -> set[tuple[str, ...]] | 
 
 
 def asks_steps(pool_filter: PoolFilter) -> bool:
-    """Whether steps decide which trajectories and groups meet a filter."""
+    """Returns whether steps decide which trajectories and groups meet a filter."""
     return _of_steps(pool_filter) != EVERYTHING
 
 
@@ -275,11 +275,11 @@ def _agents(rows: PoolRows, group: GroupRecord) -> Iterator[str | None]:
 
 
 def _set_tests(*tests: tuple[object, Test]) -> list[Test]:
-    """Those whose field of the filter is not None."""
+    """Returns the tests whose field of the filter is not None."""
     return [test for value, test in tests if value is not None]
 
 
-def _meeting(rows: Iterable[Row], tests: Iterable[Test]) -> Iterable[Row]:
+def _meeting(rows: Iterable[R], tests: Iterable[Test]) -> Iterable[R]:
     for test in tests:
         rows = filter(test, rows)
     return rows
@@ -294,18 +294,18 @@ def _words_of_group(row: GroupRecord) -> Iterable[str | None]:
 
 
 def step_says(step: StepRecord, text: str) -> bool:
-    """Whether an id, a tag or the note of a step holds the text, in any case."""
+    """Returns whether an id, a tag or the note of a step holds the text, in any case."""
     note, tags = (step.curation.note, step.curation.tags) if step.curation else (None, ())
     return _hold((step.call_id, step.trajectory_id, step.group_id, note, *step.tags, *tags), text.lower())
 
 
 def _hold(words: Iterable[str | None], text: str) -> bool:
-    """Whether one of them holds what is sought, which is in lower case and has no null character."""
+    """Returns whether one of the words holds the text, which is in lower case and has no null character."""
     return text in "\0".join(filter(None, words)).lower()
 
 
 def _within(value: float | None, low: float | None, high: float | None) -> bool:
-    """What has no value is within no bounds."""
+    """Returns whether a value is within bounds; a missing value never is."""
     return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 
@@ -336,7 +336,7 @@ def _summaries(rows: PoolRows, pool_filter: PoolFilter) -> dict[str, Any]:  # JS
     }
 
 
-def _listed_summary(tables: "PoolTables", kind: "Kind", pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
+def _listed_summary(tables: "PoolTables", kind: "RowKind", pool_filter: PoolFilter) -> dict[str, Any]:  # JSON
     mask = tables.mask(kind, pool_filter)
     counted = {name: tables.counted(kind, name, mask) for name in ("ready", "channel", "reasons")}
     summary = {
@@ -359,11 +359,11 @@ def _summary(rows: list[TrajectoryRecord] | list[GroupRecord]) -> dict[str, Any]
     }
 
 
-Tally = tuple[str, str, int, int, int, int, int]
+StepTally = tuple[str, str, int, int, int, int, int]
 """channel, reasons; of how many steps, trainable ones, curated ones, prompt and response tokens."""
 
 
-def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
+def _step_stats(tallies: Iterable[StepTally]) -> dict[str, Any]:  # JSON
     channels: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     total = dict.fromkeys(("total", "trainable", "curated", "prompt_tokens", "response_tokens"), 0)
@@ -374,7 +374,7 @@ def _step_stats(tallies: Iterable[Tally]) -> dict[str, Any]:  # JSON
     return {**total, "channels": dict(sorted(channels.items())), "not_trainable": dict(sorted(reasons.items()))}
 
 
-def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[Tally]:
+def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[StepTally]:
     if pool_filter.text is not None:
         yield from map(_tally, find_steps(rows, pool_filter))
         return
@@ -384,7 +384,7 @@ def _tallies(rows: PoolRows, pool_filter: PoolFilter) -> Iterator[Tally]:
         yield (as_text(channel), *rest)
 
 
-def _tally(step: StepRecord) -> Tally:
+def _tally(step: StepRecord) -> StepTally:
     return (
         step.channel,
         ",".join(step.reasons),

@@ -17,8 +17,8 @@ from claw_r1.schemas.keys import group_key
 BLOCK = 2_000
 """Records read at once on the way back; a base is rarely far behind."""
 EDGE_BYTES = 500
-"""What an edge takes in memory beside its suffix."""
-Earlier = Callable[[Position], Iterator[Record]]
+"""The bytes that an edge takes in memory beside its suffix."""
+RecordsBefore = Callable[[Position], Iterator[Record]]
 """The records before a position in its partition, the latest first."""
 
 
@@ -52,7 +52,7 @@ class TrajectoryBodies:
         return self.bytes - before
 
     def lacks_base(self, call_id: str) -> bool:
-        """Whether a base that the call's request goes on from, however far back, is not here."""
+        """Returns whether a base that the call's request goes on from, however far back, is not here."""
         base = self.edges[chain(self.edges, call_id)[-1]].base_call_id
         return base is not None and base not in self.edges
 
@@ -60,7 +60,7 @@ class TrajectoryBodies:
 class RequestBodies:
     """`add` every call in the order of the log, then ask for its body. Belongs to one thread."""
 
-    def __init__(self, earlier: Earlier, bytes_max: int) -> None:
+    def __init__(self, earlier: RecordsBefore, bytes_max: int) -> None:
         self._earlier = earlier
         self._bytes_max = bytes_max
         self._bytes = 0

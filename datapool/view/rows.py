@@ -15,12 +15,14 @@ from claw_r1.datapool.batch.deltas import resolve
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
 from claw_r1.datapool.errors import PromptBroken
-from claw_r1.datapool.view.store import Digests, Ids, StepStore, TokenRow
+from claw_r1.datapool.view.store import Digests, RowIds, StepStore, TokenRow
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
 from claw_r1.schemas.keys import TOKENS, is_tokens_key, parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
+
+PooledRow = GroupRecord | TrajectoryRecord | StepRecord
 
 if TYPE_CHECKING:
     from claw_r1.datapool.view.listing.tables import PoolTables
@@ -85,7 +87,7 @@ class PoolRows:
         self.reward_slots.update(map(slot_name, spoken))
 
     def _group_of(self, group_id: str) -> GroupRows | None:
-        """Where a row of the group goes; None: it was forgotten."""
+        """Returns the group that a row belongs to; None: it was forgotten."""
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
             group = self._groups[group_id] = GroupRows()
@@ -247,7 +249,7 @@ class PoolRows:
         return None if rows is None else self._read(rows)
 
     def _record(self, group: GroupRows) -> GroupRecord | None:
-        """Of a group, from where it stands."""
+        """Returns the record of a group from wherever it is kept."""
         if self.tables is None:
             return group.record
         record = self.tables.record("groups", group.number)
@@ -269,7 +271,7 @@ def _tables(store: StepStore) -> "PoolTables":
     return PoolTables(store)
 
 
-def _apply_tokens(store: StepStore, place: Ids, value: bytes | None) -> None:
+def _apply_tokens(store: StepStore, place: RowIds, value: bytes | None) -> None:
     if value is None:
         store.drop_tokens(place)
         return

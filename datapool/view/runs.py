@@ -1,4 +1,5 @@
-"""What runs did with groups, read from their own events: who trained what, who skipped it and why. A fold; pure.
+"""The index of each run's work on groups, read from the runs' own events: who trained what, who skipped it and why. A
+fold; pure.
 
 Input: claw.training.batches in the order of each partition. Replaying gives the same index.
 """
@@ -16,13 +17,14 @@ class Planned:
     run_id: str
     sequence: int
     spec: str
-    """As the plan has it: JSON of a `BatchSpec`."""
+    """The spec of the plan: JSON of a `BatchSpec`."""
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all may be trained."""
     reward: dict[str, float] = field(default_factory=dict)
     """By trajectory_id, as are the others; one that was not ready then is in none of them."""
     advantage: dict[str, float] = field(default_factory=dict)
-    """Of a trajectory whose calls share one; under a critic 0, for that is made when the batch is trained."""
+    """The advantage of a trajectory whose calls share one; under a critic 0, for that is made when the batch is
+    trained."""
     call_advantages: dict[str, dict[str, float]] = field(default_factory=dict)
     """By call_id, of a trajectory whose calls differ; a trajectory whose calls share one is not in it."""
     trained: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -45,18 +45,19 @@ COLUMNS = (
     "min_version", "max_version", "prompt_length", "response_length", "reasons", "tags",
 )  # fmt: skip
 PUT = (
-    f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # noqa: S608  # names of ours
+    f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # names of ours
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)} RETURNING id"
 )
 PLACE = "g = ? AND t = ? AND c = ?"
 
-Ids = tuple[str, str, str]
+RowIds = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
 Value = str | bytes | int | float | None
 
 
 class Digests(NamedTuple):
-    """Of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row says."""
+    """The digests of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row
+    says."""
 
     call_id: str
     row: bytes
@@ -79,7 +80,7 @@ class StepStore:
         self._db.executescript(SCHEMA)
         self._fresh = 0
 
-    def put_step(self, ids: Ids, record: StepRecord, value: bytes, row_digest: str) -> int:
+    def put_step(self, ids: RowIds, record: StepRecord, value: bytes, row_digest: str) -> int:
         """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
         curation = record.curation
         columns = (
@@ -95,7 +96,7 @@ class StepStore:
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
         return int(number)
 
-    def put_tokens(self, ids: Ids, record: StepTokens, *, whole: bool) -> None:
+    def put_tokens(self, ids: RowIds, record: StepTokens, *, whole: bool) -> None:
         """Take a token row in. whole: as in `TokenRow`."""
         edge = record.prompt
         base = None if edge.base_call_id is None else as_bytes(edge.base_call_id)
@@ -104,15 +105,15 @@ class StepStore:
             *_key(ids), bytes.fromhex(record.digest), record.attempt, base, edge.keep, edge.full_length,
             edge.full_digest, spans, whole, edge.suffix, record.response_ids, record.response_logprobs,
         )  # fmt: skip
-        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608  # only names of this file are put in, values are bound
+        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)
 
-    def drop_step(self, ids: Ids) -> list[int]:
+    def drop_step(self, ids: RowIds) -> list[int]:
         """A tombstone of the step; its tokens have one of their own. Its number, if it was there."""
         return self._drop_steps(PLACE, _key(ids))
 
-    def drop_tokens(self, ids: Ids) -> None:
+    def drop_tokens(self, ids: RowIds) -> None:
         """A tombstone of the tokens."""
-        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608  # only names of this file are put in, values are bound
+        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))
 
     def forget(self, group_id: str) -> list[int]:
         """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know.
@@ -125,11 +126,11 @@ class StepStore:
     def _drop_steps(self, where: str, values: Sequence[Value]) -> list[int]:
         numbers = self.numbers(where, values)
         self._db.executemany("DELETE FROM bodies WHERE id = ?", [(number,) for number in numbers])
-        self._db.execute(f"DELETE FROM steps WHERE {where}", values)  # noqa: S608  # only names of this file are put in, values are bound
+        self._db.execute(f"DELETE FROM steps WHERE {where}", values)
         return numbers
 
     def is_forgotten(self, group_id: str) -> bool:
-        """Whether `forget` was ever called for it."""
+        """Returns whether `forget` was ever called for the group."""
         return bool(self._db.execute("SELECT 1 FROM forgotten WHERE g = ?", (as_bytes(group_id),)).fetchone())
 
     def steps(self, group_id: str, trajectory_id: str) -> dict[str, bytes]:
@@ -140,9 +141,9 @@ class StepStore:
         )
         return {as_text(call_id): value for call_id, value in rows}
 
-    def step(self, ids: Ids) -> bytes | None:
+    def step(self, ids: RowIds) -> bytes | None:
         """One step row."""
-        query = f"SELECT value FROM steps CROSS JOIN bodies USING (id) WHERE {PLACE}"  # noqa: S608  # names of ours
+        query = f"SELECT value FROM steps CROSS JOIN bodies USING (id) WHERE {PLACE}"  # names of ours
         row = self._db.execute(query, _key(ids)).fetchone()
         return None if row is None else row[0]
 
@@ -152,13 +153,13 @@ class StepStore:
         token_rows = [_token_row(columns) for columns in columns_of_rows]
         return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}
 
-    def tokens(self, ids: Ids) -> TokenRow | None:
+    def tokens(self, ids: RowIds) -> TokenRow | None:
         """The token row of one call."""
-        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608  # only names of this file are put in, values are bound
+        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()
         return None if columns is None else _token_row(columns)
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
-        """Of every call with a step row."""
+        """Returns the digests of every call with a step row."""
         rows = self._db.execute(
             "SELECT c, row_digest, steps.digest, tokens.digest FROM steps LEFT JOIN tokens USING (g, t, c) "
             "WHERE g = ? AND t = ?",
@@ -167,12 +168,12 @@ class StepStore:
         return [Digests(as_text(call_id), *rest) for call_id, *rest in rows]
 
     def select(
-        self, where: str, values: Sequence[Value], after: Ids | None, limit: int | None
-    ) -> list[tuple[Ids, bytes]]:
+        self, where: str, values: Sequence[Value], after: RowIds | None, limit: int | None
+    ) -> list[tuple[RowIds, bytes]]:
         """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
         condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
         rows = self._db.execute(
-            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608  # only names of this file are put in, values are bound
+            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "
             "JOIN bodies USING (id) ORDER BY g, t, c",
             (*values, *_key(after or ()), -1 if limit is None else limit),
         )
@@ -180,42 +181,42 @@ class StepStore:
 
     def trajectories(self, where: str, values: Sequence[Value]) -> set[tuple[str, str]]:
         """(group_id, trajectory_id) of all that have a step which meets the condition."""
-        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608  # only names of this file are put in, values are bound
+        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)
         return {(as_text(g), as_text(t)) for g, t in pairs}
 
     def numbers(self, where: str, values: Sequence[Value]) -> list[int]:
-        """Of the steps that meet the condition, in no order."""
-        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608  # only names of this file are put in, values are bound
+        """Returns the numbers of the steps that meet the condition, in no order."""
+        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]
 
     def list_rows(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep the bytes of groups or trajectories by number."""
-        self._db.executemany(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?)", rows)  # noqa: S608  # our own words
+        self._db.executemany(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?)", rows)  # our own words
 
     def listed(self, kind: str, number: int) -> bytes | None:
         """The bytes of a group, a trajectory or a step, by its number."""
         table = "bodies" if kind == "steps" else kind
-        row = self._db.execute(f"SELECT value FROM {table} WHERE id = ?", (number,)).fetchone()  # noqa: S608  # only names of this file are put in, values are bound
+        row = self._db.execute(f"SELECT value FROM {table} WHERE id = ?", (number,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def unlist(self, kind: str, number: int) -> None:
         """Drop what `list_rows` and `say` kept."""
         for table in (f"words_of_{kind}", *(() if kind == "steps" else (kind,))):
-            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608  # only names of this file are put in, values are bound
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))
 
     def say(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep the words of rows by number, in lower case, to look for a text in."""
-        self._db.executemany(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", rows)  # noqa: S608  # only names of this file are put in, values are bound
+        self._db.executemany(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", rows)
 
     def saying(self, kind: str, text: bytes) -> list[int]:
         """Numbers of the rows of which some word holds the text, which is in lower case."""
         return [
             number
-            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))  # noqa: S608  # only names of this file are put in, values are bound
+            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
         ]
 
     def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
         """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""
-        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)  # noqa: S608  # only names of this file are put in, values are bound
+        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)
 
 
 def as_bytes(text: str) -> bytes:

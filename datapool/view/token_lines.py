@@ -77,7 +77,8 @@ class _Reading:
         return self._prompts.get(call_id)
 
     def stretches(self, call_id: str) -> Iterator[tuple[StepTokens, int, int]]:
-        """What the call and those before it sampled, the latest first, as far as it stands in the call's line."""
+        """Returns the responses of the call and of those before it, the latest first, as far as they stand in the
+        call's line."""
         own = self.row(call_id)
         assert own is not None  # whoever asks has its row
         kept = own.prompt.full_length + count(own.response_ids)

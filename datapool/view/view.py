@@ -23,7 +23,7 @@ from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, is_tokens_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 
 
@@ -72,7 +72,8 @@ class PoolView:
         self._follower.wait_caught_up(timeout_s)
 
     def progress(self) -> ReadProgress:
-        """How far it has read, by the last look at the ends of the partitions; the next poll takes another. Waits for nothing."""
+        """Returns how far the view has read, by the last look at the ends of the partitions; the next poll takes
+        another. Waits for nothing."""
         assert self._reader is not None, "start() comes first"
         self._reader.look()
         return ReadProgress(self.changes, self._reader.offsets, self._reader.ends)
@@ -92,7 +93,7 @@ class PoolView:
         with self._lock:
             return self._live().trajectories(record)
 
-    def ask(self, question: Callable[[PoolRows], Answer]) -> Answer:
+    def ask(self, question: Callable[[PoolRows], T]) -> T:
         """The answer to a question about the rows at one moment (`rows.py`, `query.py`, `why.py`); nothing is applied meanwhile.
 
         Raises ViewFailed, and whatever the question raises.
@@ -124,7 +125,7 @@ class PoolView:
 
 
 def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:
-    """Whether a row is taken in, by its key. steps: full name of the topic that holds tokens, too."""
+    """Returns whether a row is taken in, by its key. steps: full name of the topic that holds tokens, too."""
     own = key or b""
     if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
         return False

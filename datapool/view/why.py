@@ -1,4 +1,5 @@
-"""Why something is not ready, was left out, or when it was trained: one answer per group, trajectory or call of an id.
+"""The explanation why something is not ready, was left out, or when it was trained: one answer per group, trajectory or
+call of an id.
 
 Invariant: an answer is made of the pool's rows, the runs' events and a spec, all as they are now; it guesses nothing.
 """
@@ -24,7 +25,7 @@ from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, Trajecto
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
 FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"
 
-State = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
+Standing = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
 Trained = tuple[tuple[str, int, int | None], ...]
 """(run, batch, version or None) each time that something was trained."""
 
@@ -44,7 +45,7 @@ class Explanation:
 
     kind: Literal["group", "trajectory", "step"]
     ids: tuple[str, ...]
-    state: State
+    state: Standing
     lines: tuple[str, ...]
     trained: Trained = ()
 
@@ -142,7 +143,8 @@ class _Answers:
         return Explanation(kind="step", ids=ids, state=state, lines=lines_shown, trained=trained)
 
     def _rewards(self, row: TrajectoryRecord, group: GroupRecord | None) -> Iterator[str]:
-        """What its rewards lack: slots without a value, its own and its calls', and those that the spec requires."""
+        """Lists the rewards that the trajectory lacks: slots without a value, its own and its calls', and those that
+        the spec requires."""
         ids = row.group_id, row.trajectory_id
         steps = self.decoded[ids] if ids in self.decoded else self.rows.steps(*ids)
         own = [slot for slot in row.rewards if slot.step_index is None]
@@ -157,7 +159,7 @@ class _Answers:
             )
 
     def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
-        """Of one subject: what several people said, and what the spec makes of it."""
+        """Explains the merged rewards of one subject: what several people said, and what the spec makes of it."""
         spec = self.perspective.spec if self.perspective is not None else BatchSpec()
         for name, several in votes(counting(slots, spec)).items():
             words = ", ".join(map(slot_text, several))
@@ -176,17 +178,17 @@ class _Answers:
         waits = spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
         return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
-    def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[State, list[str]]:
-        """What its group's fate means for a part of it."""
+    def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[Standing, list[str]]:
+        """Returns the state that a part of a group has because of the group's."""
         if trained:
-            state: State = "trained" if any(version is not None for *_, version in trained) else "planned"
+            state: Standing = "trained" if any(version is not None for *_, version in trained) else "planned"
             return state, [_trained_line(*batch) for batch in trained]
         if group is None:
             return "not_ready", ["  the pool has no row of its group yet"]
         return self._fate(group)
 
-    def _fate(self, group: GroupRecord) -> tuple[State, list[str]]:
-        """What runs did with the group, or what the run in question would do now."""
+    def _fate(self, group: GroupRecord) -> tuple[Standing, list[str]]:
+        """Returns the work of runs on the group, or the decision of the run in question about it now."""
         batches = [
             (batch.run_id, batch.sequence, self.runs.version_made(batch)) for batch in self.runs.planned(group.group_id)
         ]
@@ -201,7 +203,7 @@ class _Answers:
             return ("ready" if group.ready else "not_ready"), lines
         return self._eligibility(self.perspective, group)
 
-    def _eligibility(self, perspective: Perspective, group: GroupRecord) -> tuple[State, list[str]]:
+    def _eligibility(self, perspective: Perspective, group: GroupRecord) -> tuple[Standing, list[str]]:
         who = f"run {perspective.run_id} at version {perspective.version}"
         if self.rows.group(group.group_id) is None:
             return "not_ready", ["  its rows are of different moments; the streams are still writing"]
@@ -214,7 +216,7 @@ class _Answers:
 
     def _within_batch(
         self, group: GroupRecord | None, row: TrajectoryRecord, lines: list[str]
-    ) -> tuple[State, list[str]]:
+    ) -> tuple[Standing, list[str]]:
         """Its group would be trained; it may count in the baseline only."""
         assert group is not None  # without them nothing
         assert self.perspective is not None  # is next
@@ -235,7 +237,7 @@ class _Answers:
         ]
 
     def _left_out(self, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:
-        """Of what no batch trains: what each plan of its group says."""
+        """Explains why a part is in no batch: what each plan of its group says."""
         return [
             f"  not in batch {batch.sequence} of run {batch.run_id}: {why_left_out(batch, trajectory_id, call_id)}"
             for batch in self.runs.planned(group_id)
@@ -258,7 +260,7 @@ def _empty(slots: Iterable[RewardSlot]) -> Iterator[str]:
 
 
 def _calls(row: TrajectoryRecord) -> Iterator[str]:
-    """How many calls there are and how many the completion counted, where this keeps it from being ready."""
+    """Returns how many calls there are and how many the completion counted, where this keeps it from being ready."""
     captured = len(counted_calls(row.calls)) + row.calls_left_out  # which may be choices of those
     most = "at most " if row.calls_left_out else ""
     counted = f"  calls: {most}{captured} captured, {row.calls_expected} counted by its completion"

@@ -65,7 +65,8 @@ class TopicState:
 
 
 def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
-    """Who answers at `bootstrap_servers`. Raises BrokerUnreachable with one line that says what to do."""
+    """Finds out which broker replies at `bootstrap_servers`. Raises BrokerUnreachable with one line that says what to
+    do."""
     admin = AdminClient(admin_config(settings))
     try:
         metadata = admin.list_topics(timeout=timeout_s)
@@ -130,7 +131,7 @@ def diff_topics(settings: LogSettings) -> list[str]:
 
 
 def check_catalogue(settings: LogSettings) -> None:
-    """Whether the broker's topics are those of the settings; a process asks before it reads or writes any.
+    """Checks that the broker's topics are those of the settings; a process asks before it reads or writes any.
 
     Another partition count would send a group's facts to one partition and look for them in another. Raises
     TopicMissing, LogError (which names both counts), BrokerUnreachable.

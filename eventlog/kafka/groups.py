@@ -1,4 +1,5 @@
-"""Who reads the topics as a consumer group, and how far each has come; which generations of the pool there are. Changes nothing."""
+"""The consumer groups that read the topics, and the progress of each; which generations of the pool there are. Changes
+nothing."""
 
 import re
 from collections.abc import Mapping
@@ -25,10 +26,10 @@ class ConsumerGroup:
 
     name: str
     state: str
-    """As Kafka says it: stable, empty, …"""
+    """The state in Kafka's terms: stable, empty, …"""
     members: int
     offsets: Mapping[Place, int]
-    """Where it goes on."""
+    """The offsets where the group goes on."""
 
 
 def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
@@ -58,7 +59,8 @@ def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
 
 
 def facts_behind(settings: LogSettings) -> int:
-    """How many facts the streams of this generation have not folded yet. Raises BrokerUnreachable, TopicMissing."""
+    """Returns how many facts the streams of this generation have not folded yet. Raises BrokerUnreachable,
+    TopicMissing."""
     begins, ends = begin_offsets(settings, FACTS), end_offsets(settings, FACTS)
     numbers = sorted({number for _, number in ends})
     reached = committed_offsets(settings, settings.catalogue().streams_group, FACTS, numbers)
@@ -66,7 +68,7 @@ def facts_behind(settings: LogSettings) -> int:
 
 
 def generations(settings: LogSettings) -> list[int]:
-    """Of the pool, those whose topics are on the broker. Raises BrokerUnreachable."""
+    """Returns the generations of the pool whose topics are on the broker. Raises BrokerUnreachable."""
     admin = AdminClient(admin_config(settings))
     try:
         names = admin.list_topics(timeout=settings.connect_timeout_s).topics

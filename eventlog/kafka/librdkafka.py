@@ -1,5 +1,5 @@
-"""How every Kafka client of ours is set up, and what librdkafka's errors mean to us. Settings of librdkafka stand in
-this file and nowhere else.
+"""The configuration of every Kafka client of ours, and the meaning of librdkafka's errors. Settings of librdkafka stand
+in this file and nowhere else.
 """
 
 import time
@@ -17,9 +17,10 @@ from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Config = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
+KafkaConfig = dict[str, Any]  # librdkafka takes strings, numbers, booleans and callables
 COMPRESSION_LEVEL = 1
-"""Of zstd: packs token ids as well as its default of 3, in half the time (`bench.datapool --only storage`)."""
+"""The level of zstd: packs token ids as well as its default of 3, in half the time (`bench.datapool --only
+storage`)."""
 TRANSACTION_LINGER_MS = 100
 """Every commit flushes, which sends at once; until then the rows of a transaction gather to few large requests."""
 SESSION_TIMEOUT_MS, HEARTBEAT_MS = 10_000, 1_000
@@ -44,7 +45,7 @@ confluent-kafka calls some of these retriable only within transactions."""
 RETRY_S = 0.05
 
 
-def _common(settings: LogSettings) -> Config:
+def _common(settings: LogSettings) -> KafkaConfig:
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "message.max.bytes": LARGEST_RECORD_BYTES,
@@ -57,7 +58,7 @@ def _common(settings: LogSettings) -> Config:
 
 
 class _Logger:
-    """Where librdkafka's own log lines go. They repeat what comes back as errors, so they are for debugging only."""
+    """The logger for librdkafka's own lines. They repeat what comes back as errors, so they are for debugging only."""
 
     def log(self, level: int, template: str, *args: object) -> None:
         log.debug("librdkafka", severity=level, line=template % args)
@@ -73,7 +74,7 @@ def _on_client_error(error: KafkaError) -> None:
         log.debug("log_client_error", code=error.name(), error=error.str())
 
 
-def producer_config(settings: LogSettings) -> Config:
+def producer_config(settings: LogSettings) -> KafkaConfig:
     """At least once within a process's life without duplicates: acks=all and idempotent, murmur2."""
     return {
         **{key: value for key, value in _common(settings).items() if key != "allow.auto.create.topics"},
@@ -89,7 +90,7 @@ def producer_config(settings: LogSettings) -> Config:
     }
 
 
-def transactional_config(settings: LogSettings, transactional_id: str, timeout_ms: int) -> Config:
+def transactional_config(settings: LogSettings, transactional_id: str, timeout_ms: int) -> KafkaConfig:
     return {
         **producer_config(settings),
         "transactional.id": transactional_id,
@@ -100,7 +101,7 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
     }
 
 
-def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> Config:
+def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> KafkaConfig:
     """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump."""
     largest = LARGEST_RECORD_BYTES + FRAME_BYTES
     return {
@@ -118,7 +119,7 @@ def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> 
     }
 
 
-def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> Config:
+def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> KafkaConfig:
     """A member of a group. `range` gives partition n of every topic to the same member, so facts of one key meet."""
     work_timeout_ms = int(work_timeout_s * 1000)
     return {
@@ -130,7 +131,7 @@ def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -
     }
 
 
-def lookup_config(settings: LogSettings) -> Config:
+def lookup_config(settings: LogSettings) -> KafkaConfig:
     """A reader that jumps: it fetches little ahead, since most of that would be thrown away at the next jump."""
     return {
         **consumer_config(settings),
@@ -142,7 +143,7 @@ def lookup_config(settings: LogSettings) -> Config:
     }
 
 
-def admin_config(settings: LogSettings) -> Config:
+def admin_config(settings: LogSettings) -> KafkaConfig:
     return {
         key: value
         for key, value in _common(settings).items()
@@ -157,7 +158,7 @@ def error_of(raised: KafkaException) -> KafkaError:
 
 
 def delivery_failure(error: KafkaError, topic: str) -> LogError:
-    """What a failed delivery means. Everything that a retry may cure is NotAcknowledged."""
+    """Returns the error that a failed delivery means. Everything that a retry may cure is NotAcknowledged."""
     if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
         return RecordTooLarge(f"a record for {topic} is larger than {LARGEST_RECORD_BYTES} bytes")
     if error.code() in UNKNOWN_TOPIC:
@@ -168,7 +169,7 @@ def delivery_failure(error: KafkaError, topic: str) -> LogError:
 
 
 def heals(error: KafkaError) -> bool:
-    """Whether the same request may succeed soon, with nobody doing anything."""
+    """Returns whether the same request may succeed soon, with nobody doing anything."""
     return bool(error.retriable()) or error.code() in MOVING
 
 
@@ -189,7 +190,7 @@ def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", 
 
 
 def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -> LogError:
-    """What a failed request means to a reader or to administration."""
+    """Returns the error that a failed request means to a reader or to administration."""
     if error.code() in UNREACHABLE:
         return unreachable(settings)
     if error.code() in MOVING:
@@ -210,7 +211,7 @@ def unreachable(settings: LogSettings) -> BrokerUnreachable:
 
 
 def fetched(consumer: Consumer, timeout_s: float, messages_max: int) -> list[Message]:
-    """What has arrived, errors included; waits for the first message only."""
+    """Returns the messages that have arrived, errors included; waits for the first message only."""
     first = consumer.poll(timeout_s)
     if first is None:
         return []

@@ -91,8 +91,9 @@ class KafkaMembership:
         return {place: offset for place, offset in self._positions.items() if offset is not None}
 
     def commit(self, offsets: Mapping[Place, int]) -> bool:
-        """Where the group continues, for those of `offsets` that this member holds. False when the group refused, or did
-        not answer: the records will be delivered again. Raises LogError for what is not to be expected.
+        """Commits the offsets where the group continues, for the partitions that this member holds. False when the
+        group refused, or did not answer: the records will be delivered again. Raises LogError for what is not to be
+        expected.
         """
         held = [TopicPartition(*place, offset) for place, offset in offsets.items() if place in self._positions]
         if not held:

@@ -16,7 +16,7 @@ OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 def reached(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
-    """Whether every partition was read up to its end."""
+    """Returns whether every partition was read up to its end."""
     return all(positions.get(place, 0) >= end for place, end in ends.items())
 
 
@@ -42,7 +42,8 @@ class TopicLister(Protocol):
 
 
 def known_topics(client: TopicLister, settings: LogSettings, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """What the broker says of these topics. An error of a topic is waited out, unless it is that there is none.
+    """Returns the broker's metadata of these topics. An error of a topic is waited out, unless it is that there is
+    none.
 
     Raises TopicMissing, BrokerUnreachable, LogError.
     """

@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from claw_r1.eventlog.errors import NotAcknowledged
-from claw_r1.eventlog.kafka.session import Outcome, Session
+from claw_r1.eventlog.kafka.session import Delivery, Session
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import Event
@@ -98,7 +98,7 @@ class EventProducer:
         return future
 
     async def _send_soon(self, item: Outgoing) -> asyncio.Future[Position]:
-        """As `_send_now`, once there is room; else the future fails."""
+        """Sends like `_send_now`, once there is room; else the future fails."""
         deadline = self._deadline()
         while (sent := self._send_now(item)) is None:
             if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ class EventProducer:
     def _deadline(self) -> float:
         return time.monotonic() + self._settings.ack_timeout_ms / 1000
 
-    def _unblock(self, future: Future[Position], outcome: Outcome) -> None:
+    def _unblock(self, future: Future[Position], outcome: Delivery) -> None:
         self._blocked.discard(future)
         if future.set_running_or_notify_cancel():
             _settle(future, outcome)
@@ -138,7 +138,7 @@ class EventProducer:
         self._session.end()
 
 
-def _arrive(future: asyncio.Future[Position], outcome: Outcome) -> None:
+def _arrive(future: asyncio.Future[Position], outcome: Delivery) -> None:
     """Runs on the future's loop, or in a thread: the one that polls, or one where a record is refused or the end."""
     loop = future.get_loop()
     if asyncio._get_running_loop() is loop:
@@ -148,12 +148,12 @@ def _arrive(future: asyncio.Future[Position], outcome: Outcome) -> None:
             loop.call_soon_threadsafe(_land, future, outcome)
 
 
-def _land(future: asyncio.Future[Position], outcome: Outcome) -> None:
+def _land(future: asyncio.Future[Position], outcome: Delivery) -> None:
     if not future.done():  # else the caller was cancelled; the record stands all the same
         _settle(future, outcome)
 
 
-def _settle(future: Future[Position] | asyncio.Future[Position], outcome: Outcome) -> None:
+def _settle(future: Future[Position] | asyncio.Future[Position], outcome: Delivery) -> None:
     if isinstance(outcome, Position):
         future.set_result(outcome)
     else:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from claw_r1.eventlog.errors import HistoryCut, LogError
-from claw_r1.eventlog.kafka.librdkafka import Config, consumer_config, fetched, lookup_config, record_of
+from claw_r1.eventlog.kafka.librdkafka import KafkaConfig, consumer_config, fetched, lookup_config, record_of
 from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
 from claw_r1.eventlog.records import Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
@@ -94,7 +94,7 @@ def _hull(positions: Iterable[Position]) -> dict[Place, tuple[int, int]]:
 class _RangeReader:
     """Reads bounded ranges, one per partition at a time, with one client."""
 
-    def __init__(self, settings: LogSettings, config: Config) -> None:
+    def __init__(self, settings: LogSettings, config: KafkaConfig) -> None:
         self._settings = settings
         self._consumer = Consumer(config)
 

@@ -132,7 +132,7 @@ class LogReader:
             asker.close()
 
     def at_end(self) -> bool:
-        """Whether everything committed by now has been read; asks the broker."""
+        """Returns whether everything committed by now has been read; asks the broker."""
         return reached(self._positions, self.end_offsets())
 
     def positions(self) -> dict[Place, int]:
@@ -191,7 +191,7 @@ def read_topics(settings: LogSettings, topics: Sequence[Topic], start: Start = "
 def committed_offsets(
     settings: LogSettings, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
 ) -> dict[Place, int | None]:
-    """Where a consumer group continues; None where it never committed. Raises BrokerUnreachable."""
+    """Returns the offsets where a consumer group continues; None where it never committed. Raises BrokerUnreachable."""
     numbers = list(partitions)
     names = [settings.catalogue().name(topic) for topic in topics]
     queries = [TopicPartition(name, number) for name in names for number in numbers]
@@ -206,7 +206,8 @@ def committed_offsets(
 
 
 def commit_offsets(settings: LogSettings, group_id: str, offsets: Mapping[Place, int]) -> None:
-    """Where a consumer group without members continues from now on. Raises BrokerUnreachable; LogError when it has some."""
+    """Sets the offsets where a consumer group without members continues from now on. Raises BrokerUnreachable; LogError
+    when it has some."""
     consumer = Consumer(consumer_config(settings, group_id=group_id))
     try:
         consumer.commit(offsets=[TopicPartition(*place, at) for place, at in offsets.items()], asynchronous=False)

@@ -19,8 +19,8 @@ from claw_r1.eventlog.settings import LogSettings
 
 log = structlog.get_logger()
 
-Outcome = Position | LogError
-Report = Callable[[Outcome], None]
+Delivery = Position | LogError
+OnDelivery = Callable[[Delivery], None]
 PURGE_TIMEOUT_S = 5.0
 
 
@@ -30,11 +30,11 @@ class Session:
     def __init__(self, settings: LogSettings) -> None:
         self._catalogue = settings.catalogue()
         self._client = Producer(producer_config(settings))
-        self._owed: set[Report] = set()
+        self._owed: set[OnDelivery] = set()
         self._lock = threading.Lock()
         self._ended = False
 
-    def enqueue(self, item: Outgoing, report: Report) -> bool:
+    def enqueue(self, item: Outgoing, report: OnDelivery) -> bool:
         """Hands a record to librdkafka; False when its queue is full. Any other failure is reported at once."""
         topic = self._catalogue.name(item.topic)
         with self._lock:
@@ -52,7 +52,7 @@ class Session:
 
     @property
     def owes(self) -> bool:
-        """Whether a record waits for its answer."""
+        """A record waits for its acknowledgement."""
         return bool(self._owed)
 
     def poll(self, timeout_s: float) -> bool:
@@ -79,7 +79,7 @@ class Session:
         for report in list(self._owed):
             self._report(report, NotAcknowledged("the producer ended before the acknowledgement came"))
 
-    def _produce(self, topic: str, item: Outgoing, report: Report) -> None:
+    def _produce(self, topic: str, item: Outgoing, report: OnDelivery) -> None:
         if self._ended:
             raise KafkaException(KafkaError(KafkaError._DESTROY, "the producer is closed"))
         self._client.produce(
@@ -91,16 +91,16 @@ class Session:
             on_delivery=partial(self._on_delivery, report, topic),
         )
 
-    def _on_delivery(self, report: Report, topic: str, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, report: OnDelivery, topic: str, error: KafkaError | None, message: Message) -> None:
         self._report(report, position_of(message) if error is None else delivery_failure(error, topic))
 
-    def _report(self, report: Report, outcome: Outcome) -> None:
+    def _report(self, report: OnDelivery, outcome: Delivery) -> None:
         self._owed.discard(report)
         report(outcome)
 
 
 def position_of(message: Message) -> Position:
-    """Where an acknowledged message stands."""
+    """Returns the position of an acknowledged message."""
     offset = message.offset()
     acknowledged = offset if offset is not None and offset >= 0 else OFFSET_UNKNOWN
     return Position(str(message.topic()), int(message.partition() or 0), acknowledged)

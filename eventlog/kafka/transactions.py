@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from claw_r1.eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
 from claw_r1.eventlog.kafka.librdkafka import FENCES, delivery_failure, error_of, transactional_config, unreachable
-from claw_r1.eventlog.kafka.session import Outcome, position_of
+from claw_r1.eventlog.kafka.session import Delivery, position_of
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 
@@ -89,8 +89,8 @@ class TransactionalProducer:
 
     def _attempt(self, client: Producer, items: Sequence[Outgoing]) -> list[Position] | None:
         """Positions when committed, None when aborted and worth a replay."""
-        outcomes: list[Outcome | None] = [None] * len(items) if self._positions else []
-        report: Callable[[Outcome], None] = outcomes.append
+        outcomes: list[Delivery | None] = [None] * len(items) if self._positions else []
+        report: Callable[[Delivery], None] = outcomes.append
         try:
             client.begin_transaction()
             for index, item in enumerate(items):
@@ -110,7 +110,7 @@ class TransactionalProducer:
             raise
         return [_committed(outcome) for outcome in outcomes]
 
-    def _produce(self, client: Producer, item: Outgoing, report: Callable[[Outcome], None]) -> None:
+    def _produce(self, client: Producer, item: Outgoing, report: Callable[[Delivery], None]) -> None:
         topic = self._catalogue.name(item.topic)
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -178,13 +178,13 @@ def _fatal_cause(client: Producer, error: KafkaError) -> KafkaError:
     return error
 
 
-def _committed(outcome: Outcome | None) -> Position:
+def _committed(outcome: Delivery | None) -> Position:
     if not isinstance(outcome, Position):
         raise LogError(f"committed, but without a delivery report: {outcome}")
     return outcome
 
 
-def _raise_if_hopeless(outcomes: Sequence[Outcome | None]) -> None:
+def _raise_if_hopeless(outcomes: Sequence[Delivery | None]) -> None:
     """A replay meets the same refusal when the broker will not have a record at all."""
     for outcome in outcomes:
         if isinstance(outcome, RecordTooLarge | TopicMissing):

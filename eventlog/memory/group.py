@@ -1,4 +1,5 @@
-"""Who of a consumer group holds which partition numbers, as Kafka's group coordinator decides it. For the memory log.
+"""The members of a consumer group and their partition numbers, assigned like by Kafka's group coordinator. For the
+memory log.
 
 Invariant: a number has one holder; it is given to the next only after the holder gave it up, or was put out of the
 group because it was silent for longer than its work may take. Not thread-safe: the memory log's lock is held around it.

@@ -1,4 +1,4 @@
-"""What stands in a log in memory: partitions with their records, owners of transactional ids, offsets of groups."""
+"""The content of a log in memory: partitions with their records, owners of transactional ids, offsets of groups."""
 
 import itertools
 import threading
@@ -79,7 +79,7 @@ class MemoryTopics:
         return {place: self._group_offsets.get((group_id, place)) for place in places}
 
     def commit_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
-        """What a consumer group would have done."""
+        """Commits offsets for a consumer group that is not there."""
         self._group_offsets |= {(group_id, place): offset for place, offset in offsets.items()}
 
     def end_offsets(self, topics: Sequence[Topic]) -> dict[Place, int]:

@@ -1,4 +1,4 @@
-"""Who owns which spool: one directory per process below a common root, held by a file lock that dies with its owner.
+"""The owner of each spool: one directory per process below a common root, held by a file lock that dies with its owner.
 
 Invariant: at most one living process has a directory. Directories are made, taken and removed under the root's own
 lock, so nobody takes one that is just being made, and nobody waits for one that is just being removed.

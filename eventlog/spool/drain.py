@@ -46,7 +46,7 @@ class Drainer:
 
     @property
     def away(self) -> bool:
-        """Whether the log did not answer lately, and the spool holds what will show when it does again."""
+        """The log did not reply lately, and the spool holds records that will show when it does again."""
         return self._away.is_set() and not self._spool.empty
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""How a record lies in a segment of the spool: length, checksum, topic, partition and headers, key, value.
+"""The frame of a record in a segment of the spool: length, checksum, topic, partition and headers, key, value.
 
 Invariant: a frame that `read_frames` yields is, byte for byte, one that was written whole. A torn tail (a write that a
 crash cut short) ends the reading; a damaged frame between whole ones is left out and counted, never guessed at.

@@ -10,7 +10,7 @@ from claw_r1.eventlog.spool.directory import SUFFIX, sync_directory
 
 
 class Segment:
-    """What is in a segment: whole records only. `bytes` is the length up to which it was fsynced."""
+    """The content of a segment: whole records only. `bytes` is the length up to which it was fsynced."""
 
     def __init__(self, path: Path, *, records: int = 0, size: int = 0, oldest_s: float | None = None) -> None:
         self.path = path

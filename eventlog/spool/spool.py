@@ -34,7 +34,7 @@ REFUSED_FILE = "refused.records"
 
 @dataclass(frozen=True, slots=True)
 class SpoolStats:
-    """What a spool holds now (adopted segments included) and what went through it."""
+    """The content of a spool now (adopted segments included), and the records that went through it."""
 
     bytes: int
     records: int
@@ -96,17 +96,17 @@ class Spool:
         return pending.done
 
     def holds(self, key: bytes) -> bool:
-        """Whether a record with this key still has to reach the log."""
+        """Returns whether a record with this key still has to reach the log."""
         return key in self._held
 
     @property
     def empty(self) -> bool:
-        """Whether everything that was spooled is in the log."""
+        """Everything that was spooled is in the log."""
         return not self._held
 
     @property
     def full(self) -> bool:
-        """Whether the limit refused a record, and nothing was removed since."""
+        """The limit refused a record, and nothing was removed since."""
         return self._limit_met
 
     def stats(self) -> SpoolStats:
@@ -119,7 +119,7 @@ class Spool:
             return SpoolStats(self._bytes, records, age_s, *counts)
 
     def writable(self) -> bool:
-        """Whether an append would succeed now: tries a small file."""
+        """Returns whether an append would succeed now: tries a small file."""
         probe = self._own.path / "probe"
         try:
             probe.write_bytes(bytes(4096))
@@ -143,7 +143,7 @@ class Spool:
             return self._closed[0] if self._closed else None
 
     def acknowledged(self, records: Sequence[Spooled]) -> None:
-        """These are in the log: later records with their keys need not wait any more."""
+        """Notes that these records are in the log: later records with their keys need not wait any more."""
         with self._files:
             self._held.subtract(spooled.item.key or b"" for spooled in records)
             for spooled in records:
@@ -201,7 +201,7 @@ class Spool:
                 self._changed.notify_all()
 
     def _take_batch(self) -> list[_Pending]:
-        """What waits, up to a size that is written in one go."""
+        """Takes waiting records, up to a size that is written in one go."""
         size = taken = 0
         while taken < len(self._pending) and (not taken or size < BATCH_BYTES_MAX):
             size += len(self._pending[taken].content)
@@ -230,7 +230,7 @@ class Spool:
             pending.done.set_result(None)
 
     def _fitting(self, batch: Sequence[_Pending]) -> list[_Pending]:
-        """Those that the limit leaves room for; the others fail."""
+        """Returns the records that the limit leaves room for; the others fail."""
         fitting: list[_Pending] = []
         size = self._bytes
         for pending in batch:

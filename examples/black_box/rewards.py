@@ -1,4 +1,4 @@
-"""What an episode of the verbs programs is worth: the answers on stdout, judged by the rules of the game."""
+"""The reward of an episode of the verbs programs: the answers on stdout, judged by the rules of the game."""
 
 import json
 

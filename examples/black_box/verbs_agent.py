@@ -18,10 +18,10 @@ from claw_r1.claw.demo.verbs.environment import Task, judge
 SAMPLING = {"temperature": float(os.environ.get("CLAW_TEMPERATURE", "1")), "max_tokens": 7}
 ENGINE = {"skip_special_tokens": False}
 """A field of vLLM's: a mark within an answer is a fault, so it has to be seen."""
-Message = dict[str, str]
+PromptMessage = dict[str, str]
 
 
-def ask_by_http(messages: list[Message]) -> str:
+def ask_by_http(messages: list[PromptMessage]) -> str:
     """One model call with nothing but the standard library; starts in a tenth of the SDK's time."""
     body = {"model": os.environ["OPENAI_MODEL"], "messages": messages, **SAMPLING, **ENGINE}
     request = urllib.request.Request(
@@ -33,7 +33,7 @@ def ask_by_http(messages: list[Message]) -> str:
         return json.load(reply)["choices"][0]["message"]["content"] or ""
 
 
-def ask_by_sdk(messages: list[Message]) -> str:
+def ask_by_sdk(messages: list[PromptMessage]) -> str:
     """The same call by OpenAI's SDK, which reads the environment itself."""
     import openai
 
@@ -51,7 +51,7 @@ def main() -> None:
     """Play one episode: answer each observation until a fault or the end."""
     ask = ask_by_sdk if "--sdk" in sys.argv[1:] else ask_by_http
     task = Task(tuple(json.load(sys.stdin)["observations"]))
-    messages: list[Message] = []
+    messages: list[PromptMessage] = []
     for index, observation in enumerate(task.observations):
         where = {"role": "tool", "tool_call_id": f"turn-{index}"} if index else {"role": "user"}
         messages.append({**where, "content": observation})

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 
-from claw_r1.claw.demo.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Turn, TurnOf
 
 CALLS_MAX = 6
 EXPRESSION_CHARS_MAX = 64
@@ -32,7 +32,7 @@ CLAUSES = {
     "*": ("needs {} times as many",),
     "/": ("splits them by {}",),
 }
-"""What a story says for each operation."""
+"""The clauses of a story for each operation."""
 OPERATIONS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -104,12 +104,12 @@ def judge(problem: Problem, index: int, text: str) -> Turn:
     return Turn(reward=float(right and not call), observation=None)
 
 
-def attempt(problem: Problem) -> Answer:
+def attempt(problem: Problem) -> TurnOf:
     """One episode."""
     index = count()
     return lambda text: judge(problem, next(index), text)
 
 
 def right_reply(problem: Problem, index: int) -> str:
-    """What solves it: the calls in order, then the number."""
+    """Returns the reply that solves the problem: the calls in order, then the number."""
     return f"<<{problem.solution[index]}>>" if index < len(problem.solution) else f"#### {problem.result}"

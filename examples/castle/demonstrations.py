@@ -15,7 +15,7 @@ SHARES = {
     "lock": {"back": 0.5, "open": 0.4, "go": 0.1},
     "way": {"go": 0.8, "wander": 0.1, "back": 0.1},
 }
-"""What is done where a key lies, at a lock, and elsewhere; to wander is to go anywhere."""
+"""The shares of each action where a key lies, at a lock, and elsewhere; to wander is to go anywhere."""
 
 
 def demonstrated_action(observation: str, rng: random.Random) -> str:

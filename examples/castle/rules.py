@@ -13,7 +13,7 @@ after 32 turns the game is over with half the share of the rooms that were passe
 import random
 from dataclasses import dataclass, replace
 
-from claw_r1.claw.demo.turn import Answer, Turn
+from claw_r1.claw.demo.turn import Turn, TurnOf
 
 ROOMS = 12
 LOCKS = 4
@@ -42,7 +42,7 @@ class Castle:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What an agent did to a castle so far."""
+    """The history of an agent in a castle."""
 
     room: int = 0
     passed: int = 0
@@ -54,7 +54,7 @@ class Visit:
 
 
 def view(castle: Castle, visit: Visit) -> str:
-    """What the agent sees in its room."""
+    """Returns the view of the agent in its room."""
     key = " key" if visit.room in castle.keys - visit.taken else ""
     lock = " lock" if visit.room in castle.locks - visit.opened else ""
     return f"way {castle.ways[visit.room]}{key}{lock}"
@@ -76,7 +76,7 @@ def after(castle: Castle, visit: Visit, text: str) -> Visit:
 
 
 def judge(castle: Castle, visit: Visit) -> Turn:
-    """Where the visit stands: won, out of turns, or in a room."""
+    """Judges the state of the visit: won, out of turns, or in a room."""
     if visit.room == ROOMS:
         return Turn(reward=1.0, observation=None)
     if visit.turns == TURNS_MAX:
@@ -84,7 +84,7 @@ def judge(castle: Castle, visit: Visit) -> Turn:
     return Turn(reward=0.0, observation=view(castle, visit))
 
 
-def attempt(castle: Castle) -> Answer:
+def attempt(castle: Castle) -> TurnOf:
     """One episode."""
     visit = Visit()
 

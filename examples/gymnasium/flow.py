@@ -19,7 +19,7 @@ from examples.conversation import converse
 
 
 class GymnasiumEnvironment(Protocol):
-    """What is called of an environment. Observations and actions are its own, hence Any."""
+    """The methods of an environment that are called. Observations and actions are its own, hence Any."""
 
     def reset(self, *, seed: int) -> tuple[Any, Mapping[str, Any]]:
         """The first observation."""
@@ -44,7 +44,7 @@ class GymnasiumFlow(AgentFlow):
 
     @abstractmethod
     def show(self, observation: Any) -> str:
-        """What the model reads."""
+        """Returns the text that the model reads."""
 
     @abstractmethod
     def action(self, text: str) -> Any:

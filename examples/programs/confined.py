@@ -18,8 +18,8 @@ for _module in ("bisect", "collections", "functools", "heapq", "itertools", "mat
     importlib.import_module(_module)  # what a program may import; nothing can be loaded later
 
 SYSTEM_CALLS = (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 25, 28, 39, 60, 96, 202, 228, 231, 318)
-"""Of x86-64: read, write, close, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask, rt_sigreturn, mremap,
-madvise, getpid, exit, gettimeofday, futex, clock_gettime, exit_group, getrandom."""
+"""The numbers of x86-64: read, write, close, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask,
+rt_sigreturn, mremap, madvise, getpid, exit, gettimeofday, futex, clock_gettime, exit_group, getrandom."""
 AUDIT_ARCH_X86_64 = 0xC000003E
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one with EPERM

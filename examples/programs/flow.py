@@ -16,7 +16,7 @@ PROGRAMS_AT_ONCE = 4
 
 
 class ProgramsFlow(AgentFlow):
-    """One to three calls; the outcome is 1.0 for a program that passes all hidden tests."""
+    """The flow of one to three calls; the outcome is 1.0 for a program that passes all hidden tests."""
 
     def __init__(self) -> None:
         """Raises CannotConfine, so that nothing is played where programs cannot be confined."""

@@ -41,7 +41,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """What is asked for, the examples that the agent sees, the tests that it does not."""
+    """The text of an exercise, the examples that the agent sees, the tests that it does not."""
 
     text: str
     examples: tuple[Case, ...]
@@ -63,7 +63,7 @@ def _case(family: _Family, n: int, rng: random.Random) -> Case:
 
 
 def prompt(exercise: Exercise) -> str:
-    """What the agent sees first."""
+    """Returns the agent's first prompt."""
     return "\n".join([exercise.text, *(f"solve({arguments[0]}) == {value}" for arguments, value in exercise.examples)])
 
 
@@ -74,7 +74,7 @@ def source_of(text: str) -> str:
 
 
 def first_fault(cases: Sequence[Case], values: Sequence[object], errors: Sequence[str | None]) -> str | None:
-    """What the agent is told of the first case that is not as it should be; None: all are."""
+    """Describes the first case that is not as it should be, for the agent; None: all are."""
     for (arguments, right), value, error in zip(cases, values, errors, strict=True):
         if error is not None or type(value) is not type(right) or value != right:
             returned = error if error is not None else f"returned {value!r}"[:200]

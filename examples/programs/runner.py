@@ -23,7 +23,7 @@ class CannotConfine(AgentFlowError):
 
 @dataclass(frozen=True, slots=True)
 class ProgramLimits:
-    """Of one program and all its inputs together."""
+    """The limits of one program and all its inputs together."""
 
     cpu_s: int = 2
     wall_s: float = 6.0
@@ -34,14 +34,14 @@ class ProgramLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """What `solve` returned for one input (a JSON value, hence object), or why it did not."""
+class ProgramOutput:
+    """The result of `solve` for one input (a JSON value, hence object), or the reason why there is none."""
 
     value: object = None
     error: str | None = None
 
 
-def run_program(source: str, inputs: Sequence[Sequence[object]], limits: ProgramLimits) -> list[Output]:
+def run_program(source: str, inputs: Sequence[Sequence[object]], limits: ProgramLimits) -> list[ProgramOutput]:
     """One output per input, blocking for at most `wall_s`. Raises CannotConfine."""
     command = [
         sys.executable,
@@ -72,13 +72,14 @@ def run_program(source: str, inputs: Sequence[Sequence[object]], limits: Program
         return _outputs(written, len(inputs), fault)
 
 
-def _outputs(reply: bytes, count: int, fault: str) -> list[Output]:
-    """What the process wrote behind its mark; it is the program's word, so anything may stand there."""
+def _outputs(reply: bytes, count: int, fault: str) -> list[ProgramOutput]:
+    """Returns the outputs that the process wrote behind its mark; it is the program's word, so anything may stand
+    there."""
     outputs = []
     for line in reply.splitlines()[1 : count + 1]:
         try:
             body = json.loads(line)
-            outputs.append(Output(value=body.get("value"), error=body.get("error")))
+            outputs.append(ProgramOutput(value=body.get("value"), error=body.get("error")))
         except (ValueError, AttributeError, RecursionError):
             break
-    return outputs + [Output(error=fault)] * (count - len(outputs))
+    return outputs + [ProgramOutput(error=fault)] * (count - len(outputs))

@@ -1,1 +1,1 @@
-"""What clients of Anthropic's API send and read."""
+"""The API of Anthropic, as its clients use it."""

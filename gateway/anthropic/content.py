@@ -1,6 +1,7 @@
 """A message of Anthropic's API put together from the events of its stream."""
 
-from claw_r1.gateway.foreign_json import Json, count, loads_shallow
+from claw_r1.gateway.foreign_json import count, loads_shallow
+from claw_r1.schemas.json_values import Json
 
 TOOL_INPUT = "partial_json"
 

@@ -19,7 +19,8 @@ TYPES = {
 
 
 def reads_anthropic(path: bytes, headers: HeaderList) -> bool:
-    """Whether a client reads Anthropic's errors, by its request alone. path: as it was sent, without its query."""
+    """Returns whether a client reads Anthropic's errors, by its request alone. path: as it was sent, without its
+    query."""
     return path.endswith(PATH_ENDS) or any(name == b"anthropic-version" for name, _ in headers)
 
 

@@ -10,7 +10,7 @@ from claw_r1.gateway.anthropic.content import StreamedMessage
 from claw_r1.gateway.anthropic.errors import anthropic_error, error_message
 from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, UpstreamBroken
-from claw_r1.gateway.foreign_json import Json, loads, objects
+from claw_r1.gateway.foreign_json import loads, objects
 from claw_r1.gateway.openai.reply import encodable
 from claw_r1.gateway.openai.request import MULTIMODAL, call_request, json_object
 from claw_r1.gateway.openai.sampling import effective
@@ -18,6 +18,7 @@ from claw_r1.gateway.tokens.protocol import PackedProtocol
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.schemas.events import Sampling
+from claw_r1.schemas.json_values import Json
 
 FINISH_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 """Anthropic's words, and those that the pool knows; any other word is kept."""

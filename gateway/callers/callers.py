@@ -1,5 +1,5 @@
-"""Who makes a model call. The first that is there names the trajectory: path, our headers, scope and session, scope and
-lineage, none (docs/callers.md has the table).
+"""The search for the caller of a model call. The first that is there names the trajectory: path, our headers, scope and
+session, scope and lineage, none (docs/callers.md has the table).
 
 Invariant: sessions count within their scope, and the ids made of them are one to one: no two sessions share a trajectory.
 """
@@ -23,7 +23,7 @@ WEAK_SOURCE = "user"
 
 
 class Caller(NamedTuple):
-    """Who made a call, and what for."""
+    """The caller of a model call, and its purpose."""
 
     identity: Identity
     source: str
@@ -32,7 +32,8 @@ class Caller(NamedTuple):
     parent: str | None = None
     """The trajectory that started this one, if that is another one."""
     kind: str | None = None
-    """As its client says; None: the pool tells from all calls of the trajectory (`datapool/fold/step.py`)."""
+    """The kind that the client names; None: the pool tells from all calls of the trajectory
+    (`datapool/fold/step.py`)."""
     has_tools: bool = False
     replied: Callable[[Sequence[bytes]], None] | None = None
     """To be told the bodies of its reply, where calls are joined by them."""
@@ -44,7 +45,7 @@ class RetryKey(NamedTuple):
     """By what a request is known when it is sent again."""
 
     digest: str
-    """Of its protocol and body."""
+    """The digest of its protocol and body."""
     idempotency_key: str | None = None
 
 
@@ -57,8 +58,8 @@ class Callers:
     def caller(
         self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, retry: RetryKey
     ) -> Caller:
-        """Who makes a call with this body. Raises InvalidRequest for two names that contradict each other, Forbidden for
-        one that the key does not own."""
+        """Finds the caller of a call with this body. Raises InvalidRequest for two names that contradict each other,
+        Forbidden for one that the key does not own."""
         path, lone = (route.identity, route.lone) if route else (None, False)
         if path is not None:
             _agree(path, signs, lone=lone)

@@ -1,4 +1,5 @@
-"""What the fields of a request say about who calls. Protocols read it from the object that they parsed: nothing is parsed twice."""
+"""The hints of a request's fields about the caller. Protocols read it from the object that they parsed: nothing is
+parsed twice."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,14 +21,14 @@ class SessionName(NamedTuple):
 
 
 class Hints(NamedTuple):
-    """What a request says besides what it asks."""
+    """The content of a request that tells about its caller."""
 
     session: SessionName | None = None
     has_tools: bool = False
     opening: object = None
-    """What stands before the messages: the system's text, instructions."""
+    """The text before the messages: the system's text, instructions."""
     messages: Sequence[object] = ()
-    """As parsed."""
+    """The parsed messages."""
     is_side: bool = False
     """Its model was asked for by an alias of side calls."""
     previous: str | None = None

@@ -27,7 +27,7 @@ class Beginning:
     """One trajectory's request with certain messages."""
 
     is_last: bool = True
-    """It did not go on from there yet."""
+    """The agent did not go on from there yet."""
     reply: frozenset[int] = frozenset()
     """Hashes of the texts in what it got; empty while unknown."""
 
@@ -44,7 +44,8 @@ class Lineage:
     def trajectory(
         self, scope: str, hints: Hints, awaits: Callable[[Identity], bool], fresh: Callable[[], Identity]
     ) -> tuple[Identity, Beginning] | None:
-        """Whose call this is, remembered; None for one without messages. Its reply is to be told to `replied`.
+        """Returns the trajectory of the call, remembered; None for one without messages. Its reply is to be told to
+        `replied`.
 
         awaits: whether a trajectory never got its reply to this very request. fresh: makes a trajectory.
         """
@@ -85,7 +86,7 @@ class Lineage:
         return None
 
     def _remember(self, scope: str, digest: bytes, who: Identity) -> Beginning:
-        """One that is asked for again keeps the reply that it got."""
+        """Remembers a request; a repeated one keeps the reply that it got."""
         owners = self._owners.setdefault((scope, digest), {})
         self._owners.move_to_end((scope, digest))
         beginning = owners.get(who) or Beginning()

@@ -1,4 +1,5 @@
-"""What a key owns: a key with a scope, or with `idle_s`, may name what begins with its scope, and nothing else.
+"""The names that a key owns: a key with a scope, or with `idle_s`, may name what begins with its scope, and nothing
+else.
 
 Invariant: an owned id is the scope alone, or goes on with `/` or `:` behind it. Scopes are percent-encoded, so neither
 character stands in one: `alice` owns `alice/s1` and `alice:x/s1`, and never `alice2/s1`. Whatever the gateway makes up for such
@@ -13,7 +14,7 @@ from claw_r1.schemas.api_keys import ApiKey
 
 READABLE_CHARACTERS_MAX = 256
 HASHED_CHARACTERS = 64
-"""Of a longer id, before its hash."""
+"""The characters of a longer id that stay before its hash."""
 SCOPE_CHARACTERS_MAX = 128
 """A longer one ends in its hash, so that every id within it is one that a path may name."""
 BEHIND = ("/", ":")
@@ -42,7 +43,7 @@ def derived_id(scope: str, parts: tuple[str, ...]) -> str:
 
 
 def owned_scope(key: ApiKey | None) -> str | None:
-    """What the names that this key may say begin with; None: it may say any."""
+    """Returns the prefix of the names that this key may use; None: it may say any."""
     return scope_of(key, None) if key is not None and (key.scope or key.idle_s is not None) else None
 
 

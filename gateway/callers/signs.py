@@ -1,4 +1,4 @@
-"""What the headers of a model call say about who calls.
+"""The signs of the caller in the headers of a model call.
 
 Invariant: a header of ours that makes no sense is refused; one that other programs may send for reasons of their own says
 nothing then. Never read: `x-client-request-id` (of a request, or of a thread, as the client likes) and `traceparent`
@@ -38,7 +38,7 @@ READ = {name.encode(): name for name in (*IDS, KIND_HEADER, *THEIRS)}
 
 
 class CallerSigns(NamedTuple):
-    """Who calls, by the headers."""
+    """The caller by the headers."""
 
     trajectory: str | None = None
     group: str | None = None
@@ -97,7 +97,8 @@ def _parent_session(values: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _kind(values: Mapping[str, str], *, has_parent: bool) -> str | None:
-    """What the client says that the call is for. A sub-agent's turn is a turn, too: only then does `turn` mean the main one."""
+    """Returns the kind of call that the client names. A sub-agent's turn is a turn, too: only then does `turn` mean the
+    main one."""
     if KIND_HEADER in values:
         if values[KIND_HEADER] not in KINDS:
             raise InvalidRequest(f"header {KIND_HEADER} must be one of {', '.join(KINDS)}", param=KIND_HEADER)

@@ -18,7 +18,7 @@ from claw_r1.gateway.capture.idempotency import Finished
 from claw_r1.gateway.capture.recorder import CallRecorder
 from claw_r1.gateway.capture.redaction import redacted_body, redacted_message
 from claw_r1.gateway.capture.stream import StreamedCall
-from claw_r1.gateway.capture.turns import Earlier
+from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.crowding import Crowds
 from claw_r1.gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from claw_r1.gateway.foreign_json import error_text
@@ -33,9 +33,9 @@ from claw_r1.schemas.http import Channel
 
 JSON = (b"content-type", b"application/json")
 NO_HINTS = Hints()
-"""Of a request whose caller is known: its messages need not stay in memory as objects."""
+"""The hints of a request whose caller is known: its messages need not stay in memory as objects."""
 MESSAGE_CHARACTERS_MAX = 1000
-"""Of a refusal that an engine wrote in no shape that clients of the protocol know."""
+"""The most characters of a refusal that an engine wrote in no shape that clients of the protocol know."""
 
 
 class ModelCalls:
@@ -49,7 +49,7 @@ class ModelCalls:
         metrics: Metrics,
         crowds: Crowds,
         adaptation: Adaptation,
-        earlier: Earlier,
+        earlier: GroupRecords,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
         self._adaptation = adaptation

@@ -48,7 +48,7 @@ class DeltaBase(NamedTuple):
     depth: int
     """Calls between it and one that is written in full."""
     prompt_bytes: int
-    """How much of `whole` is the prompt."""
+    """The length of the prompt within `whole`."""
 
     @property
     def size_bytes(self) -> int:
@@ -64,7 +64,7 @@ class DeltaEncoder:
         self.size_bytes = 0
 
     def encode(self, call: ModelCall, reply: EngineReply) -> list[EncodedCall]:
-        """How each choice is written. Nearly always they have one prompt."""
+        """Encodes each choice. Nearly always they have one prompt."""
         own = [reply.prompt_ids if choice.prompt_ids is None else choice.prompt_ids for choice in reply.choices]
         edges = {prompt: self._encode(call, prompt) for prompt in dict.fromkeys(own)}
         return [edges[prompt] for prompt in own]

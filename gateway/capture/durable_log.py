@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class EventSink(Protocol):
-    """Where this room stores events: a Store, or a producer alone."""
+    """The sink for the events of this room: a Store, or a producer alone."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:
         """Returns once the event is stored, whatever it returns. Raises claw_r1.eventlog.errors.LogError."""
@@ -68,12 +68,12 @@ class Store:
 
     @property
     def away(self) -> bool:
-        """Whether events go to the spool because the log does not answer."""
+        """The log does not reply, so that events go to the spool."""
         return self._drainer.away
 
     @property
     def broken(self) -> bool:
-        """Whether draining ended by a bug: the process has to be started again."""
+        """Draining ended by a bug: the process has to be started again."""
         return self._drainer.error is not None
 
     def not_ready(self) -> str | None:

@@ -61,14 +61,14 @@ class ModelCall(NamedTuple):
 
 
 class EncodedCall(NamedTuple):
-    """How one call is written: its prompt and its body, each against an earlier call or in full."""
+    """The encoding of one call: its prompt and its body, each against an earlier call or in full."""
 
     prompt: Edge
     request: Edge
     depth: int
     """Calls between it and one that is written in full."""
     base_digest: str = ""
-    """Of the call that the prompt is written against; empty where it is written in full."""
+    """The digest of the call that the prompt is written against; empty where it is written in full."""
 
 
 def captured(

@@ -33,11 +33,11 @@ from claw_r1.schemas.envelopes import decision_id, new_id
 from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.http import IDEMPOTENCY_KEY_HEADER
 
-Slot = tuple[str, str, str]
+AttemptSlot = tuple[str, str, str]
 EQUAL_CALLS_MAX = 16
 """Calls with one body that are remembered beside the newest: any of them may come to nothing."""
 EVENT_BYTES = 2000
-"""Of an event's own objects, besides what it holds."""
+"""The bytes of an event's own objects, besides what it holds."""
 
 
 class Finished(NamedTuple):
@@ -46,7 +46,7 @@ class Finished(NamedTuple):
     body: bytes
     headers: HeaderList
     events: tuple[CallCaptured, ...]
-    """Those that were not acknowledged yet; under a key all, since each repeat is captured."""
+    """The events that were not acknowledged yet; under a key all, since each repeat is captured."""
 
     @property
     def size_bytes(self) -> int:
@@ -70,7 +70,7 @@ class _Entry:
 class Attempt(NamedTuple):
     """One try of a call. `finished` is the reply to repeat, if there is one."""
 
-    slot: Slot
+    slot: AttemptSlot
     call_id: str
     number: int
     finished: Finished | None = None
@@ -85,7 +85,7 @@ class RecentCalls:
         self, window_s: float, entries_max: int, bytes_max: int, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._window_s, self._entries_max, self._bytes_max, self._clock_s = window_s, entries_max, bytes_max, clock_s
-        self._entries: OrderedDict[Slot, _Entry] = OrderedDict()
+        self._entries: OrderedDict[AttemptSlot, _Entry] = OrderedDict()
         self._bytes = 0
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
@@ -114,7 +114,8 @@ class RecentCalls:
         return Attempt(slot, call_id, number, keyed=keyed)
 
     def awaits(self, identity: Identity, digest: str) -> bool:
-        """Whether a request with this body, and without a key, would be another attempt of a call that came to nothing."""
+        """Returns whether a request with this body, and without a key, would be another attempt of a call that came to
+        nothing."""
         entry = self._entries.get(_slot(identity, None, digest))
         return entry is not None and self._lost_call(entry) is not None
 
@@ -157,7 +158,7 @@ class RecentCalls:
     def _is_recent(self, entry: _Entry) -> bool:
         return self._clock_s() - entry.seen_at_s <= self._window_s
 
-    def _remember(self, slot: Slot, entry: _Entry) -> None:
+    def _remember(self, slot: AttemptSlot, entry: _Entry) -> None:
         replaced = self._entries.pop(slot, None)
         self._bytes -= _size(replaced)
         if replaced is not None:
@@ -179,7 +180,7 @@ def _size(entry: _Entry | None) -> int:
     return entry.finished.size_bytes if entry and entry.finished else 0
 
 
-def _slot(identity: Identity, key: str | None, digest: str) -> Slot:
+def _slot(identity: Identity, key: str | None, digest: str) -> AttemptSlot:
     return identity.group_id, identity.trajectory_id, f"body:{digest}" if key is None else f"key:{key}"
 
 

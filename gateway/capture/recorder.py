@@ -17,7 +17,7 @@ from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from claw_r1.gateway.capture.replied import Replied
-from claw_r1.gateway.capture.turns import Earlier, Turns
+from claw_r1.gateway.capture.turns import GroupRecords, Turns
 from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from claw_r1.gateway.headers import ClientHeaders
 from claw_r1.gateway.identity import Identity
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 class CallRecorder:
     """Records the calls of one process."""
 
-    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: Earlier) -> None:
+    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: GroupRecords) -> None:
         self._sink, self._metrics = sink, metrics
         self.replied, self.turns = Replied(), Turns(earlier, settings.body_bytes_max)
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
@@ -48,7 +48,7 @@ class CallRecorder:
         self.awaits, self.lost = self._recent.awaits, self._recent.lost
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
-        """As `RecentCalls.begin`."""
+        """Begins an attempt under `RecentCalls.begin`."""
         return self._recent.begin(identity, headers, digest)
 
     async def record(

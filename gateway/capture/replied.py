@@ -11,7 +11,7 @@ from claw_r1.gateway.identity import Identity
 from claw_r1.schemas.events import VersionSpan
 
 CALLS_MAX = 10_000
-"""Of one trajectory, the last."""
+"""The most calls of one trajectory, the last ones."""
 ALL_CALLS_MAX = 100_000
 """About 350 bytes each."""
 

@@ -25,7 +25,8 @@ from claw_r1.schemas.events import Timings
 Failure = GatewayError | ClientGone
 log = structlog.get_logger()
 END_WAIT_S = 1.0
-"""How long after the end of the stream the engine may take to end its reply, so that its connection can be used again."""
+"""The time that the engine may take after the end of the stream to end its reply, so that its connection can be used
+again."""
 
 
 class StreamedCall:
@@ -149,7 +150,7 @@ class StreamedCall:
 
 
 def _outcome(failure: Failure | None) -> str:
-    """How a stream ended, for metrics."""
+    """Returns the outcome of a stream, for metrics."""
     if failure is None:
         return "completed"
     return failure.code if isinstance(failure, GatewayError) else "client_disconnected"

@@ -23,19 +23,19 @@ from claw_r1.schemas.keys import group_key
 MEMORY_BYTES_MAX = 64 << 20
 SEARCH_RECORDS_MAX = 20_000
 SEARCH_BYTES_MAX = 256 << 20
-"""Of a partition, read for one request."""
+"""The most bytes of a partition that are read for one request."""
 THREADS = 2
 """Searches at once; others wait their turn."""
 SEARCHES_MAX = 16
 """Searches that are under way or wait."""
-Earlier = Callable[[str], Iterator[Record]]
+GroupRecords = Callable[[str], Iterator[Record]]
 """The records of calls in the partition of this group, the latest first. Raises LogError."""
 
 
 class Turns:
     """The earlier calls that one process can find."""
 
-    def __init__(self, earlier: Earlier, conversation_bytes_max: int) -> None:
+    def __init__(self, earlier: GroupRecords, conversation_bytes_max: int) -> None:
         """conversation_bytes_max: of all turns that one request goes on from."""
         self._earlier, self._bytes, self._bytes_max = earlier, 0, conversation_bytes_max
         self._searches = 0
@@ -123,7 +123,7 @@ class Turns:
         return None
 
     def _records(self, group_id: str) -> Iterator[Record]:
-        """Those of this group, within the bounds."""
+        """Yields the records of this group, within the bounds."""
         key, left = group_key(group_id), SEARCH_BYTES_MAX
         for number, record in enumerate(self._earlier(group_id)):
             left -= len(record.value or b"")

@@ -1,4 +1,4 @@
-"""How many groups a run may have under way: bounded staleness without waste.
+"""The number of groups that a run may have under way: bounded staleness without waste.
 
 A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
 below (staleness + batches + 1) x groups_per_batch, the newest of them is still within the staleness bound. Batches are
@@ -48,7 +48,7 @@ class Wait:
 
 
 def admit(opened: int, returned: int, staleness: int, batches: int, groups_per_batch: int) -> Admitted | Wait:
-    """Whether one more group of a run may be opened.
+    """Decides whether one more group of a run may be opened.
 
     opened: training groups of the run so far. returned: those of them that will never be trained. staleness: versions
     that a sample may be behind. batches: those in the published weights.
@@ -71,10 +71,10 @@ class _Run:
     """Opened for it, too, and taking no room: groups of other channels, or opened without admission a moment ago."""
     skipped: set[str] = field(default_factory=set)
     barren: set[str] = field(default_factory=set)
-    """Of which nothing will be trained unless somebody judges a member yet (`is_barren`)."""
+    """The groups that will never be trained unless somebody judges a member yet (`is_barren`)."""
 
     def has(self, group_id: str) -> bool:
-        """Whether the group was opened for this run."""
+        """Returns whether the group was opened for this run."""
         return group_id in self.opened or group_id in self.aside
 
     def forget(self, group_id: str) -> None:
@@ -84,12 +84,12 @@ class _Run:
 
     @property
     def batches(self) -> int:
-        """How many are in the published weights."""
+        """The number of batches in the published weights."""
         return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
 
     @property
     def returned(self) -> int:
-        """How many opened groups will never be trained."""
+        """The number of opened groups that will never be trained."""
         return len((self.opened & self.skipped) | (self.opened & self.barren))
 
 
@@ -186,8 +186,9 @@ def _group(run: _Run, record: GroupRecord) -> None:
 
 
 def is_barren(record: GroupRecord) -> bool:
-    """Whether nobody can train the group as it is: no member is ready, and it is closed or each of its members has ended
-    without an outcome. It need not wait for its deadline then: a burst of failed episodes would hold all room for so long.
+    """Returns whether nobody can train the group as it is: no member is ready, and it is closed or each of its members
+    has ended without an outcome. It need not wait for its deadline then: a burst of failed episodes would hold all room
+    for so long.
 
     A judgement that comes later makes a member ready, and the group takes room again.
     """
@@ -198,8 +199,9 @@ def is_barren(record: GroupRecord) -> bool:
 
 
 def _is_fruitless(member: GroupMember) -> bool:
-    """Of a member that is not ready: a failed one was not judged, and what it earned on the way makes it no data. An abandoned one
-    that earned something may be trained (`unfinished`), a completed one may wait for its reward."""
+    """Returns whether a member that is not ready never will be: a failed one was not judged, and what it earned on the
+    way makes it no data. An abandoned one that earned something may be trained (`unfinished`), a completed one may wait
+    for its reward."""
     if member.status == "abandoned":
         return member.return_total is None or member.min_version is None
     return member.status in ("failed", "evicted")

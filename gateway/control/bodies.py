@@ -38,8 +38,8 @@ def _json_value(value: Any) -> Any:  # any JSON value
     return value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterValidator(_clean)]
-Tags = Annotated[tuple[Name, ...], Field(max_length=32)]
+NameBody = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterValidator(_clean)]
+Tags = Annotated[tuple[NameBody, ...], Field(max_length=32)]
 JsonValue = Annotated[Any, AfterValidator(_json_value)]
 Count = Annotated[int, Field(ge=0, le=INT32_MAX, strict=True)]
 Revision = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
@@ -56,13 +56,13 @@ class Body(BaseModel):
 class OpenGroup(Body):
     """POST /groups"""
 
-    group_id: Name | None = None
+    group_id: NameBody | None = None
     size: Annotated[int, Field(ge=1, le=GROUP_SIZE_MAX, strict=True)] = 8
-    channel: Name | None = None
-    run_id: Name | None = None
+    channel: NameBody | None = None
+    run_id: NameBody | None = None
     task: JsonValue = None
     deadline_s: Annotated[FiniteFloat, Field(gt=0, le=1e9, strict=True)] | None = None
-    agent: Name | None = None
+    agent: NameBody | None = None
     tags: Tags = ()
     admission: bool = True
     ordinal: Annotated[int, Field(ge=0, lt=1 << 63, strict=True)] | None = None
@@ -72,11 +72,11 @@ class OpenGroup(Body):
 class RegisterTrajectory(Body):
     """POST …/register_trajectory"""
 
-    channel: Name | None = None
-    agent: Name | None = None
+    channel: NameBody | None = None
+    agent: NameBody | None = None
     task: JsonValue = None
     tags: Tags = ()
-    run_id: Name | None = None
+    run_id: NameBody | None = None
     metadata: JsonValue = None
     idle_s: Annotated[FiniteFloat, Field(gt=0, le=1e9, strict=True)] | None = None
     revision: Revision = 0
@@ -89,9 +89,9 @@ class CompleteTrajectory(Body):
     status: Literal["completed", "failed"] = "completed"
     calls: Count | None = None
     rewards: Count | None = None
-    channel: Name | None = None
+    channel: NameBody | None = None
     """Accepted as in the other bodies, and not used: a completion has no channel of its own."""
-    run_id: Name | None = None
+    run_id: NameBody | None = None
     revision: Revision = 0
 
 
@@ -100,13 +100,13 @@ class AssignReward(Body):
 
     value: RewardValue | None
     """Null takes back what stands in the slot."""
-    name: Name = "outcome"
-    source: Name = "agent"
-    call_id: Name | None = None
+    name: NameBody = "outcome"
+    source: NameBody = "agent"
+    call_id: NameBody | None = None
     step_index: Count | None = None
     revision: Revision = 0
     metadata: JsonValue = None
-    run_id: Name | None = None
+    run_id: NameBody | None = None
 
     @model_validator(mode="after")
     def _one_subject(self) -> "AssignReward":

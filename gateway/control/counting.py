@@ -64,7 +64,7 @@ def _model(body: bytes) -> str | None:
 
 
 def _message(body: bytes) -> str | None:
-    """That of an error in OpenAI's shape, in which engines refuse what they cannot parse."""
+    """Returns the message of an error in OpenAI's shape, in which engines refuse what they cannot parse."""
     error = (object_of(body) or {}).get("error")
     message = error.get("message") if isinstance(error, dict) else None
     return message if isinstance(message, str) else None

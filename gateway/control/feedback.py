@@ -1,4 +1,4 @@
-"""What people say of replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
+"""The feedback of people on replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
 
 Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; operators, who stand behind apps
 with many users, name who speaks; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
@@ -31,7 +31,7 @@ from claw_r1.datapool.feedback import (
     preference_event,
 )
 from claw_r1.gateway.callers.scopes import require_own
-from claw_r1.gateway.control.bodies import AssignReward, Body, JsonValue, Name, RewardValue
+from claw_r1.gateway.control.bodies import AssignReward, Body, JsonValue, NameBody, RewardValue
 from claw_r1.gateway.control.keyed import KeyedBodies
 from claw_r1.gateway.control.sources import RewardSources, is_ahead
 from claw_r1.gateway.errors import Forbidden, Unusable
@@ -60,7 +60,7 @@ def _as_subject(value: Any) -> Any:  # any JSON value
 class GiveFeedback(Body):
     """POST …/feedback: one item, or a list of them. Without `call_id` it is of the trajectory."""
 
-    call_id: Name | None = None
+    call_id: NameBody | None = None
     thumb: Literal["up", "down"] | None = None
     score: RewardValue | None = None
     """The score called `overall`."""
@@ -74,18 +74,18 @@ class GiveFeedback(Body):
 class PreferredSubject(Body):
     """A trajectory of the group, or one call of it. Text alone is a trajectory's id."""
 
-    trajectory_id: Name
-    call_id: Name | None = None
+    trajectory_id: NameBody
+    call_id: NameBody | None = None
 
 
-Subject = Annotated[PreferredSubject, BeforeValidator(_as_subject, json_schema_input_type=PreferredSubject | str)]
+SubjectBody = Annotated[PreferredSubject, BeforeValidator(_as_subject, json_schema_input_type=PreferredSubject | str)]
 
 
 class GivePreference(Body):
     """POST /groups/{group_id}/preferences: one item, or a list of them."""
 
-    chosen: Subject
-    rejected: Subject
+    chosen: SubjectBody
+    rejected: SubjectBody
     outcome: Literal["chosen", "tie", "both_bad", "withdrawn"] = "chosen"
     name: Text = OVERALL
     strength: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
@@ -182,7 +182,8 @@ class FeedbackRoutes:
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:
-    """Who speaks in a request under this key: an annotator's own name, else the one that the request names.
+    """Returns the person who speaks in a request under this key: an annotator's own name, else the one that the request
+    names.
 
     Raises Forbidden for another name than an annotator's own, InvalidFeedback where there is none or it is no name.
     """

@@ -26,7 +26,8 @@ class Health:
         return {"status": "alive"}
 
     async def ready(self) -> JSONResponse:
-        """Whether the views are up to date and the log or the spool takes events. Calls wait for a worker, so none is required."""
+        """Reports whether the views are up to date and the log or the spool takes events. Calls wait for a worker, so
+        none is required."""
         reason = self._not_ready()
         content = {"ready": reason is None, "reason": reason, "workers": len(self._workers.live())}
         return JSONResponse(content, status_code=503 if reason else 200)

@@ -19,7 +19,8 @@ class KeyedBodies:
         self._first: OrderedDict[tuple[str, ...], tuple[bytes, int]] = OrderedDict()
 
     def first_us(self, key: str | None, place: tuple[str, ...], body: str, at_us: int) -> int:
-        """When this body came first under the key; at_us where none did. Raises KeyOfOtherBody where another did."""
+        """Returns the time when this body came first under the key; at_us where none did. Raises KeyOfOtherBody where
+        another did."""
         digest, first_us = self._first.get((key or "", *place), (_digest(body), at_us))
         if digest != _digest(body):
             raise KeyOfOtherBody("this idempotency key was used for another body: give each request a key of its own")

@@ -8,11 +8,12 @@ from fastapi.responses import JSONResponse, Response
 from claw_r1.gateway.adaptation import SIDE, Adaptation
 from claw_r1.gateway.anthropic.errors import reads_anthropic
 from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamRefused
-from claw_r1.gateway.foreign_json import Json, count, loads
+from claw_r1.gateway.foreign_json import count, loads
 from claw_r1.gateway.headers import passed_on
 from claw_r1.gateway.http.asgi import KEY
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
 from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.schemas.json_values import Json
 
 Model = dict[str, Json]
 
@@ -64,7 +65,8 @@ class Models:
         return [*served.values(), *(model for name, model in named.items() if name not in served and "*" not in name)]
 
     async def _listed_by(self, engine: Engine, request: Request) -> list[Model]:
-        """As a call would be sent, with the provider's key where calls have it."""
+        """Lists an engine's models by a request that is sent like a call, with the provider's key where calls have
+        it."""
         headers = passed_on(request.scope["headers"], credentials=self._passes_authorization)
         reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", headers)
         if 400 <= reply.status < 500:

@@ -1,4 +1,4 @@
-"""How far each order of tasks has come, so that a runner that starts again goes on behind what was opened.
+"""The progress of each order of tasks, so that a runner that starts again goes on behind what was opened.
 
 An order is what one run makes of one set of tasks under one seed; the id of a group in it is `<order>-<ordinal>`. The next
 ordinal is one more than the highest of three sources, which together hold every opening that was ever acknowledged:
@@ -34,7 +34,7 @@ class Orders:
 
     def __init__(self) -> None:
         self.read_unfolded: Callable[[], None] = lambda: None
-        """As `Unfolded.read`."""
+        """The reader of `Unfolded.read`."""
         self._next: dict[str, int] = {}
         self._claims: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Orders:
                 self._claims.popitem(last=False)
 
     def is_taken(self, opening: GroupOpened) -> bool:
-        """Whether the ordinal was opened, by another event than this one."""
+        """Returns whether the ordinal was opened, by another event than this one."""
         order = order_of(opening.group_id, opening.ordinal)
         if order is None or opening.ordinal is None or opening.ordinal >= self.next_ordinal(order):
             return False

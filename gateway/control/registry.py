@@ -13,7 +13,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE"]
 
 
 def registry_app(registry: Registry) -> Starlette:
-    """What is read has an ETag, of its bytes: a schema of an id never changes."""
+    """Makes the registry's app, whose replies have an ETag, of their bytes: a schema of an id never changes."""
 
     async def answer(request: Request) -> Response:
         path = request.path_params["path"]

@@ -27,7 +27,7 @@ from claw_r1.gateway.control.admission import AdmissionView, Wait
 from claw_r1.gateway.control.bodies import (
     AssignReward,
     CompleteTrajectory,
-    Name,
+    NameBody,
     OpenGroup,
     RegisterTrajectory,
     channel_of,
@@ -148,7 +148,7 @@ class Control:
         return await self._accept(REWARDS, who, event)
 
     async def submit_steps(
-        self, request: Request, body: SubmitSteps, channel: Annotated[Name | None, Query()] = None
+        self, request: Request, body: SubmitSteps, channel: Annotated[NameBody | None, Query()] = None
     ) -> JSONResponse:
         who = self._member(request)
         body = body.model_copy(update={"channel": body.channel or channel})
@@ -183,7 +183,7 @@ class Control:
         return who
 
     def _claim(self, run_id: str | None, group_id: str, *, takes_room: bool) -> bool:
-        """Whether this request made the group the run's, and has to release it if it fails.
+        """Claims the group for the run, and returns whether this request has to release it if it fails.
 
         Raises GroupOfOtherRun, NotAdmitted.
         """
@@ -199,7 +199,7 @@ class Control:
         return self._admit(run_id, group_id) if takes_room else self._admission.note(run_id, group_id)
 
     def _admit(self, run_id: str, group_id: str) -> bool:
-        """Whether this request reserved room. Raises NotAdmitted."""
+        """Reserves room, and returns whether this request did so. Raises NotAdmitted."""
         decision = self._admission.reserve(run_id, group_id)
         self._metrics.admission.labels(decision.reason if isinstance(decision, Wait) else "admitted").inc()
         if isinstance(decision, Wait):

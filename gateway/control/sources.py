@@ -1,4 +1,4 @@
-"""Whose word a reward is: callers without a key and agents speak as sources of a list, and of nobody else.
+"""The sources that a reward may name: callers without a key and agents speak as sources of a list, and of nobody else.
 
 Invariant: who is trained writes no scorer's and no person's word, no reward that is ahead of its time, and no revision of how
 its trajectory began or ended: the next word of whoever is trusted outranks it. docs/rewards.md says which trust each source has.
@@ -13,7 +13,7 @@ from claw_r1.schemas.envelopes import now_us
 AGENT = "agent"
 """The source of completions' rewards, and of those that name none."""
 AHEAD_MAX_US = 60_000_000
-"""How far above the present time, in microseconds, a revision may be: a higher one would silence its slot."""
+"""The most microseconds by which a revision may be above the present time: a higher one would silence its slot."""
 
 
 class RewardSources:
@@ -51,5 +51,5 @@ def refuse_revision(key: ApiKey | None, revision: int) -> None:
 
 
 def is_ahead(revision: int) -> bool:
-    """Whether this revision is ahead of the present time, in microseconds."""
+    """Returns whether this revision is ahead of the present time, in microseconds."""
     return revision > now_us() + AHEAD_MAX_US

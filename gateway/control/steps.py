@@ -18,7 +18,7 @@ from claw_r1.gateway.control.bodies import (
     CompleteTrajectory,
     Count,
     JsonValue,
-    Name,
+    NameBody,
     RewardValue,
     trajectory_completed,
 )
@@ -61,12 +61,12 @@ def _logprobs(value: Any) -> bytes:
     return packed
 
 
-Ids = Annotated[bytes, BeforeValidator(_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})]
+TokenIdsBody = Annotated[bytes, BeforeValidator(_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})]
 Logprobs = Annotated[bytes, BeforeValidator(_logprobs), WithJsonSchema({"type": "array", "items": {"type": "number"}})]
 
 
 class SamplingUsed(Body):
-    """How a step was sampled; by default without anything that shapes a distribution."""
+    """The sampling parameters of a step; by default without anything that shapes a distribution."""
 
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
@@ -77,20 +77,20 @@ class SamplingUsed(Body):
 class SubmittedStep(Body):
     """One step. `spans`: rows `[run/version, start, end]` over its response; `policy_version` is one for all of it."""
 
-    prompt_ids: Ids
-    response_ids: Ids
+    prompt_ids: TokenIdsBody
+    response_ids: TokenIdsBody
     rollout_log_probs: Logprobs | None = None
     spans: list[Any] | None = None
     policy_version: Annotated[int, Field(ge=0, lt=1 << 63, strict=True)] | None = None
-    run_id: Name | None = None
+    run_id: NameBody | None = None
     reward: RewardValue | None = None
-    call_id: Name | None = None
+    call_id: NameBody | None = None
     step_index: Count | None = None
     trajectory_uid: str = ""
     prompt_uid: str = ""
     is_last: bool = False
-    model: Name | None = None
-    finish_reason: Name | None = None
+    model: NameBody | None = None
+    finish_reason: NameBody | None = None
     sampling: SamplingUsed = SamplingUsed()
     multi_modal_data: JsonValue = None
     metadata: JsonValue = None
@@ -111,7 +111,7 @@ class SubmittedStep(Body):
         return rows
 
     def versions(self, run_id: str | None) -> tuple[VersionSpan, ...]:
-        """Which versions sampled it; none where they are not known. run_id: that of the request."""
+        """Returns the versions that sampled the step; none where they are not known. run_id: that of the request."""
         length = len(self.response_ids) // ITEM_BYTES
         if self.spans is not None:
             return spans_of({"0": self.spans}, 0, length).spans
@@ -125,7 +125,7 @@ class SubmitSteps(Body):
     """POST …/submit_steps"""
 
     steps: Annotated[tuple[SubmittedStep, ...], Field(min_length=1)]
-    channel: Name | None = None
+    channel: NameBody | None = None
 
 
 class StepEvents(NamedTuple):

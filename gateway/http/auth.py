@@ -1,4 +1,4 @@
-"""Who may request what: API keys, of which only hashes are known.
+"""The ring of API keys, of which only hashes are known, and their rights. API keys, of which only hashes are known.
 
 Input: the keys that `claw_r1.eventlog.known_keys` has of the log and of the settings.
 
@@ -90,7 +90,7 @@ def _refuse_foreign(headers: HeaderList) -> None:
 
 
 def _key_in(name: bytes, value: bytes) -> bytes | None:
-    """What a header may hold as a key: of HTTP's Basic, which clients of registries speak, the password."""
+    """Returns the key that a header may hold: of HTTP's Basic, which clients of registries speak, the password."""
     if name == b"x-api-key":
         key = value
     elif name == b"authorization":

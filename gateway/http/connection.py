@@ -19,7 +19,7 @@ from claw_r1.gateway.http.request_parser import RequestHead, RequestParser
 from claw_r1.gateway.http.write_flow import WriteFlow
 
 SLICE_BYTES = 16 << 10
-"""What the parser gets at once: its limits are looked at in between."""
+"""The bytes that the parser gets at once: its limits are looked at in between."""
 WAITING_MAX = 8
 """Requests of a connection that wait for the one before them, beyond which no more are read."""
 
@@ -155,7 +155,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request that was read has its reply."""
+        """Every request that was read has its reply."""
         return self._newest is None or self._newest.complete
 
     def shutdown(self) -> None:

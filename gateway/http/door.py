@@ -1,4 +1,5 @@
-"""What every request passes, once: key, route and size before its body is read; errors, metrics and the log line after.
+"""The door that every request passes, once: key, route and size before its body is read; errors, metrics and the log
+line after.
 
 Invariant: nothing behind the door sees a request without a valid key, or the key; whatever goes wrong there, the client
 gets a reply or its connection ends, and the next request is served. What a request took of `held_bytes` is given back when
@@ -58,7 +59,7 @@ class Door:
         self.settings, self.held_bytes = settings, 0
         """Bytes of request bodies from their first byte, and of replies until they are with their clients."""
         self.body_bytes_max = max(settings.body_bytes_max, settings.control_bytes_max)
-        """Of a request that nobody has looked at yet."""
+        """The limit for a request that nobody has looked at yet."""
         self._keys, self._metrics, self._calls, self._control = keys, metrics, calls, control
         self._protocols = protocols
 
@@ -155,7 +156,8 @@ def _log_request(exchange: Exchange) -> None:
 
 
 def act_of(exchange: Exchange) -> Act:
-    """What a request is, for the table of roles. A look-up in the registry may be a POST, and changes nothing either."""
+    """Returns the act of a request, for the table of roles. A look-up in the registry may be a POST, and changes
+    nothing either."""
     if exchange.is_call:
         return "call"
     endpoint = exchange.route.endpoint if exchange.route is not None else None

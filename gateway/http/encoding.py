@@ -1,4 +1,4 @@
-"""Bodies that come compressed, decoded as they come, so that a small body which is a large one ends at the limit."""
+"""Decodes compressed bodies piece by piece, up to a limit, so that a small body cannot become a huge one in memory."""
 
 import zlib
 
@@ -18,11 +18,11 @@ class BodyDecoder:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is missing; so it is of a request that has no body at all."""
+        """The body is complete; so it is of a request that has no body at all."""
         return self._gzip.eof or not self._begun
 
     def decode(self, piece: bytes, bytes_max: int) -> bytes:
-        """What a piece of body stands for, and no more of it than so much. Raises UnknownEncoding, InvalidRequest."""
+        """Decodes a piece of body, up to so many bytes. Raises UnknownEncoding, InvalidRequest."""
         self._begun = True
         if self._encoding not in GZIP:
             raise UnknownEncoding(f"a body is sent as it is, or with content-encoding gzip, not {self._encoding[:40]}")

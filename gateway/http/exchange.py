@@ -47,7 +47,7 @@ class Exchange(ReplyWriter):
         """By which it was let in; None where none is needed."""
         self.route: Route | None = None
         self.protocol: CallProtocol | None = None
-        """Of a model call, whose errors have its shape."""
+        """The protocol of a model call, whose errors have its shape."""
         self.label = "refused"
         """Its name in metrics, once the door has let it in."""
         self.body_bytes_max = door.body_bytes_max
@@ -57,7 +57,7 @@ class Exchange(ReplyWriter):
         self._decoder = decoder_of(head.headers)
         self.held_bytes = 0
         self.started_s = time.perf_counter()
-        """When its turn came; once its body is whole, when that was (perf_counter)."""
+        """The time when its turn came; once its body is whole, when that was (perf_counter)."""
         self.upstream_s = 0.0
         """Spent in engines, for a call that failed there."""
         self.call_id: str | None = None

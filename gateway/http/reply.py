@@ -26,7 +26,7 @@ class ReplyWriter:
     def __init__(self, connection: "ClientConnection", head: "RequestHead") -> None:
         self._connection, self.head = connection, head
         self.keep_alive = head.keep_alive
-        """Whether the connection stays when the reply is complete."""
+        """The connection stays when the reply is complete."""
         self.started = self.complete = self.disconnected = False
         self.status = self.sent_bytes = 0
         self.on_drained: Callable[[], None] | None = None
@@ -34,12 +34,12 @@ class ReplyWriter:
 
     @property
     def congested(self) -> bool:
-        """Whether the client reads slower than we write."""
+        """The client reads slower than we write."""
         return self._connection.flow.is_paused
 
     @property
     def cut_off(self) -> bool:
-        """Whether the client has gone and left much of what was written unread."""
+        """The client has gone and left much of what was written unread."""
         return self._connection.flow.is_cut_off
 
     async def taken(self) -> None:
@@ -52,7 +52,7 @@ class ReplyWriter:
         self.reply_now(status, headers, body)
 
     def reply_now(self, status: int, headers: HeaderList, body: bytes) -> None:
-        """As `reply`, whether the client reads or not: for what is small."""
+        """Replies like `reply`, whether the client reads or not: for what is small."""
         if not self.disconnected:
             length = b"" if status == HTTPStatus.NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
             head = self._written_head(status, headers, length)

@@ -24,7 +24,7 @@ class RequestHead(NamedTuple):
 
     method: bytes = b""
     path: bytes = b""
-    """As it was sent, in ASCII, without its query."""
+    """The path as it was sent, in ASCII, without its query."""
     query: bytes = b""
     headers: HeaderList = []  # noqa: RUF012  # nobody changes it
     keep_alive: bool = False
@@ -44,7 +44,7 @@ class RequestParser:
         """Neither body nor what every chunk needs, of the request that is being read."""
         self._url, self._headers = b"", HeaderList()
         self.head = RequestHead()
-        """Of the request that is being read, once its headers are here."""
+        """The head of the request that is being read, once its headers are here."""
 
     def feed(self, data: bytes) -> None:
         """Take what was received; the limits are looked at after it. Raises InvalidRequest, HeadersTooLarge."""

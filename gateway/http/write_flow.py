@@ -1,10 +1,11 @@
-"""What happens to a client that reads its replies more slowly than they are written."""
+"""The fate of a client that reads its replies more slowly than they are written."""
 
 import asyncio
 
 
 class WriteFlow:
-    """Whether a connection's buffers are full, and since when: a client that reads nothing for a whole period is cut off."""
+    """The flow of a connection, whose buffers may be full: a client that reads nothing for a whole period is cut
+    off."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, period_s: float) -> None:
         self._loop, self._period_s = loop, period_s

@@ -4,7 +4,7 @@ import re
 
 from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, error_body
-from claw_r1.gateway.foreign_json import Json, count, dumps, object_of
+from claw_r1.gateway.foreign_json import count, dumps, object_of
 from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
 from claw_r1.gateway.openai.request import parse_chat
@@ -14,10 +14,11 @@ from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.gateway.upstream.pool import UpstreamReply
 from claw_r1.schemas.http import TOKENS_HEADER
+from claw_r1.schemas.json_values import Json
 
 
 def error_message(body: bytes) -> str | None:
-    """As `CallProtocol.error_message`, of OpenAI's error object."""
+    """Returns the message of OpenAI's error object, under `CallProtocol.error_message`."""
     error = (object_of(body) or {}).get("error")
     if not isinstance(error, dict):
         return None
@@ -26,12 +27,13 @@ def error_message(body: bytes) -> str | None:
 
 
 class OpenAIProtocol(PackedProtocol):
-    """What chat and text completions share: choices, and streams that end in `[DONE]`. Its errors are the gateway's own."""
+    """The common part of chat and text completions: choices, and streams that end in `[DONE]`. Its errors are the
+    gateway's own."""
 
     last = b"[DONE]"
     first_token: re.Pattern[bytes] = FIRST_TOKEN
     kind: str
-    """Of a whole reply's `object`."""
+    """The kind of a whole reply's `object`."""
     error = staticmethod(error_body)
     error_message = staticmethod(error_message)
 
@@ -67,17 +69,17 @@ class ChatCompletions(OpenAIProtocol):
     parse = staticmethod(parse_chat)
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
-        """As `CallProtocol.parse_reply`."""
+        """Parses under `CallProtocol.parse_reply`."""
         packed = request.packed or TOKENS_HEADER in reply.headers
         return super().parse_reply(reply, request) if packed else parse_reply(reply, request)
 
     def own_bytes(self, body: bytes, request: CallRequest) -> bytes:
-        """As `PackedProtocol.own_bytes`."""
+        """Returns bytes under `PackedProtocol.own_bytes`."""
         if not request.added:
             return body
         own = without_added(body, request)
         return own if own is not None else written_anew(body, request)
 
     def open_stream(self, request: CallRequest) -> ReplyStream:
-        """As `CallProtocol.open_stream`."""
+        """Opens a stream under `CallProtocol.open_stream`."""
         return super().open_stream(request) if request.packed else StreamFilter(self, request)

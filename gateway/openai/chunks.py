@@ -1,7 +1,8 @@
 """The chunks of a stream of OpenAI's, chat's or a text completion's, put together as if they had not been streamed."""
 
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
 from claw_r1.gateway.openai.message import container, joined, merge
+from claw_r1.schemas.json_values import Json
 
 
 class StreamedCompletion:

@@ -24,7 +24,7 @@ def parse_completion(body: bytes) -> CallRequest:
 
 
 def not_trained(fields: dict[str, Any]) -> tuple[str, ...]:  # Any: the client's
-    """What keeps every reply to these fields from being trained."""
+    """Returns the codes of fields whose replies are never trained."""
     words = [word for name, word in NOT_TRAINED.items() if fields.get(name)]
     return (*words, "best_of") if fields.get("best_of") not in (None, 1) else tuple(words)
 

@@ -49,7 +49,8 @@ class Generate(TextCompletions):
     parse = staticmethod(parse_generate)
 
     def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
-        """As `CallProtocol.parse_reply`. Raises UpstreamBroken for an engine that does not hand its tokens over, too."""
+        """Parses under `CallProtocol.parse_reply`. Raises UpstreamBroken for an engine that does not hand its tokens
+        over, too."""
         understood = super().parse_reply(reply, request)
         choice = understood.choices[0]
         if not understood.prompt_ids:

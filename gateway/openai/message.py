@@ -2,7 +2,8 @@
 
 from typing import TypeVar
 
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
+from claw_r1.schemas.json_values import Json
 
 T = TypeVar("T")
 LAST_WINS = frozenset({"role", "id", "type", "index"})
@@ -32,7 +33,7 @@ def merge(into: dict[str, Json], delta: dict[str, Json]) -> None:
 
 
 def container(into: dict[str, Json], name: str, kind: type[T]) -> T:
-    """What stands under this name if it is of this kind; else a new one, which stands there from now on."""
+    """Returns the container of this name if it is of this kind; else a new one, which stands there from now on."""
     container = into.get(name)
     if type(container) is not kind:
         container = into[name] = kind()
@@ -40,7 +41,7 @@ def container(into: dict[str, Json], name: str, kind: type[T]) -> T:
 
 
 def joined(value: Json) -> Json:
-    """What was merged, as JSON has it."""
+    """Joins merged pieces into the values that JSON has."""
     if isinstance(value, _Pieces):
         return "".join(value)
     if isinstance(value, _Indexed):

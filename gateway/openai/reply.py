@@ -6,7 +6,7 @@ Invariant: response ids and log-probabilities are the engine's own. Whatever is 
 
 from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply
 from claw_r1.gateway.errors import UpstreamBroken
-from claw_r1.gateway.foreign_json import Json, count, dumps, loads_shallow
+from claw_r1.gateway.foreign_json import count, dumps, loads_shallow
 from claw_r1.gateway.openai.request import LOGPROBS, TOKEN_IDS
 from claw_r1.gateway.openai.sse import without_fields
 from claw_r1.gateway.tokens.packing import SampledTokens, packed_content, packed_ids
@@ -15,6 +15,7 @@ from claw_r1.gateway.tokens.version_spans import RawSpans, parse_header, spans_o
 from claw_r1.gateway.upstream.pool import UpstreamReply
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.http import VERSION_SPANS_HEADER
+from claw_r1.schemas.json_values import Json
 
 PROMPT = "prompt_token_ids"
 

@@ -1,6 +1,7 @@
 """The events of a streamed response of OpenAI's, put together as if it had not been streamed."""
 
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
+from claw_r1.schemas.json_values import Json
 
 LAST = ("response.completed", "response.incomplete", "response.failed")
 """Types of the events that end a stream."""
@@ -10,14 +11,15 @@ PARTS = {
     "response.reasoning_text.delta": ("content", "content_index", "reasoning_text", "text"),
     "response.reasoning_summary_text.delta": ("summary", "summary_index", "summary_text", "text"),
 }
-"""Of events that grow a part of an item: the item's list, the event's member with the place in it, type and member of the part."""
+"""The events that grow a part of an item: the item's list, the event's member with the place in it, type and member of
+the part."""
 MEMBERS = {
     "response.function_call_arguments.delta": "arguments",
     "response.mcp_call_arguments.delta": "arguments",
     "response.custom_tool_call_input.delta": "input",
     "response.code_interpreter_call_code.delta": "code",
 }
-"""Of events that grow a text of an item itself: the text's name."""
+"""The events that grow a text of an item itself: the text's name."""
 
 
 class StreamedResponse:
@@ -58,7 +60,7 @@ class _Item:
         self._parts: dict[tuple[str, int, str, str], list[str]] = {}
 
     def take(self, event: dict[str, Json]) -> None:
-        """What this event adds; an item that is done has everything."""
+        """Takes in the additions of an event; an item that is done has everything."""
         kind, item, delta = str(event.get("type")), event.get("item"), event.get("delta")
         if isinstance(item, dict):
             if kind == "response.output_item.done" or not self._is_done:
@@ -71,7 +73,7 @@ class _Item:
             self._texts.setdefault(MEMBERS[kind], []).append(delta)
 
     def whole(self) -> dict[str, Json]:
-        """As it stands in a response."""
+        """Returns the item as it stands in a response."""
         if self._is_done:
             return self._fields
         lists: dict[str, list[Json]] = {}

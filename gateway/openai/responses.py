@@ -10,7 +10,7 @@ from typing import Any
 
 from claw_r1.gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
-from claw_r1.gateway.foreign_json import Json, dumps, loads, rewritten
+from claw_r1.gateway.foreign_json import dumps, loads, rewritten
 from claw_r1.gateway.openai.chat import error_message
 from claw_r1.gateway.openai.reply import encodable
 from claw_r1.gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
@@ -19,6 +19,7 @@ from claw_r1.gateway.openai.sampling import effective
 from claw_r1.gateway.tokens.protocol import PackedProtocol, PackedStream
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
+from claw_r1.schemas.json_values import Json
 
 UNSUPPORTED = ("background", "conversation")
 """Fields that ask for a reply, or a past, which is kept by the server alone."""
@@ -79,7 +80,7 @@ class Responses(PackedProtocol):
         return isinstance(fields, dict) and fields.get("type") in LAST and isinstance(fields.get("response"), dict)
 
     def open_stream(self, request: CallRequest) -> ReplyStream:  # noqa: ARG002  # others need it
-        """As `CallProtocol.open_stream`."""
+        """Opens a stream under `CallProtocol.open_stream`."""
         return ResponseStream(self)
 
     def error_event(self, error: GatewayError, number: int = 0) -> bytes:
@@ -88,7 +89,7 @@ class Responses(PackedProtocol):
         return b"event: error\ndata: %b\n\n" % dumps({**fields, "sequence_number": number})
 
     def reply_id(self, reply: bytes) -> str | None:
-        """As `ContinuedProtocol.reply_id`."""
+        """Returns the id under `ContinuedProtocol.reply_id`."""
         try:
             fields = loads(reply)
         except ValueError:
@@ -97,7 +98,8 @@ class Responses(PackedProtocol):
         return reply_id if isinstance(reply_id, str) else None
 
     def continued(self, request: CallRequest, turns: Sequence[EarlierCall] | None) -> CallRequest:
-        """As `ContinuedProtocol.continued`: earlier input and output items, then this input. Instructions are not inherited."""
+        """Continues under `ContinuedProtocol.continued`: earlier input and output items, then this input. Instructions
+        are not inherited."""
         if turns is None:
             message = f"Previous response with id '{request.previous}' not found."
             raise NotFound(message, param=PREVIOUS, code="previous_response_not_found")
@@ -123,7 +125,7 @@ class ResponseStream(PackedStream):
     """A stream whose events are numbered."""
 
     def error(self, error: GatewayError) -> bytes:
-        """As `ReplyStream.error`: the number is one more than the last that was sent."""
+        """Returns an error under `ReplyStream.error`: the number is one more than the last that was sent."""
         numbers = SEQUENCE_NUMBER.findall(b"".join(self._passed))
         return Responses().error_event(error, int(numbers[-1]) + 1 if numbers else 0)
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.foreign_json import Json
 from claw_r1.schemas.events import Sampling
+from claw_r1.schemas.json_values import Json
 
 GREEDY_BELOW = 1e-5
 TEMPERATURE_MIN = 1e-2
@@ -67,7 +67,8 @@ def effective(
 
 
 def constrained(body: Mapping[str, Json]) -> bool:
-    """Whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled from."""
+    """Returns whether a grammar, a forced tool, a bias or a ban shaped the distribution that tokens were sampled
+    from."""
     shaped = not SHAPING.isdisjoint(body) and any(body.get(field) for field in SHAPING)
     return shaped or _formatted(body) or _forced_tool(body)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from claw_r1.gateway.call_protocol import CallRequest, EngineReply
-from claw_r1.gateway.foreign_json import Json, count, dumps, loads_shallow
+from claw_r1.gateway.foreign_json import count, dumps, loads_shallow
 from claw_r1.gateway.openai.reply import PROMPT, clean, understood
 from claw_r1.gateway.openai.request import LOGPROBS, TOKEN_IDS
 from claw_r1.gateway.openai.sse import spans_comment, without_comment, without_fields
@@ -29,6 +29,7 @@ from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.gateway.tokens.version_spans import RawSpans, parse_header
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Usage
+from claw_r1.schemas.json_values import Json
 
 FIRST_TOKEN = re.compile(
     rb'"token_ids"\s*:\s*\[\s*\d|"(?:text|content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
@@ -43,7 +44,7 @@ class StreamFilter(PackedStream):
         self._request = request
         self._cut_ids, self._cut_logprobs = TOKEN_IDS in request.added, LOGPROBS in request.added
         self._events: list[bytes] = []
-        """As the engine wrote them."""
+        """The events that the engine wrote."""
 
     def feed(self, piece: bytes) -> bytes:
         return self._give_out(b"".join([self._pass(event) for event in self._splitter.feed(piece)]))

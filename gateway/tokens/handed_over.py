@@ -1,4 +1,5 @@
-"""What a worker's plugin hands over besides the reply: tokens, log-probabilities, versions, sampling parameters.
+"""The data that a worker's plugin hands over besides the reply: tokens, log-probabilities, versions, sampling
+parameters.
 
 The format stands in `rollout/plugin/generation.py`. It comes as the last member of a JSON reply, whose length a header
 tells, or as a comment in a stream. Invariant: no text of a model can be taken for it, since a client's header never
@@ -51,7 +52,7 @@ class Sampled(NamedTuple):
     sampling: Sampling
     cached_tokens: int | None
     missing: tuple[str, ...]
-    """What is wrong with it, in the words of `Integrity.missing`."""
+    """The faults of the data, in the codes of `Integrity.missing`."""
 
 
 class HandedOver(NamedTuple):

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from claw_r1.gateway.foreign_json import Json
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
+from claw_r1.schemas.json_values import Json
 
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 SIGNS = slice(ITEM_BYTES - 1, None, ITEM_BYTES)
@@ -28,7 +28,7 @@ def packed_ids(ids: Json) -> bytes | None:
 
 
 def packed_integers(ids: list[int]) -> bytes | None:
-    """As `packed_ids`, of what is known to be a list of integers."""
+    """Packs ids like `packed_ids`, from a list that is known to hold integers."""
     try:
         packed = pack_ids(ids)
     except (TypeError, OverflowError):
@@ -47,19 +47,20 @@ def packed_logprobs(values: Json) -> bytes | None:
 
 
 def are_ids(packed: bytes) -> bool:
-    """Whether these bytes are token ids: int32 from 0 up."""
+    """Returns whether these bytes are token ids: int32 from 0 up."""
     return len(packed) % ITEM_BYTES == 0 and packed[SIGNS].isascii()
 
 
 def are_logprobs(packed: bytes) -> bool:
-    """Whether these bytes are log-probabilities: float32 that are finite and not above 0."""
+    """Returns whether these bytes are log-probabilities: float32 that are finite and not above 0."""
     if len(packed) % ITEM_BYTES:
         return False
     return not packed[SIGNS].translate(None, BELOW_ZERO) or all(map(_is_logprob, unpack_floats(packed)))
 
 
 def packed_content(logprobs: Json) -> bytes | None:
-    """As `packed_logprobs`, of the object that OpenAI's replies hold: `{"content": [{"logprob": …}, …]}`."""
+    """Packs log-probabilities like `packed_logprobs`, from the object that OpenAI's replies hold: `{"content":
+    [{"logprob": …}, …]}`."""
     try:
         return packed_logprobs([token["logprob"] for token in logprobs["content"] or ()])
     except (TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""What protocols share whose tokens a worker hands over by itself: replies are passed on, not taken apart.
+"""The common part of the protocols whose tokens a worker hands over by itself: replies are passed on, not taken apart.
 
 A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembly`) and which event of it is
 the last. Invariant: a stream is added up while it passes, some at a time, so neither its end nor a piece of it, however
@@ -13,25 +13,26 @@ from typing import Protocol
 
 from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, UpstreamBroken
-from claw_r1.gateway.foreign_json import Json, dumps, loads_shallow
+from claw_r1.gateway.foreign_json import dumps, loads_shallow
 from claw_r1.gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
 from claw_r1.gateway.tokens.reply import Outline, reply_of
 from claw_r1.gateway.tokens.sse import Splitter, data_of
 from claw_r1.gateway.upstream.pool import UpstreamReply
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import Usage
+from claw_r1.schemas.json_values import Json
 
 OURS = b": claw."
-"""What comments of our workers begin with."""
+"""The beginning of our workers' comments."""
 CHUNK_INVALID, STREAM_ERROR, STREAM_END = "chunk_invalid", "stream_error", "stream_end"
 
 
 READ_BYTES = 32 << 10
-"""Of a stream, added up at once: some 150 events, about two milliseconds."""
+"""The bytes of a stream that are added up at once: some 150 events, about two milliseconds."""
 
 
 class Assembly(Protocol):
-    """What the events of one stream add up to."""
+    """The sum of the events of one stream."""
 
     def take(self, event: dict[str, Json]) -> None:
         """The data of the next event."""
@@ -55,11 +56,11 @@ class PackedProtocol(ABC):
 
     @abstractmethod
     def assembly(self) -> Assembly:
-        """Of a stream that begins."""
+        """Returns the assembly of a stream that begins."""
 
     @abstractmethod
     def is_last(self, event: bytes) -> bool:
-        """Whether this event is the end of its stream."""
+        """Returns whether this event is the end of its stream."""
 
     @abstractmethod
     def error_event(self, error: GatewayError) -> bytes:
@@ -105,7 +106,7 @@ class EventSum:
 
     @property
     def behind(self) -> bool:
-        """Whether a portion waits to be read."""
+        """A portion waits to be read."""
         return self._unread_bytes >= READ_BYTES
 
     def read(self) -> None:

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import Choice, EngineReply
-from claw_r1.gateway.foreign_json import Json, count
+from claw_r1.gateway.foreign_json import count
 from claw_r1.gateway.tokens.handed_over import HandedOver, Sampled
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Usage
+from claw_r1.schemas.json_values import Json
 
 NOTHING = ("prompt_ids", "token_ids", "logprobs", "spans")
-"""What is missing of a choice of which the engine told no token."""
+"""The parts missing from a choice whose tokens the engine did not report."""
 CHOICE_INDEX = "choice_index"
 
 
 class Outline(NamedTuple):
-    """What a protocol's reply says of one of its choices."""
+    """The outline of one choice in a protocol's reply."""
 
     choice: int
     """Its index."""
@@ -89,7 +90,7 @@ def _unsampled(outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
 
 
 def told_usage(usage: Json) -> Usage:
-    """What an engine says that it used, in OpenAI's words or Anthropic's."""
+    """Returns the usage that an engine reports, in OpenAI's names or Anthropic's."""
     counts = usage if isinstance(usage, dict) else {}
     prompt, sampled = (
         next((count(counts[name], 0) for name in names if name in counts), 0)

@@ -20,12 +20,12 @@ class Splitter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether what came ended in a blank line."""
+        """The received bytes ended in a blank line."""
         return not self._pieces
 
     @property
     def rest(self) -> bytes:
-        """What came after the last blank line."""
+        """Returns the bytes after the last blank line."""
         return b"".join(self._pieces)
 
     def feed(self, piece: bytes) -> list[bytes]:

@@ -18,7 +18,7 @@ from claw_r1.gateway.upstream.incoming_reply import IncomingReply
 UNPRODUCTIVE_BYTES_MAX = 64 << 10
 """Headers; then chunk extensions and trailers of a whole reply: more is an attack, or no HTTP."""
 CHUNK_BYTES = 20
-"""Of the framing of a chunk: a length and two line ends. What is more are extensions."""
+"""The bytes of the framing of a chunk: a length and two line ends. What is more are extensions."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -44,7 +44,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._size_seen = -1
         self._parser = httptools.HttpResponseParser(self)
         self.heard = False
-        """Whether a byte of the reply has arrived."""
+        """A byte of the reply has arrived."""
 
     def exchange(self, head: bytes, body: bytes, timeout_s: float) -> IncomingReply:
         """Send a request; its reply fills from now on."""
@@ -58,7 +58,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the next exchange may go here."""
+        """The next exchange may use this connection."""
         return self._reply is None and self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:

@@ -39,14 +39,14 @@ class EngineAway(UpstreamUnreachable):
 
 
 class EngineRoute(Protocol):
-    """What has to be known of a protocol to send its requests."""
+    """The route by which a protocol's requests are sent."""
 
     path: str
     stream_type: str
 
 
 class Dispatch(NamedTuple):
-    """What has to be known of a call to send it."""
+    """The data that sending a call needs."""
 
     protocol: EngineRoute
     request: CallRequest
@@ -54,7 +54,7 @@ class Dispatch(NamedTuple):
     run_id: str | None
     call_id: str
     trains: bool = True
-    """Whether it is on the channel that is trained on."""
+    """The call is on the channel that is trained on."""
     traceparent: str | None = None
     passed_on: Mapping[str, str] = MappingProxyType({})
     """Headers for fixed upstreams only."""
@@ -62,7 +62,7 @@ class Dispatch(NamedTuple):
 
 @dataclass(slots=True)
 class CallProgress:
-    """Where a call is right now; read when it fails or is cancelled."""
+    """The progress of a call; read when it fails or is cancelled."""
 
     engine: Engine | None = None
     dispatched_us: int | None = None
@@ -75,7 +75,7 @@ class EngineAnswer(NamedTuple):
 
     engine: Engine
     request: CallRequest
-    """As this engine got it."""
+    """The request that this engine got."""
     reply: UpstreamReply
     dispatched_us: int
     upstream_s: float
@@ -175,7 +175,7 @@ class Dispatcher:
         return EngineAnswer(engine, request, _usable(reply), dispatched_us, progress.upstream_s)
 
     def _request(self, engine: Engine, call: Dispatch) -> CallRequest:
-        """As this engine gets it. Some providers refuse the fields that capture adds."""
+        """Returns the request for this engine. Some providers refuse the fields that capture adds."""
         if engine.packs_tokens:
             return call.request.unchanged(packed=True)
         adds = not engine.fixed or self._settings.upstream_token_ids

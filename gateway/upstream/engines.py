@@ -25,7 +25,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Where a call can be sent. A fixed upstream has no worker_id and serves whatever model is asked for."""
+    """An engine to which a call can be sent. A fixed upstream has no worker_id and serves whatever model is asked
+    for."""
 
     url: str
     worker_id: str | None = None
@@ -39,7 +40,8 @@ class Engine:
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
     packs_tokens: bool = False
-    """Whether it says that it hands over tokens of every protocol by themselves; every engine is asked, and its reply believed."""
+    """The engine reports that it hands over tokens of every protocol by themselves; every engine is asked, and its
+    reply believed."""
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Since it started: serving, idle, paused."""
 
@@ -49,7 +51,7 @@ class Engine:
 
     @property
     def behind(self) -> bool:
-        """Whether its weights are too old for what they sample to be trained."""
+        """The weights are too old for their samples to be trained."""
         return self.state == "behind"
 
     def serves(self, model: str | None) -> bool:
@@ -73,7 +75,7 @@ class WorkerTable:
         self._clock_ms = clock_ms
         self._workers: dict[bytes, Engine] = {}
         self.seconds: Counter[str] = Counter()
-        """What all engines did with their time since this table began, by what they did; it never falls."""
+        """The time of all engines since this table began, by activity; it never falls."""
         self._next_report: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -124,7 +126,7 @@ class WorkerTable:
             event.set()
 
     def knows(self, model: str | None) -> bool:
-        """Whether some engine, live or not, serves this model."""
+        """Returns whether some engine, live or not, serves this model."""
         return any(engine.serves(model) for engine in [*self._fixed, *list(self._workers.values())])
 
 

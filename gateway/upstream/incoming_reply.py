@@ -18,11 +18,11 @@ log = structlog.get_logger()
 Sink = Callable[[bytes], bool]
 """Takes a piece of body; False: no more. May raise GatewayError, which ends the exchange."""
 BUFFER_BYTES_MAX = 256 << 10
-"""What waits for a reader before the engine is told to slow down."""
+"""The most bytes that wait for a reader before the engine has to slow down."""
 
 
 class IncomingReply:
-    """What an engine answers, as it arrives. Filled by its connection; read once: whole, or first piece and relay.
+    """The reply of an engine, as it arrives. Filled by its connection; read once: whole, or first piece and relay.
 
     A reply that is not read to its end is aborted (an async context manager sees to it), which closes its connection;
     the engine then stops generating.

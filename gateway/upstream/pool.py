@@ -27,7 +27,7 @@ Origin = tuple[str, int, bool]
 
 
 class UpstreamReply(NamedTuple):
-    """What an engine answered."""
+    """The reply of an engine."""
 
     status: int
     body: bytes
@@ -68,7 +68,7 @@ class HttpUpstream:
 
     @property
     def idle_connections(self) -> dict[Origin, int]:
-        """How many connections wait for their next call."""
+        """The number of connections that wait for their next call."""
         return {origin: len(idle) for origin, idle in self._idle.items()}
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamReply:

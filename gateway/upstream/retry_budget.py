@@ -1,4 +1,4 @@
-"""How long a call may wait for an engine, and how often it may be sent again."""
+"""The limits on a call's waiting for an engine, and on its resends."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from claw_r1.gateway.settings import GatewaySettings
 
 
 class RetryBudget:
-    """How much longer one call may wait and be sent again."""
+    """The time and resends that one call has left."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._wait_s, self._wait_max_s = settings.retry_wait_s, settings.retry_wait_max_s

@@ -1,4 +1,4 @@
-"""Which engine takes a call: a pure choice.
+"""The choice of the engine that takes a call: a pure choice.
 
 Least outstanding calls, with affinity: the calls of a trajectory go to the same worker (its prefix cache is warm) as
 long as that one is not `AFFINITY_SLACK` calls busier than the idlest. Affinity is rendezvous hashing, so gateways agree

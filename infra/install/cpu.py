@@ -1,4 +1,5 @@
-"""What a CPU that traps on its own instructions needs, for all that runs in `.venv`: tests, `claw`, and what a person types there.
+"""The help for a CPU that traps on its own instructions, for all that runs in `.venv`: tests, `claw`, and what a person
+types there.
 
 Python reads `claw-cpu.pth` whenever it starts in `.venv`, so that there is no program that could start without. A value that is
 set already stays.

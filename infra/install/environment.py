@@ -23,7 +23,7 @@ SUPPORTED = "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12)
 
 
 def is_current(locks: Sequence[Path]) -> bool:
-    """Whether `.venv` was made from these locks and this project, and runs."""
+    """Returns whether `.venv` was made from these locks and this project, and runs."""
     return STAMP.exists() and STAMP.read_text() == expected_stamp(locks) and _runs()
 
 
@@ -75,7 +75,7 @@ def _have_uv() -> None:
 
 
 def _runs() -> bool:
-    """Whether `.venv` has a working Python 3.11 or 3.12."""
+    """Returns whether `.venv` has a working Python 3.11 or 3.12."""
     try:
         return subprocess.run([PYTHON, "-c", SUPPORTED], check=False).returncode == 0
     except OSError:

@@ -1,4 +1,4 @@
-"""What this machine has, and whether that is enough. Looks only; changes nothing."""
+"""The equipment of this machine, and the check whether that is enough. Looks only; changes nothing."""
 
 import contextlib
 import importlib.util
@@ -23,7 +23,7 @@ DISK_INSTALLED_GIB = 1.0
 
 @dataclass(frozen=True)
 class Machine:
-    """What of the setup's needs is there already."""
+    """The part of the setup's needs that is there already."""
 
     java: Path | None
     broker: str | None

@@ -60,7 +60,7 @@ def _set_up(machine: Machine, *, only_check: bool) -> None:
 
 
 def first_line(machine: Machine, *, current: bool, exists: bool) -> str:
-    """What will be downloaded, what disk it needs and about how long it takes; of a `.venv` that exists or is current."""
+    """Returns what will be downloaded, the disk it needs and about how long it takes; nothing where a `.venv` is current."""
     if current:
         return "claw setup: everything is installed, nothing to download"
     if exists:

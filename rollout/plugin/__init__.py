@@ -1,1 +1,1 @@
-"""What runs inside vLLM's processes, on its official extension points only."""
+"""The code that runs inside vLLM's processes, on its official extension points only."""

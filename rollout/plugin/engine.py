@@ -23,7 +23,7 @@ class ClawInitInfo(WeightTransferInitInfo):
 
 @dataclass(kw_only=True)
 class ClawUpdateInfo(WeightTransferUpdateInfo):
-    """What to load, and the flat copy of it (`claw_r1.weights.host_copies`)."""
+    """The manifest to load, and the flat copy of the weights (`claw_r1.weights.host_copies`)."""
 
     manifest: dict[str, Any]  # Any: JSON, read by Manifest.from_json
     path: str

@@ -1,4 +1,4 @@
-"""What one call of `engine.generate` was asked for and sampled, packed for the gateway.
+"""The parameters and samples of one call of `engine.generate`, packed for the gateway.
 
     {"prompt": ids, "cached": 12, "sampling": {...}, "choices": [{"ids": ids, "logprobs": numbers, "spans": [["run/3", 0, 36]],
      "finish": "stop"}]}
@@ -52,7 +52,7 @@ class Generation:
         self._responses: dict[int, Response] = {}
 
     def take(self, output: Any) -> None:  # Any: vLLM's RequestOutput
-        """What this output adds. Log-probabilities that only we asked for are taken out of it."""
+        """Takes in what this output adds. Log-probabilities that only we asked for are taken out of it."""
         self._prompt = output.prompt_token_ids or self._prompt
         self._cached = output.num_cached_tokens if output.num_cached_tokens is not None else self._cached
         for each in output.outputs:
@@ -68,7 +68,7 @@ class Generation:
                 each.logprobs = each.cumulative_logprob = None
 
     def dump(self) -> bytes:
-        """As the module says, in compact ASCII JSON."""
+        """Returns the form that the module describes, in compact ASCII JSON."""
         fields = {
             "prompt": _packed(array("i", self._prompt)),
             "cached": self._cached,

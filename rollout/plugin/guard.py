@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE = "CLAW_ROLLOUT_CONTROL_SECRET"  # noqa: S105  # a name, not a secret
 CONTROLS = "claw.controls"
-"""Of a scope: whether the supervisor asks, who has the secret."""
+"""The controls in a scope: whether the supervisor asks, who has the secret."""
 OPEN_PATHS = frozenset(
     {
         "/v1/chat/completions",

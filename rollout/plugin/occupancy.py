@@ -1,4 +1,4 @@
-"""What a server did with its time: seconds with a call in it, with none, and paused for new weights."""
+"""The occupancy of a server: seconds with a call in it, with none, and paused for new weights."""
 
 import time
 from collections.abc import Callable

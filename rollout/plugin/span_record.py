@@ -1,4 +1,4 @@
-"""What one HTTP request had sampled, joined with its `engine.generate` calls by a ContextVar.
+"""The samples of one HTTP request, joined with its `engine.generate` calls by a ContextVar.
 
 No request ids and no table: six requests may carry one X-Request-Id, and nothing is left behind when one ends.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from claw_r1.rollout.plugin.generation import Generation
 
-Spans = list[tuple[str, int, int]]
+SampledSpans = list[tuple[str, int, int]]
 
 
 class SpanRecord:
@@ -20,7 +20,7 @@ class SpanRecord:
 
     def __init__(self, *, wants_tokens: bool = False) -> None:
         """wants_tokens: tokens are handed over, too, with what they were sampled by."""
-        self.spans: dict[int, Spans] = {}
+        self.spans: dict[int, SampledSpans] = {}
         self.generations: list[Generation] = []
         self.wants_tokens = wants_tokens
         self.base = 0

@@ -1,4 +1,5 @@
-"""What a person asks of one worker: POST /claw/drain, POST /claw/probe. Its supervisor takes them with GET /claw/info."""
+"""The wishes of a person for one worker: POST /claw/drain, POST /claw/probe. Its supervisor takes them with GET
+/claw/info."""
 
 import ipaddress
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class Wishes:
 
 
 def refusal(request: "Request") -> str | None:
-    """Why this client may ask for nothing; None where it may."""
+    """Returns why this client may make no wish; None where it may."""
     expected = authorization()
     if expected:
         header = request.headers.get("authorization", "")

@@ -1,4 +1,5 @@
-"""Whether an engine that starts still does something. What it does shows in its processor time and in its log.
+"""The check whether an engine that starts still does something. What it does shows in its processor time and in its
+log.
 
 A large model, a first compilation or weights on a slow file system take as long as they take, and who kills them begins them
 again: a start is ended when nothing has moved for some time, or at a far bound.
@@ -20,7 +21,7 @@ MOVES_CPU_S = 0.2
 
 
 class StartSettings(Protocol):
-    """How long a start may take."""
+    """The patience with a start."""
 
     @property
     def start_timeout_s(self) -> float:
@@ -33,7 +34,7 @@ class StartSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What an engine has done so far."""
+    """The activity of an engine so far."""
 
     cpu_s: float
     log_bytes: int
@@ -61,7 +62,8 @@ class StartPatience:
 
 
 def activity_of(pid: int, log_file: Path | None) -> Activity:
-    """Of a process with all of its descendants, and of its log; one that is not there has done nothing."""
+    """Returns the activity of a process with all of its descendants, and of its log; one that is not there has done
+    nothing."""
     log_bytes = 0
     if log_file is not None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How vLLM is started: arguments and environment as a function of the settings. Why each stands on its line."""
+"""The start of vLLM: arguments and environment as a function of the settings. Why each stands on its line."""
 
 import json
 from collections.abc import Mapping
@@ -65,7 +65,8 @@ def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, 
 
 
 def quiet_environment(runs_on_cpu: bool, threads: int, *, several_ranks: bool) -> dict[str, str]:
-    """Of any vLLM that we start: it asks nobody outside, ends with its parent, and shares the cores."""
+    """Returns the environment of any vLLM that we start: it asks nobody outside, ends with its parent, and shares the
+    cores."""
     ours = {
         DIE_WITH_PARENT: "1",
         "VLLM_PLUGINS": "claw_weights",  # it is what reads the line above

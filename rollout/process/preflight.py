@@ -1,4 +1,5 @@
-"""What must hold before a worker starts anything. Whatever does not is the operator's to mend, and said in one line."""
+"""The conditions that must hold before a worker starts anything. Whatever does not is the operator's to mend, and said
+in one line."""
 
 import json
 import socket

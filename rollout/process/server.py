@@ -38,12 +38,12 @@ class VllmServer:
 
     @property
     def local_url(self) -> str:
-        """Where this process reaches vLLM."""
+        """The address at which this process reaches vLLM."""
         return f"http://{self._settings.host}:{self._port}"
 
     @property
     def url(self) -> str:
-        """Where others reach vLLM."""
+        """The address at which others reach vLLM."""
         return f"http://{self._settings.advertise_host or self._settings.host}:{self._port}"
 
     async def start(self) -> None:
@@ -66,7 +66,7 @@ class VllmServer:
         log.info("vllm_started", pid=self._reaper.pid, url=self.local_url)
 
     def activity(self) -> Activity:
-        """What the server that was started last has done so far."""
+        """Returns the activity of the server that was started last."""
         return activity_of(self._reaper.pid, self._settings.log_file) if self._reaper else Activity(0.0, 0)
 
     async def wait_exit(self) -> int:

@@ -27,8 +27,8 @@ class RewardServerSettings(BaseSettings):
     model: Path
     """Directory of a sequence-classification or process-reward model in Hugging Face's format."""
     task: Literal["auto", "classify", "token_classify"] = "auto"
-    """What it answers: `classify` a row of logits per conversation (/classify), `token_classify` one per token (/pooling).
-    auto: as its architecture says."""
+    """The form of the model's result: `classify` a row of logits per conversation (/classify), `token_classify` one per
+    token (/pooling). auto: as its architecture says."""
     served_name: str = "reward"
     """Name under which the model is served."""
     host: str = "127.0.0.1"

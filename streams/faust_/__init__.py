@@ -1,1 +1,2 @@
-"""What Faust needs to be told: its assignor and its transport. (The underscore keeps the name apart from Faust's own.)"""
+"""The parts of Faust that are replaced: its assignor and its transport. (The underscore keeps the name apart from
+Faust's own.)"""

@@ -1,4 +1,4 @@
-"""Which member gets which partitions: always calls and rewards of one number together.
+"""The assignment of partitions to members: always calls and rewards of one number together.
 
 Faust without tables takes round robin over all partitions of all topics, which separates the two topics whenever the
 members do not divide the partition count; two owners of one partition would fence each other for ever. Ranges per topic
@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]  # no stubs
 from faust.assignor.partition_assignor import PartitionAssignor
 
-Untyped = Any  # aiokafka's protocol types are untyped
+Untyped = Any  # the types of aiokafka and Faust are untyped
 
 
 class CopartitionedAssignor(PartitionAssignor):

@@ -4,13 +4,11 @@ Faust delivers each message to its queue as one of four tasks, so that a deliver
 ends with the flow. Most deliveries cannot wait; those are simply run.
 """
 
-from typing import Any
-
 from faust import App
 from faust.sensors import Monitor
 from faust.transport.drivers import aiokafka
 
-Untyped = Any  # faust is untyped
+from claw_r1.streams.faust_.assignor import Untyped
 
 
 class Consumer(aiokafka.Consumer):

@@ -37,7 +37,8 @@ class ColdRow(NamedTuple):
     group: bytes
     value: bytes | None
     touched_us: int | None = None
-    """Of a group that may be evicted one day: its last fact; 0: somewhere in the value. None: never looked for by age."""
+    """The time of the last fact of a group that may be evicted one day; 0: somewhere in the value. None: never looked
+    for by age."""
 
 
 class ColdStore(Protocol):
@@ -53,7 +54,7 @@ class ColdStore(Protocol):
         """Rows last touched at or before that time, the longest untouched first."""
 
     def touch(self, topic: str, key: bytes, touched_us: int | None) -> None:
-        """When a row was last touched, where that was not known; None: never look for it by age again."""
+        """Notes when a row was last touched, where that was not known; None: never look for it by age again."""
 
     def close(self) -> None:
         """Give its space back. Idempotent."""
@@ -74,13 +75,13 @@ class Groups:
         self._cold = cold
 
     def has(self, group_id: str) -> bool:
-        """Whether the group has a state; one that was put away is in memory again afterwards."""
+        """Returns whether the group has a state; one that was put away is in memory again afterwards."""
         if group_id not in self.states and self._cold is not None:
             self.states |= restore(decode(value) for value in self._cold.group(group_key(group_id)))
         return group_id in self.states
 
     def image(self, group_id: str) -> GroupImage:
-        """Of a group that has a state."""
+        """Returns the image of a group that has a state."""
         if group_id not in self.images:
             self.images[group_id] = image(self.states[group_id])
         return self.images[group_id]

@@ -1,4 +1,5 @@
-"""Which facts keep the rows of a group from being made: they are parked one by one, and all others count. Pure.
+"""The search for facts that keep the rows of a group from being made: they are parked one by one, and all others count.
+Pure.
 
 Facts are searched by halves, so that one among thousands is found with a few projections.
 """
@@ -30,7 +31,7 @@ class FoldedFact(NamedTuple):
 
     @property
     def position(self) -> FactPosition:
-        """Where it lies in the log."""
+        """The position of the fact in the log."""
         return FactPosition(topic=self.record.topic, partition=self.record.partition, offset=self.record.offset)
 
 
@@ -39,7 +40,8 @@ Park = Callable[[GroupState | None, FoldedFact, Exception], GroupState | None]
 
 
 class _Sound(NamedTuple):
-    """How many facts have a state whose rows can be made, that state with its image, and what the next fact breaks."""
+    """The number of facts that have a state whose rows can be made, that state with its image, and the fault of the
+    next fact."""
 
     facts: int
     image: GroupImage | None
@@ -66,7 +68,7 @@ def isolate(before: GroupImage | None, facts: Sequence[FoldedFact], fold: Fold, 
 
 
 def _sound(image: GroupImage | None, state: GroupState | None, facts: Sequence[FoldedFact], fold: Fold) -> _Sound:
-    """How many facts may follow `state`. image: of a state before it, whose rows can be made.
+    """Finds how many facts may follow `state`. image: of a state before it, whose rows can be made.
 
     Tried are 1, 2, 4, ... facts more and then halves of what is left: one among thousands is found with a few
     projections, of what changed since the last good one, and of thousands in a row each with one.

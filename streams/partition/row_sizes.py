@@ -12,9 +12,10 @@ from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.keys import tokens_key
 
 FLAG_BYTES = 1 << 10
-"""What a row that is full may take more when it is flagged."""
+"""The bytes that a full row may take more when it is flagged."""
 SMALL_CAPTURE_BYTES = RECORD_BYTES_MAX - (256 << 10)
-"""Of such a capture the row of its tokens has room for any key, in which a character of an id may take 12 bytes."""
+"""The size of a capture up to which the row of its tokens has room for any key, in which a character of an id may take
+12 bytes."""
 KEY_SHOWN = 200
 
 

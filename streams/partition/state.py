@@ -31,7 +31,7 @@ from claw_r1.streams.reactors import Untouched
 
 log = structlog.get_logger()
 
-Outcome = Literal["folded", "passed_by", "poison", "fold_bug"]
+FoldOutcome = Literal["folded", "passed_by", "poison", "fold_bug"]
 POOL = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 READER = "streams"
 
@@ -74,7 +74,7 @@ class PartitionState:
 
     @property
     def pending(self) -> bool:
-        """Whether something happened that no batch holds yet."""
+        """Something happened that no batch holds yet."""
         return self._moved
 
     def expected(self, topic: str) -> int:
@@ -99,12 +99,12 @@ class PartitionState:
         """Give the cold store's space back."""
         self._groups.close()
 
-    def apply(self, record: Record) -> Outcome:
+    def apply(self, record: Record) -> FoldOutcome:
         """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it. People's words that the
         pool does not fold are passed by: only the offset moves."""
         again = record.offset < self.expected(record.topic)
         try:
-            outcome: Outcome = self._take(record, again)
+            outcome: FoldOutcome = self._take(record, again)
         except (UndecodableRecord, UnusableFact) as poison:
             outcome = "poison"
             if not again:
@@ -114,7 +114,7 @@ class PartitionState:
         self.folded += 1
         return outcome
 
-    def _take(self, record: Record, again: bool) -> Outcome:
+    def _take(self, record: Record, again: bool) -> FoldOutcome:
         event = record.event()
         if type(event) in PASSED_BY:
             return "passed_by"
@@ -125,8 +125,8 @@ class PartitionState:
         self._dirty.setdefault(fact.group_id, [])
         return self._fold_or_flag(FoldedFact(record, fact, again))
 
-    def _fold_or_flag(self, folded: FoldedFact) -> Outcome:
-        """Whatever a fold does wrong parks that one fact (architecture, promise 4)."""
+    def _fold_or_flag(self, folded: FoldedFact) -> FoldOutcome:
+        """Folds the fact, and parks it alone for whatever the fold does wrong (architecture, promise 4)."""
         group_id, position, states = folded.fact.group_id, folded.position, self._groups.states
         before = states.get(group_id)
         try:
@@ -177,7 +177,8 @@ class PartitionState:
         return batch
 
     def _project(self, group_id: str) -> Rows:
-        """What changed of a group. A state that cannot be projected is built again without the facts that spoil it."""
+        """Returns the changed rows of a group. A state that cannot be projected is built again without the facts that
+        spoil it."""
         groups = self._groups
         before = groups.images.get(group_id)
         try:
@@ -192,7 +193,7 @@ class PartitionState:
         return rows
 
     def _keep_tokens_again(self, group_id: str) -> None:
-        """A capture that was parked has no tokens to write, and the one that it had outdone has them again."""
+        """Takes back the tokens of a parked capture, and gives them to the capture that counts in its place."""
         self._tokens = {key: row for key, row in self._tokens.items() if row.group_id != group_id}
         for folded in self._dirty[group_id]:
             if isinstance(folded.fact, CallCaptured):

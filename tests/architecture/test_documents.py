@@ -1,4 +1,4 @@
-"""What the documents say of the code can be found in the code."""
+"""The statements of the documents about the code can be found in the code."""
 
 import re
 
@@ -13,7 +13,7 @@ LINE_CHARACTERS_MAX = 120
 
 
 def test_every_word_of_the_glossary_has_its_place_in_the_code() -> None:
-    """Each of the 35 to 60 words names a file that exists, and what it names in it stands there."""
+    """The glossary has 35 to 60 words, and each word names a file that exists and a name that stands in it."""
     rows = [row for row in GLOSSARY_ROW.findall((ROOT / "docs/glossary.md").read_text()) if "`" in row[2]]
     places = {word: PLACE.search(place) for word, _, place in rows}
     assert 35 <= len(places) <= 60

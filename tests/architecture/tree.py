@@ -12,12 +12,12 @@ GENERATED = {"schemas/events.py"}
 
 
 @cache
-def sources() -> dict[str, ast.Module]:
-    """Path below the root -> the parsed module, for every file of the rooms and the examples."""
-    files = [path for room in (*ROOMS, "examples") for path in sorted((ROOT / room).rglob("*.py"))]
+def sources(*folders: str) -> dict[str, ast.Module]:
+    """Path below the root -> the parsed module, for every file of the rooms, the examples and these folders."""
+    files = [path for room in (*ROOMS, "examples", *folders) for path in sorted((ROOT / room).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in files}
 
 
-def written() -> dict[str, ast.Module]:
-    """As `sources`, without what a generator wrote."""
-    return {path: tree for path, tree in sources().items() if path not in GENERATED}
+def written(*folders: str) -> dict[str, ast.Module]:
+    """Returns the modules of `sources` that no generator wrote."""
+    return {path: tree for path, tree in sources(*folders).items() if path not in GENERATED}

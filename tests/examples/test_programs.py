@@ -17,13 +17,13 @@ from claw_r1.agentflow.evaluate import evaluate
 from claw_r1.agentflow.settings import EvaluationPlan
 from examples.programs.flow import ProgramsFlow
 from examples.programs.rules import Exercise, first_fault, source_of
-from examples.programs.runner import Output, ProgramLimits, run_program
+from examples.programs.runner import ProgramLimits, ProgramOutput, run_program
 from tests.agentflow.fake_gateway import FakeGateway
 
 CONFINED, OPEN = ProgramLimits(), ProgramLimits(confined=False)
 
 
-def returned(source: str, limits: ProgramLimits = CONFINED, argument: object = 1) -> Output:
+def returned(source: str, limits: ProgramLimits = CONFINED, argument: object = 1) -> ProgramOutput:
     return run_program(source, [[argument]], limits)[0]
 
 
@@ -42,11 +42,11 @@ def test_a_program_returns_json_and_errors_stay_with_their_input() -> None:
     """One output per input, in order; an exception of one leaves the next alone; what it prints does no harm."""
     source = "import math\ndef solve(n):\n    print('hello')\n    return [math.factorial(4) // n]"
     assert run_program(source, [[2], [0], [3]], CONFINED) == [
-        Output([12]),
-        Output(error="ZeroDivisionError: integer division or modulo by zero"),
-        Output([8]),
+        ProgramOutput([12]),
+        ProgramOutput(error="ZeroDivisionError: integer division or modulo by zero"),
+        ProgramOutput([8]),
     ]
-    assert returned("def solve(") == Output(error="SyntaxError: '(' was never closed (program, line 1)")
+    assert returned("def solve(") == ProgramOutput(error="SyntaxError: '(' was never closed (program, line 1)")
     assert returned("x = 1").error == "KeyError: 'solve'"
     assert returned("def solve(n): return {n}").error == "TypeError: Object of type set is not JSON serializable"
 

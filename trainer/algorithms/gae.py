@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Float64s = NDArray[np.float64]
 
 
 def gae(
-    rewards: Sequence[float] | Floats,
-    values: Sequence[float] | Floats,
+    rewards: Sequence[float] | Float64s,
+    values: Sequence[float] | Float64s,
     *,
     gamma: float,
     lam: float,
     turns: Sequence[int] | None = None,
     turn_gamma: float | None = None,
     mask: Sequence[int] | None = None,
-) -> Floats:
+) -> Float64s:
     """Advantages [T]; returns for the critic are advantages + values. arXiv 1506.02438, formula 16.
 
     d_t = r_t + g_t V_(t+1) - V_t and A_t = d_t + g_t lam A_(t+1), V and A after the last token 0. g_t is gamma within a
@@ -40,7 +40,7 @@ def gae(
     return advantages
 
 
-def token_rewards(rewards: Mapping[int, float], turns: Sequence[int]) -> Floats:
+def token_rewards(rewards: Mapping[int, float], turns: Sequence[int]) -> Float64s:
     """[T]: the reward of each call at its last trained token.
 
     rewards: by index of the call. turns [T]: index of the call of each trained token, rising. A call of which nothing is
@@ -53,9 +53,9 @@ def token_rewards(rewards: Mapping[int, float], turns: Sequence[int]) -> Floats:
     return at_tokens
 
 
-def whitened(advantages: Floats) -> Floats:
+def whitened(advantages: Float64s) -> Float64s:
     """(A - mean) / (std + 1e-8) over all trained tokens of a batch, as PPO's implementations do; [T] -> [T]."""
     if len(advantages) < 2:
         return advantages
-    whitened_ones: Floats = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    whitened_ones: Float64s = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     return whitened_ones

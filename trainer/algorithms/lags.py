@@ -1,4 +1,5 @@
-"""How far off policy the tokens of a batch are, by version lag: the version trained less the one that sampled the token.
+"""The distance of a batch's tokens from the policy, by version lag: the version trained less the one that sampled the
+token.
 
 Sums are kept, so that micro-batches and ranks add up.
 """

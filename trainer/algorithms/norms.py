@@ -1,4 +1,4 @@
-"""What the loss of each trained token is multiplied by, so that the loss of a batch is a plain sum.
+"""The factors of the losses of trained tokens, so that the loss of a batch is a plain sum.
 
 Invariant: scales are computed once over all tokens that one optimizer step trains, before they are cut into micro-batches
 or dealt to ranks: how they are cut changes nothing.

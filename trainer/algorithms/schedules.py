@@ -13,7 +13,7 @@ SCHEDULES: Mapping[str, Schedule] = {
 
 
 def factor(name: str, step: int, *, warmup_steps: int, steps_max: int, floor: float) -> float:
-    """What the learning rate is multiplied by at `step`, counted from 0.
+    """Returns the factor of the learning rate at `step`, counted from 0.
 
     It rises from 1 / warmup_steps to 1 over warmup_steps, and then falls to `floor`, in [0, 1], at step steps_max - 1. The
     cosine: Loshchilov and Hutter, arXiv 1608.03983.

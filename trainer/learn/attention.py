@@ -36,7 +36,7 @@ NOT_KNOWN = ("sliding_window", "s_aux", "softcap", "position_bias")  # what some
 
 @dataclass(slots=True)
 class TrieAttention:
-    """What attention must know of a row. `mask`: on CUDA. `layers`: how many have used it."""
+    """The attention's knowledge of a row. `mask`: on CUDA. `layers`: how many have used it."""
 
     branches: Sequence[tuple[int, int]]
     blocks: Sequence[Block]
@@ -52,7 +52,8 @@ class TrieAttention:
 
 
 def layout_of(model: "PreTrainedModel", wish: LayoutWish, device: torch.device) -> LayoutWish:
-    """What can be had of a wish. Where a tree can, this becomes the attention of the model, for rows as well."""
+    """Returns the layout that is possible of a wish. Where a tree can, this becomes the attention of the model, for
+    rows as well."""
     if wish == "rows":
         return wish
     objection = _of_any_rank(_objection(model, device))
@@ -82,7 +83,7 @@ def say(objection: str) -> None:
 
 
 def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:
-    """Why the model keeps rows, where a trial of a few tokens would not show it."""
+    """Returns why the model keeps rows, where a trial of a few tokens would not show it."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if kinds:
@@ -102,7 +103,8 @@ def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:
 
 @torch.no_grad()
 def _tried(model: "PreTrainedModel") -> str | None:
-    """Why the model keeps rows, by a trial: 1 2 3 4 5 and 1 2 3 6 7 as rows and as a tree. All ranks call it."""
+    """Returns why the model keeps rows, by a trial: 1 2 3 4 5 and 1 2 3 6 7 as rows and as a tree. All ranks call
+    it."""
     device = model.device
     rows = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]], device=device)
     mask = block_mask(torch.tensor([7, 7, 7, 5, 5, 7, 7]), device) if device.type == "cuda" else None
@@ -201,7 +203,7 @@ class _Joined(torch.autograd.Function):
 
 
 def _parts(trie: TrieAttention) -> Iterator[tuple[slice, slice, bool]]:
-    """Which tokens see which keys, and whether causally."""
+    """Yields the tokens that see certain keys, and whether causally."""
     for branch in trie.branches:
         yield slice(*branch), slice(*branch), True
     for block in trie.blocks:
@@ -241,6 +243,6 @@ def block_mask(ends: Tensor, device: torch.device) -> "BlockMask":
 
 
 def _table(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each block of queries has, and their numbers first in its line."""
+    """Returns how many blocks each block of queries has, and their numbers first in its line."""
     order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True).int()
     return blocks.sum(-1).int()[None, None], order[None, None].contiguous()

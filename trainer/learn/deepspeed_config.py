@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claw_r1.trainer.settings import TrainerSettings
 
 AUTO = "auto"
-"""Of a file that was written for the Trainer of transformers: whatever the program says."""
+"""The value in a file that was written for the Trainer of transformers: whatever the program says."""
 FORBIDDEN = {
     "optimizer": "the optimizer is AdamW, by learning_rate, weight_decay and optimizer.*",
     "train_batch_size": "a batch is made of groups, by spec.*",
@@ -30,9 +30,9 @@ OWNERS = {
     "bf16": "precision",
     "data_types": "precision",
 }
-"""Which setting decides a key of the file, or what lies below it; the others are of no setting."""
+"""The setting that decides a key of the file, or the keys below it; the others are of no setting."""
 OFFLOADS = ("cpu", "nvme")
-Config = dict[str, Any]  # Any: JSON values
+DeepSpeedConfig = dict[str, Any]  # Any: JSON values
 
 
 def resolved_stage(zero_stage: int, precision: str) -> int:
@@ -47,10 +47,10 @@ def check(settings: "TrainerSettings") -> None:
     config_of(zero_stage=stage, precision=settings.precision, grad_clip=settings.grad_clip, file=file)
 
 
-def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None) -> Config:
+def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None) -> DeepSpeedConfig:
     """The configuration of an engine; zero_stage is resolved. Raises SettingsInvalid where the file contradicts it."""
     bf16 = precision == "bf16"
-    ours: Config = {
+    ours: DeepSpeedConfig = {
         "train_micro_batch_size_per_gpu": 1,  # of no effect: accumulation is bounded by hand, micro-batches vary
         "gradient_accumulation_steps": 1,
         "gradient_clipping": grad_clip,
@@ -65,7 +65,7 @@ def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path |
     return {"steps_per_print": 10**9, **(merged(ours, read(file), file) if file else ours)}
 
 
-def read(file: Path) -> Config:
+def read(file: Path) -> DeepSpeedConfig:
     """The user's JSON. Raises SettingsInvalid unless it is an object without what only settings decide."""
     try:
         config = json.loads(file.read_text())
@@ -81,7 +81,7 @@ def read(file: Path) -> Config:
     return config
 
 
-def _refuse_half_an_offload(config: Config, file: Path) -> None:
+def _refuse_half_an_offload(config: DeepSpeedConfig, file: Path) -> None:
     """DeepSpeed refuses another optimizer than its own there, unless it is told not to; and its own is compiled first."""
     zero = config.get("zero_optimization")
     offload = zero.get("offload_optimizer") if isinstance(zero, dict) else None
@@ -93,8 +93,9 @@ def _refuse_half_an_offload(config: Config, file: Path) -> None:
         )
 
 
-def merged(ours: Config, theirs: Config, file: Path) -> Config:
-    """Both; keys of the file that say otherwise than ours are refused by name, with the setting that decides them."""
+def merged(ours: DeepSpeedConfig, theirs: DeepSpeedConfig, file: Path) -> DeepSpeedConfig:
+    """Merges both configurations; keys of the file that say otherwise than ours are refused by name, with the setting
+    that decides them."""
     for path, value, own in contradictions(ours, theirs):
         says = f"optimizer.deepspeed: {file} says {path}: {json.dumps(value)}"
         setting = OWNERS.get(path) or OWNERS.get(path.split(".")[0])
@@ -116,7 +117,7 @@ def contradictions(
             yield f"{prefix}{name}", value, own
 
 
-def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
+def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> DeepSpeedConfig:
     kept = {name: value for name, value in under.items() if value != AUTO}
     return kept | {
         name: _union(kept[name], value) if isinstance(value, dict) and isinstance(kept.get(name), dict) else value

@@ -18,7 +18,7 @@ from torch import Tensor
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn import attention, deepspeed_config
 from claw_r1.trainer.learn import model as models
-from claw_r1.trainer.learn.examples import Example, Floats, with_column
+from claw_r1.trainer.learn.examples import Example, Float32s, with_column
 from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from claw_r1.trainer.learn.metrics import TokenTotals, merged
@@ -54,7 +54,8 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one optimizer step saw. `grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
+    """The figures of one optimizer step. `grad_norm` is before clipping. `skipped`: a loss or gradient was not
+    finite."""
 
     totals: TokenTotals
     grad_norm: float
@@ -155,7 +156,7 @@ class TrainingEngine:
 
         return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
 
-    def logprobs(self, ids: Sequence[int]) -> Floats:
+    def logprobs(self, ids: Sequence[int]) -> Float32s:
         """[n - 1]: of each id but the first, by the weights as they are, at temperature 1. Every rank computes all of them."""
         row = torch.tensor(ids, device=self.device)
         at = torch.arange(len(row) - 1, device=self.device)
@@ -163,7 +164,7 @@ class TrainingEngine:
             scores = self._model(
                 row[None], torch.arange(len(row), device=self.device)[None], None, at, row[1:], at * 0 + 1
             )
-        logprobs: Floats = scores.logprobs.cpu().numpy()
+        logprobs: Float32s = scores.logprobs.cpu().numpy()
         return logprobs
 
     def _laid_out(self, examples: Sequence[Example]) -> Layout:

@@ -1,4 +1,5 @@
-"""What is trained, free of how it is laid out: sequences of token ids, and flat vectors about their trained tokens.
+"""The examples to train, free of how they are laid out: sequences of token ids, and flat vectors about their trained
+tokens.
 
 Invariant: everything that depends on the whole batch (advantages, scales) stands in these vectors before anything is cut
 into micro-batches or dealt to ranks, so that no cut changes a number.
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from claw_r1.trainer.algorithms.norms import scales
 
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 
@@ -32,20 +33,20 @@ class Example:
 
     ids: NDArray[np.int32]
     at: Ints
-    behaviour: Floats
-    temperatures: Floats
-    advantages: Floats
+    behaviour: Float32s
+    temperatures: Float32s
+    advantages: Float32s
     versions: Ints
     responses: Ints
     trajectories: Ints
-    rewards: Floats
-    weights: Floats
-    scale: Floats
+    rewards: Float32s
+    weights: Float32s
+    scale: Float32s
     group: int = 0
-    proximal: Floats | None = None
-    reference: Floats | None = None
-    values: Floats | None = None
-    returns: Floats | None = None
+    proximal: Float32s | None = None
+    reference: Float32s | None = None
+    values: Float32s | None = None
+    returns: Float32s | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,7 +69,8 @@ class LearnerBatch:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """What one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones counted."""
+    """The examples that one optimizer step trains: whole groups. `index`: of the step within its batch, empty ones
+    counted."""
 
     index: int
     examples: list[Example]

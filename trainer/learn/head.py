@@ -20,12 +20,13 @@ class TokenScores(NamedTuple):
 
     logprobs: Tensor
     entropy: Tensor
-    """Of the distribution that the token was drawn from, nats."""
+    """The entropy of the distribution that the token was drawn from, nats."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogitShape:
-    """What a model makes of its head's output: cap * tanh(scale * output / cap); cap None: scale * output."""
+    """The transformation of a head's output by its model: cap * tanh(scale * output / cap); cap None: scale *
+    output."""
 
     scale: float = 1.0
     cap: float | None = None

@@ -1,4 +1,4 @@
-"""How examples are laid into the input of a model: padded rows, or tries that hold what examples share once.
+"""The layout of examples in the input of a model: padded rows, or tries that hold what examples share once.
 
 Invariant: every example is in exactly one micro-batch, whole; the packing is a function of the examples, so a replay
 repeats it. What comes out is flat again: where in the hidden states each trained token is predicted.
@@ -62,7 +62,8 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is computed together. `tokens_computed`: that go through the model, padding included, on all ranks.
+    """The examples that are computed together. `tokens_computed`: that go through the model, padding included, on all
+    ranks.
 
     `own`: how many parts this is about; those behind them only keep step with the other ranks, where a stage of ZeRO
     that cuts gradients or weights meets in each micro-batch.

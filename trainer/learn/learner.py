@@ -14,7 +14,7 @@ from torch import Tensor
 from claw_r1.trainer.algorithms.schedules import factor
 from claw_r1.trainer.errors import CheckpointInvalid
 from claw_r1.trainer.learn.engine import TrainingEngine
-from claw_r1.trainer.learn.examples import Example, Floats, LearnerBatch, mini_batches
+from claw_r1.trainer.learn.examples import Example, Float32s, LearnerBatch, mini_batches
 from claw_r1.trainer.learn.metrics import merged
 from claw_r1.trainer.learn.models.critic import Critic
 from claw_r1.trainer.learn.models.reference import Reference
@@ -24,7 +24,7 @@ from claw_r1.weights.snapshot import WeightsSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How many optimizer steps a batch gives, and what their learning rate is multiplied by: see `schedules.factor`."""
+    """The number of optimizer steps of a batch, and the factor of their learning rate: see `schedules.factor`."""
 
     mini_batches: int = 1
     epochs: int = 1
@@ -34,7 +34,7 @@ class Pace:
     floor: float = 0.0
 
     def factor(self, sequence: int, index: int) -> float:
-        """Of the step with this index within the batch of this sequence number."""
+        """Returns the factor of the step with this index within the batch of this sequence number."""
         step = sequence * self.mini_batches * self.epochs + index
         return factor(self.schedule, step, warmup_steps=self.warmup_steps, steps_max=self.steps_max, floor=self.floor)
 
@@ -97,7 +97,7 @@ class Learner:
     def _train_critic(
         self, critic: Critic, batch: LearnerBatch, before_micro_batch: Callable[[], None]
     ) -> dict[str, float]:
-        """As many optimizer steps as the policy has, on the same parts; means over them."""
+        """Trains the critic by as many optimizer steps as the policy has, on the same parts; means over them."""
         pace = self._pace
         steps = [
             critic.train(
@@ -142,11 +142,11 @@ class Learner:
         }
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Of the policy, see `TrainingEngine.named_tensors`."""
+        """Yields the policy's tensors, see `TrainingEngine.named_tensors`."""
         return self._policy.named_tensors()
 
-    def logprobs(self, ids: Sequence[int]) -> Floats:
-        """Of the policy, see `TrainingEngine.logprobs`."""
+    def logprobs(self, ids: Sequence[int]) -> Float32s:
+        """Returns the policy's log-probabilities, see `TrainingEngine.logprobs`."""
         return self._policy.logprobs(ids)
 
     def export(self, snapshot: WeightsSnapshot, target: Path) -> None:

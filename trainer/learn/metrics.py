@@ -1,4 +1,4 @@
-"""What a batch looked like to the policy that was trained on it, before the update.
+"""The metrics of a batch under the policy that was trained on it, before the update.
 
 Sums are kept per token, so that micro-batches and ranks add up to the same metrics. All are over trained tokens.
 """

@@ -1,4 +1,5 @@
-"""What a batch is trained towards: settings -> the loss of its trained tokens. Knows neither rows nor trees nor ranks."""
+"""The objective that a batch is trained towards: settings -> the loss of its trained tokens. Knows neither rows nor
+trees nor ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Objective:
 
     @property
     def needs_proximal(self) -> bool:
-        """Whether the log-probabilities before the first step of a batch must be there at its later steps."""
+        """The log-probabilities before the first step of a batch must be there at its later steps."""
         return CORRECTIONS[self.correction].proximal or self.mask is not None
 
     def scaled(self, examples: Sequence[Example], trajectories: int) -> list[Example]:
@@ -62,7 +63,7 @@ class Objective:
         return scaled(examples, self.norm, trajectories=trajectories, loss_length=self.loss_length)
 
     def teaches(self, example: Example) -> bool:
-        """Whether any term of the loss has a gradient at any of its tokens."""
+        """Returns whether any term of the loss has a gradient at any of its tokens."""
         policy = example.weights[:, 0] != 0
         if not self.entropy_bonus:
             policy &= example.advantages != 0  # nan is not 0: it must be seen, and the step skipped
@@ -72,8 +73,9 @@ class Objective:
         return bool((policy | others).any())
 
     def split(self, examples: Sequence[Example], seed: int) -> Split:
-        """Those that the loss needs, and a sample of the others. Where it needs none, the shortest one is trained all the
-        same: the optimizer's momentum goes on as it would have. A function of its arguments, so a replay repeats it."""
+        """Splits examples into those that the loss needs, and a sample of the others. Where it needs none, the shortest
+        one is trained all the same: the optimizer's momentum goes on as it would have. A function of its arguments, so
+        a replay repeats it."""
         taught = [example for example in examples if self.teaches(example)]
         others = [example for example in examples if not self.teaches(example)]
         if others and not taught:

@@ -79,7 +79,8 @@ def hidden_states(causal: "PreTrainedModel", ids: Tensor, positions: Tensor, att
 
 @torch.no_grad()
 def shape_of(causal: "PreTrainedModel", head: nn.Linear) -> LogitShape:
-    """What the model makes of its head's output, by its own logits on a few tokens. Raises ModelInvalid."""
+    """Returns the transformation that the model applies to its head's output, by its own logits on a few tokens. Raises
+    ModelInvalid."""
     ids = torch.arange(4, device=head.weight.device)[None]
     own = causal(input_ids=ids, use_cache=False).logits.float()
     output = head(causal.base_model(input_ids=ids, use_cache=False).last_hidden_state).float()

@@ -38,7 +38,7 @@ class StepSettings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
 
     @property
-    def config(self) -> deepspeed_config.Config:
+    def config(self) -> deepspeed_config.DeepSpeedConfig:
         """DeepSpeed's configuration."""
         return deepspeed_config.config_of(
             zero_stage=self.zero_stage,
@@ -48,7 +48,7 @@ class StepSettings:
         )
 
     @property
-    def partition(self) -> deepspeed_config.Config | None:
+    def partition(self) -> deepspeed_config.DeepSpeedConfig | None:
         """The same where a model is to be partitioned while it is built: at stage 3."""
         return self.config if self.zero_stage == 3 else None
 
@@ -171,8 +171,8 @@ class SteppedModel:
         return state
 
     def _check(self, folder: Path) -> None:
-        """Whether every rank can read its part, and it is what was written: one that finds out while the others load would
-        leave them waiting."""
+        """Checks that every rank can read its part, and that it is what was written: one that finds out while the
+        others load would leave them waiting."""
         parts = len(list(folder.glob("*_optim_states.pt")))
         if self._stage and parts not in (0, dist.get_world_size()):
             raise CheckpointForeign(
@@ -190,7 +190,8 @@ class SteppedModel:
 
 @contextlib.contextmanager
 def _refusals(file: Path | None) -> Iterator[None]:
-    """What DeepSpeed raises of a user's file is one line; without a file it is a bug of ours, and is raised as it is."""
+    """Turns what DeepSpeed raises about a user's file into one line; without a file it is a bug of ours, and is raised
+    as it is."""
     try:
         yield
     except Exception as error:
@@ -203,7 +204,7 @@ def _refusals(file: Path | None) -> Iterator[None]:
 
 
 def _unreadable(path: Path) -> str:
-    """Why the file cannot be loaded, as far as that shows without reading what is in its tensors."""
+    """Returns why the file cannot be loaded, as far as that shows without reading what is in its tensors."""
     try:
         torch.load(path, map_location="cpu", mmap=True, weights_only=False)
     except Exception as error:  # noqa: BLE001  # torch raises whatever a broken file makes it raise

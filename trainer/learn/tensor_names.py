@@ -96,7 +96,8 @@ def _whole(tensors: list[Tensor], *, partitioned: bool) -> AbstractContextManage
 
 
 def conversions(model: "PreTrainedModel") -> tuple[Conversion, ...]:
-    """How each saved tensor of the model gets to disk, in the model's own order. Reads names only, no weights."""
+    """Returns how each saved tensor of the model gets to disk, in the model's own order. Reads names only, no
+    weights."""
     from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
     names = saved_names(model)
@@ -133,7 +134,7 @@ def saved_names(model: "PreTrainedModel") -> list[str]:
 
 
 def _reverse_transforms(model: "PreTrainedModel") -> list[Any]:  # Any: WeightTransforms
-    """As `revert_weight_conversion` has them: what loading did, or would have done, backwards."""
+    """Returns the transforms of `revert_weight_conversion`: what loading did, or would have done, backwards."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import PrefixChange
 

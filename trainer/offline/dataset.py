@@ -37,7 +37,7 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.trainer.errors import SettingsInvalid
 
-Row = dict[str, Any]  # a cell is whatever its column holds
+DatasetRow = dict[str, Any]  # a cell is whatever its column holds
 TOKENS = ("prompt_ids", "response_ids", "response_logprobs")
 AS_THEY_ARE = (
     "group_id", "trajectory_id", "call_id", "response_ids", "response_logprobs", "model_id", "channel", "status", "finish_reason",
@@ -78,11 +78,11 @@ class OfflineDataset:
         except KeyError as missing:
             raise HistoryCut(f"the dataset holds no call at {missing}") from missing
 
-    def _add(self, group_id: str, rows: list[Row]) -> None:
+    def _add(self, group_id: str, rows: list[DatasetRow]) -> None:
         members = [self._member(list(own)) for _, own in groupby(rows, key=lambda row: row["trajectory_id"])]
         self._groups[group_id] = _group(rows, [record for record, _ in members]), members
 
-    def _member(self, rows: list[Row]) -> tuple[TrajectoryRecord, list[StepRecord]]:
+    def _member(self, rows: list[DatasetRow]) -> tuple[TrajectoryRecord, list[StepRecord]]:
         """Calls whose tokens could not be put together are left out: the export trains none of them."""
         first, steps = rows[0], list[StepRecord]()
         for row in rows:
@@ -105,7 +105,7 @@ class OfflineDataset:
         return record, steps
 
 
-def _rows(directory: Path) -> Iterator[Row]:
+def _rows(directory: Path) -> Iterator[DatasetRow]:
     """Rows of `steps.parquet` in the order of the export: by group, trajectory and call. Token lists as packed bytes."""
     path = directory / "steps.parquet"
     if not path.is_file():
@@ -128,11 +128,11 @@ def _packed(cell: Any) -> bytes | None:  # Any: an Arrow list of numbers
     return None if cell.values is None else np.asarray(cell.values).tobytes()
 
 
-def _position(row: Row) -> FactPosition:
+def _position(row: DatasetRow) -> FactPosition:
     return FactPosition(topic=row["source_topic"], partition=row["source_partition"], offset=row["source_offset"])
 
 
-def _group(rows: list[Row], members: list[TrajectoryRecord]) -> GroupRecord:
+def _group(rows: list[DatasetRow], members: list[TrajectoryRecord]) -> GroupRecord:
     """Closed, because nobody adds to it."""
     listed = ((member.trajectory_id, member.return_total) for member in members)
     return GroupRecord(
@@ -149,8 +149,8 @@ def _group(rows: list[Row], members: list[TrajectoryRecord]) -> GroupRecord:
     )
 
 
-def _step(row: Row, call: CallCaptured, at: FactPosition) -> StepRecord:
-    """As the pool has it of the call, with the export's word about it."""
+def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
+    """Returns the step that the pool has of the call, with the export's decision about it."""
     capture = captured(StepState(), call, at).capture
     assert capture is not None  # the call's own
     judged = row["quality"] is not None or row["scores"] or row["curation_tags"]
@@ -166,11 +166,11 @@ def _step(row: Row, call: CallCaptured, at: FactPosition) -> StepRecord:
     )
 
 
-def _slots(rewards: Sequence[Row] | None, call_id: str | None) -> tuple[RewardSlot, ...]:
+def _slots(rewards: Sequence[DatasetRow] | None, call_id: str | None) -> tuple[RewardSlot, ...]:
     return tuple(RewardSlot(call_id=call_id, event_id="", **each) for each in rewards or ())
 
 
-def _call(row: Row) -> CallCaptured:
+def _call(row: DatasetRow) -> CallCaptured:
     """The fact as far as training reads it; its digest is that of the fact."""
     prompt, response = row["prompt_ids"], row["response_ids"]
     return CallCaptured(

@@ -21,7 +21,7 @@ def unaged(settings: TrainerSettings) -> TrainerSettings:
 
 
 def is_sample(group: GroupRecord) -> bool:
-    """Whether a group may ever be trained offline; see `claw_r1.trainer.app.may_concern`."""
+    """Returns whether a group may ever be trained offline; see `claw_r1.trainer.app.may_concern`."""
     return group.channel != Channel.VALIDATION
 
 

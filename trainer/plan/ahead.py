@@ -64,7 +64,7 @@ class FactsAhead:
         self._thread.shutdown(cancel_futures=True)
 
     def _try(self, positions: set[Position]) -> Records:
-        """What cannot be read is asked for again by `get`, which tells why."""
+        """Returns the records, or none if they cannot be read: `get` asks for them again, and tells why."""
         try:
             return self._facts.get(positions)
         except LogError:

@@ -18,9 +18,8 @@ from claw_r1.datapool.view.conversations import (
     request_messages,
 )
 from claw_r1.schemas.arrays import pack_ids
+from claw_r1.schemas.json_values import Json
 from claw_r1.trainer.errors import NotRenderable
-
-Json = Any  # bodies are the client's and the server's
 
 
 class RenderedCall(NamedTuple):

@@ -3,8 +3,6 @@
 Nothing is written, nobody's run is taken over, no weights are read.
 """
 
-from typing import Any
-
 from claw_r1.datapool.view.preview import previewed
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import PoolView
@@ -12,6 +10,7 @@ from claw_r1.datapool.view.why import Perspective
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import readable
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES
 from claw_r1.trainer.learn.deepspeed_config import resolved_stage
 from claw_r1.trainer.plan.memory import bytes_per_rank, shape_of
@@ -19,10 +18,9 @@ from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.device import resolved
 
 CAUGHT_UP_TIMEOUT_S = 600.0
-Answer = dict[str, Any]  # JSON
 
 
-def dry_run(settings: TrainerSettings) -> Answer:
+def dry_run(settings: TrainerSettings) -> JsonDict:
     """Settings, batch and memory. Without a broker that answers, the batch is the reason why there is none."""
     return {
         "settings": settings.model_dump(mode="json"),
@@ -32,8 +30,8 @@ def dry_run(settings: TrainerSettings) -> Answer:
     }
 
 
-def _resolved(settings: TrainerSettings) -> Answer:
-    """What `auto` comes to here."""
+def _resolved(settings: TrainerSettings) -> JsonDict:
+    """Returns the values that `auto` takes here."""
     device = resolved(settings.device)
     precision = settings.precision if settings.precision != "auto" else "bf16" if device == "cuda" else "fp32"
     return {
@@ -45,8 +43,8 @@ def _resolved(settings: TrainerSettings) -> Answer:
     }
 
 
-def _batch(settings: TrainerSettings) -> Answer:
-    """As `claw pool batch` says it, for this run and this spec."""
+def _batch(settings: TrainerSettings) -> JsonDict:
+    """Returns the output of `claw pool batch` for this run and this spec."""
     log_settings = settings.log_settings()
     view = PoolView(log_settings)
     try:
@@ -64,13 +62,13 @@ def _batch(settings: TrainerSettings) -> Answer:
         view.stop()
 
 
-def _memory(settings: TrainerSettings) -> Answer:
-    """Of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
+def _memory(settings: TrainerSettings) -> JsonDict:
+    """Returns the memory of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
     chosen = _resolved(settings)
     directories = {"policy": settings.model_dir}
     if settings.has_critic:
         directories["critic"] = settings.critic.model_dir or settings.model_dir
-    answer: Answer = {}
+    answer: JsonDict = {}
     for name, directory in directories.items():
         shape = shape_of(directory)
         if shape is None:

@@ -138,7 +138,7 @@ def _calls(
 def _rendered(
     planned: PlannedTrajectory, calls: Mapping[str, CallCaptured], render: Renderer | None
 ) -> dict[str, CallTokens]:
-    """Of the trained calls those whose server gave no ids, by call id."""
+    """Renders the trained calls whose server gave no ids, by call id."""
     without_ids = [
         step for step in planned.steps if step.trained and ID_FLAWS & {*calls[step.call_id].integrity.missing}
     ]

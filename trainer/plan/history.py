@@ -1,4 +1,4 @@
-"""What a run has done so far, read from its own events: the fold that resuming starts from.
+"""The work of a run so far, read from its own events: the fold that resuming starts from.
 
 Invariant: an event costs the same however many came before it, and what is kept of a batch that no replay needs is its
 groups' ids and its metrics.
@@ -26,7 +26,8 @@ class History:
     """One run's events, taken one after the other."""
 
     plans_after: int = NO_BATCH
-    """Of plans up to this sequence number only the groups and the number are kept: a checkpoint holds their batches."""
+    """The last sequence number up to which only the groups and the number of plans are kept: a checkpoint holds their
+    batches."""
     incarnations: int = 0
     started: RunStarted | None = None
     """The newest."""
@@ -37,7 +38,7 @@ class History:
     trained: dict[int, BatchTrained] = field(default_factory=dict)
     """By sequence number."""
     digests: dict[int, str] = field(default_factory=dict)
-    """Of published weights, by version."""
+    """The digests of published weights, by version."""
     exported: tuple[int, str] | None = None
     """The highest version that was published with an export, and the URI of that."""
     consumed_groups: set[str] = field(default_factory=set)
@@ -51,7 +52,7 @@ class History:
 
     @property
     def progress(self) -> TrainingProgress:
-        """Where the run stands by what it published, for whoever asks whether it is over."""
+        """The progress of the run by what it published, for whoever asks whether it is over."""
         trained = [self.trained[sequence] for sequence in sorted(self.trained)]
         progress = TrainingProgress(given_up=set(self.given_up))
         for batch in trained:

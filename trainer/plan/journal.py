@@ -67,7 +67,8 @@ class Journal:
         return self.history(plans_after)
 
     def history(self, plans_after: int = NO_BATCH) -> History:
-        """What the run did so far, with the plans of the batches after `plans_after`. Whoever owns the run keeps it."""
+        """Reads the history of the run, with the plans of the batches after `plans_after`. Whoever owns the run keeps
+        it."""
         return history_of(map(_decoded, self._read()), self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:
@@ -113,7 +114,7 @@ def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
 
 
 def kafka_history(settings: LogSettings, run_id: str, model_id: str, plans_after: int = NO_BATCH) -> History:
-    """What a run did so far, for a reader who leaves it to its trainer. Raises LogError."""
+    """Reads the history of a run, for a reader who leaves the run to its trainer. Raises LogError."""
     return history_of(map(_decoded, _written(settings, run_id, model_id)), run_id, plans_after)
 
 
@@ -126,5 +127,6 @@ def _written(settings: LogSettings, run_id: str, model_id: str) -> Iterator[Reco
 
 
 def transactional_id(settings: LogSettings, run_id: str) -> str:
-    """What fences a second trainer of the run off; the prefix keeps installations on one broker apart."""
+    """Returns the id that fences a second trainer of the run off; the prefix keeps installations on one broker
+    apart."""
     return f"{settings.prefix}.trainer.{run_id}"

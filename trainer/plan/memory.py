@@ -1,4 +1,4 @@
-"""What a rank needs in memory, by the shapes of a model directory and a formula. Reads no weights, imports no torch.
+"""The memory that a rank needs, by the shapes of a model directory and a formula. Reads no weights, imports no torch.
 
 Per parameter (Rajbhandari et al. 2020, ZeRO): 4 bytes of weight, 4 of gradient and 8 of AdamW's moments in fp32; in bf16 2 of
 weight, 2 of gradient and 4 of its sum over micro-batches, 4 of master weight and 8 of moments. From stage 1 on the ranks share
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
-"""Of one part, as in `trainer/learn/head.py`."""
+"""The logits of one part, as in `trainer/learn/head.py`."""
 FP32, BF16 = 4, 2
 LENGTH_BYTES = 8  # of the header of a safetensors file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Of one model directory. `queries`, `keys`: numbers of one token's queries, and of its keys."""
+    """The shape of one model directory. `queries`, `keys`: numbers of one token's queries, and of its keys."""
 
     parameters: int
     layers: int

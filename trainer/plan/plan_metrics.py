@@ -1,4 +1,4 @@
-"""What a plan says of its batch, before anything is computed."""
+"""The metrics of a plan, before anything is computed."""
 
 import json
 import statistics

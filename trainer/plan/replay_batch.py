@@ -13,6 +13,7 @@ import numpy as np
 import structlog
 from msgspec import to_builtins
 
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.dependencies import PolicyLearner
 from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.examples import Example
@@ -29,8 +30,6 @@ from claw_r1.weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
 
-Answer = dict[str, Any]  # JSON
-
 
 def replay(
     settings: TrainerSettings,
@@ -40,7 +39,7 @@ def replay(
     facts: FactSource,
     learner: PolicyLearner,
     stop: Event | None = None,
-) -> Answer:
+) -> JsonDict:
     """Load the weights before the batch, train it, and say everything about it.
 
     history: with every plan. Without a checkpoint before the batch those before it are trained again from the initial
@@ -117,11 +116,11 @@ def _digest_made(sequence: int, history: History) -> str | None:
     return None if trained is None else history.digests.get(trained.version)
 
 
-def _recognised(digest: str, published: str | None) -> Answer:
+def _recognised(digest: str, published: str | None) -> JsonDict:
     return {"digest": digest, "published": published, "same": None if published is None else digest == published}
 
 
-def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> Answer:
+def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> JsonDict:
     """The metrics as they were published, and [published, now] of those that differ; times aside."""
     trained = history.trained.get(sequence)
     if trained is None:
@@ -133,8 +132,8 @@ def _compared(metrics: Mapping[str, float], sequence: int, history: History) -> 
     }
 
 
-def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[Answer]:
-    """What was trained, per row: token ids, and everything about its trained tokens."""
+def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[JsonDict]:
+    """Returns the trained examples, per row: token ids, and everything about its trained tokens."""
     return [
         {
             "trajectory": row.trajectory,

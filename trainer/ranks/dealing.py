@@ -1,4 +1,4 @@
-"""What several ranks do with one batch: who computes which examples, and how numbers of all come together.
+"""The division of one batch among several ranks: who computes which examples, and how numbers of all come together.
 
 Invariant: a deal is a function of the examples alone, so every rank knows the shares of all others without asking, and a
 replay deals the same again.
@@ -19,11 +19,11 @@ from claw_r1.trainer.learn.examples import Example
 if TYPE_CHECKING:
     from claw_r1.trainer.learn.layouts import Layout, MicroBatch
 
-Part = TypeVar("Part")
+T = TypeVar("T")
 
 
 class Share(NamedTuple):
-    """That of one rank."""
+    """The share of one rank."""
 
     rank: int
     ranks: int
@@ -37,7 +37,7 @@ def share_of_this_rank() -> Share:
     return Share(dist.get_rank(), dist.get_world_size())
 
 
-def over_ranks(value: Part) -> list[Part]:
+def over_ranks(value: T) -> list[T]:
     """The value of each rank, by rank; on all of them."""
     parts: list[Any] = [value] * dist.get_world_size()  # Any: torch's signature
     if len(parts) > 1:
@@ -60,7 +60,8 @@ def dealt(units: Sequence[Sequence[Example]], costs: Sequence[int], ranks: int) 
 
 
 def nothing() -> Example:
-    """What a rank computes where the others have one micro-batch more: two tokens, of which one of scale 0 is trained."""
+    """Returns the example that a rank computes where the others have one micro-batch more: two tokens, of which one of
+    scale 0 is trained."""
     zero, one = np.zeros(1, dtype=np.float32), np.ones(1, dtype=np.float32)
     index = np.zeros(1, dtype=np.int64)
     return Example(

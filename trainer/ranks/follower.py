@@ -11,7 +11,7 @@ from claw_r1.trainer.errors import RankLost, TrainerError
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.ranks.group import LEAVE, RankGroup
 from claw_r1.trainer.ranks.member import TRAIN, member
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 VERBS = frozenset({TRAIN, "examined", "named_tensors", "logprobs", "hashed_critic", "save", "load"})
 
 
-def follow(settings: TrainerSettings, place: Place) -> int:
+def follow(settings: TrainerSettings, place: RankPlace) -> int:
     """Until the run is over, or was stopped. Exit status; where it could not go on, rank 0 says why."""
     structlog.contextvars.bind_contextvars(rank=place.rank)
     stop = threading.Event()

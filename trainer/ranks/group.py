@@ -1,4 +1,5 @@
-"""How ranks talk: a store where they meet, process groups of torch for all else. Each collective has a deadline.
+"""The communication of ranks: a store where they meet, process groups of torch for all else. Each collective has a
+deadline.
 
 Rank 0 sends verbs of the `Learner` with their arguments; each rank performs them on its own one.
 Invariant: a verb ends the same way on every rank, or it ends every rank.
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from claw_r1.trainer.errors import RankLost, Stopped, TrainerError
 from claw_r1.trainer.ranks.heartbeat import Heartbeat
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 from claw_r1.weights.device import Device
 
 START_TIMEOUT_S = 300.0
@@ -28,7 +29,7 @@ LEAVE = "leave"
 DISK = "OSError"
 
 
-def connect(place: Place) -> dist.TCPStore:
+def connect(place: RankPlace) -> dist.TCPStore:
     """The store where all ranks meet; rank 0 serves it, unless the launcher does."""
     return dist.TCPStore(
         place.address,
@@ -60,7 +61,7 @@ class RankGroup:
             _broadcast((verb, arguments), self._verbs)
 
     def receive(self) -> tuple[str, tuple[Any, ...]]:  # Any: arguments of any verb
-        """What rank 0 sends."""
+        """Receives what rank 0 sends."""
         with self.watched():
             verb, arguments = _broadcast(None, self._verbs)
         if verb == LEAVE:
@@ -122,7 +123,7 @@ class RankGroup:
 
 @contextmanager
 def joined(
-    place: Place, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
+    place: RankPlace, store: dist.TCPStore, device: Device, timeout_s: float, heartbeat: Heartbeat
 ) -> Iterator[RankGroup]:
     """This process among the ranks. timeout_s: the deadline of collectives."""
     os.environ["LOCAL_RANK"] = str(place.local_rank)  # deepspeed insists

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from claw_r1.runtime.identity import ProcessId
 from claw_r1.runtime.logs import drain_logs
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 
 BEAT_S = 0.5
 SILENCE_S = 15.0
@@ -36,7 +36,8 @@ LOST_RANK_CODE = 1
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a rank says of itself. `stopping`: it was asked to stop. `failure`: one line, once it cannot go on."""
+    """The report of a rank about itself. `stopping`: it was asked to stop. `failure`: one line, once it cannot go
+    on."""
 
     count: int = 0
     stopping: bool = False
@@ -47,7 +48,7 @@ class Beat:
 
     @classmethod
     def first(cls) -> "Beat":
-        """Of this process, as others on this machine find it."""
+        """Returns the first beat of this process, as others on this machine find it."""
         own = ProcessId.of(os.getpid())
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         machine = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -56,7 +57,8 @@ class Beat:
 
 @dataclass(slots=True)
 class Signs:
-    """When each thing last changed: a rank's beat, or how often the store answered. Pure: the caller has the clock."""
+    """The times at which each thing last changed: a rank's beat, or how often the store answered. Pure: the caller has
+    the clock."""
 
     now_s: float
     _seen: dict[int, tuple[object, float]] = field(default_factory=dict)
@@ -70,17 +72,18 @@ class Signs:
         self.now_s = now_s
 
     def silent(self, silence_s: float) -> list[int]:
-        """What came, and has not changed for so long."""
+        """Returns the names whose sign came, and has not changed for so long."""
         return [name for name, (_, seen_s) in self._seen.items() if self.now_s - seen_s > silence_s]
 
 
 class Heartbeat:
-    """Of this rank, from `start` to `stop`. Other ranks are judged by what they write and by `ended` (rank -> how)."""
+    """The heartbeat of this rank, from `start` to `stop`. Other ranks are judged by what they write and by `ended`
+    (rank -> how)."""
 
     def __init__(
         self,
         store: dist.TCPStore,
-        place: Place,
+        place: RankPlace,
         *,
         stop: threading.Event,
         ended: Callable[[], dict[int, str]] = dict,
@@ -104,7 +107,7 @@ class Heartbeat:
             threading.Thread(target=target, name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """Whatever happens to the others is no business of this rank any more."""
+        """Stops watching the others, whatever happens to them."""
         self._over.set()
 
     def fail(self, reason: str) -> None:

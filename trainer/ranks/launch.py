@@ -11,7 +11,7 @@ from subprocess import Popen
 
 from claw_r1.runtime import child
 from claw_r1.runtime.errors import describe_exit
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 
 LOOPBACK = "127.0.0.1"
 END_TIMEOUT_S = 5.0
@@ -21,7 +21,7 @@ END_TIMEOUT_S = 5.0
 class Launched:
     """The place of this process, rank 0, and the processes of ranks 1, 2, ...: `children[0]` is rank 1."""
 
-    place: Place
+    place: RankPlace
     children: Sequence["Popen[bytes]"] = ()
 
     def ended(self) -> dict[int, str]:
@@ -30,11 +30,11 @@ class Launched:
         return {rank: describe_exit(code) for rank, code in codes.items() if code}
 
 
-ALONE = Launched(Place())
+ALONE = Launched(RankPlace())
 
 
 @contextmanager
-def launched(own: Place | None, ranks: int, command: Sequence[str]) -> Iterator[Launched]:
+def launched(own: RankPlace | None, ranks: int, command: Sequence[str]) -> Iterator[Launched]:
     """Starts ranks 1 to `ranks` - 1, each by `command`, with its place in the environment; ends them with the block.
 
     own: the place of this process where another launcher started them all. Enter it before torch is imported (the ranks
@@ -48,7 +48,7 @@ def launched(own: Place | None, ranks: int, command: Sequence[str]) -> Iterator[
         port = listener.getsockname()[1]
         children = [child.start(command, env=_environment(rank, ranks, port)) for rank in range(1, ranks)]
         try:
-            yield Launched(Place(0, ranks, 0, LOOPBACK, port, listener=listener.fileno()), children)
+            yield Launched(RankPlace(0, ranks, 0, LOOPBACK, port, listener=listener.fileno()), children)
         finally:
             for process in children:
                 child.end(process, (0, END_TIMEOUT_S), (signal.SIGKILL, END_TIMEOUT_S))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.learn.engine import leave
-from claw_r1.trainer.learn.examples import Example, Floats, LearnerBatch
+from claw_r1.trainer.learn.examples import Example, Float32s, LearnerBatch
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.ranks.group import LEAVE, RankGroup
 from claw_r1.trainer.ranks.launch import Launched
@@ -56,7 +56,7 @@ class LedLearner:
                 for _ in tensors:
                     pass
 
-    def logprobs(self, ids: Sequence[int]) -> Floats:
+    def logprobs(self, ids: Sequence[int]) -> Float32s:
         """See `Learner.logprobs`."""
         self._group.send("logprobs", ids)
         with self._group.performed():

@@ -1,4 +1,4 @@
-"""What every rank has, rank 0 included: its place among the others, its heartbeat, its own learner."""
+"""The equipment of every rank, rank 0 included: its place among the others, its heartbeat, its own learner."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.ranks.group import RankGroup, connect, joined
 from claw_r1.trainer.ranks.heartbeat import Heartbeat
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.device import resolved
 
@@ -20,7 +20,7 @@ TRAIN = Learner.train.__name__
 
 @contextmanager
 def member(
-    settings: TrainerSettings, place: Place, stop: threading.Event, ended: Callable[[], dict[int, str]] = dict
+    settings: TrainerSettings, place: RankPlace, stop: threading.Event, ended: Callable[[], dict[int, str]] = dict
 ) -> Iterator[tuple[Learner, RankGroup]]:
     """This rank among the others, until the block ends. An error that leaves the block ends all ranks.
 
@@ -45,7 +45,7 @@ def member(
         raise
 
 
-def check_devices(place: Place, count: int) -> None:
+def check_devices(place: RankPlace, count: int) -> None:
     """Raises SettingsInvalid where this machine has fewer than one CUDA device per rank."""
     here = place.local_rank + 1 if place.listener is None else place.size  # our launcher starts all on one machine
     if here > count:

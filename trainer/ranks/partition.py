@@ -9,7 +9,8 @@ from claw_r1.trainer.learn.deepspeed_config import quiet_deepspeed
 
 
 class _Partition:
-    """What `from_pretrained` asks for, to build a model by `deepspeed.zero.Init` and to fill it module by module."""
+    """The configuration that `from_pretrained` asks for, to build a model by `deepspeed.zero.Init` and to fill it
+    module by module."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = dict(config)

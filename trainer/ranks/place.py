@@ -1,4 +1,4 @@
-"""Which of how many ranks this process is, as its launcher says in the environment. Imports no torch."""
+"""The rank of this process among others, as its launcher sets it in the environment. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from claw_r1.trainer.errors import SettingsInvalid
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun and deepspeed set for each process, and what `launch.py` sets likewise."""
+"""The variables that torchrun and deepspeed set for each process, and `launch.py` sets likewise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One of `size` ranks. `local_rank`: among those of its machine. All meet at the store on `address`:`port`.
+class RankPlace:
+    """The place of one process among `size` ranks. `local_rank`: among those of its machine. All meet at the store on
+    `address`:`port`.
 
     `listener`: descriptor of the socket, already bound, on which rank 0 serves that store; None: it binds one itself.
     `joins_store`: the launcher serves the store, so rank 0 does not. `attempt`: how often the launcher started all again.
@@ -32,7 +33,7 @@ class Place:
         return f"claw-{self.attempt}"
 
 
-def of(values: Mapping[str, str], ranks: int) -> Place | None:
+def of(values: Mapping[str, str], ranks: int) -> RankPlace | None:
     """The place that a launcher gave this process; None: there is no launcher, and `ranks` processes are to be started.
 
     values: the environment. Raises SettingsInvalid for half a place.
@@ -48,7 +49,7 @@ def of(values: Mapping[str, str], ranks: int) -> Place | None:
     rank, world, local, port = (int(values[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"))
     if ranks not in (1, world):
         raise SettingsInvalid(f"ranks is {ranks}, but the launcher started {world}; drop one of the two")
-    return Place(
+    return RankPlace(
         rank,
         world,
         local,

@@ -66,7 +66,7 @@ def _is_path(field: FieldInfo) -> bool:
 
 
 def _covers(names: set[str], name: str) -> bool:
-    """Whether one of the names is this one or what holds it, as `spec` holds `spec.group_size`."""
+    """Returns whether a name is this one or what holds it, as `spec` holds `spec.group_size`."""
     parts = name.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class CriticSettings(BaseModel):
-    """Of algorithm gae alone, which has a critic by default."""
+    """The settings of algorithm gae alone, which has a critic by default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -30,4 +30,4 @@ class CriticSettings(BaseModel):
     lam: float = Field(default=0.95, ge=0, le=1)
     """Lambda of generalised advantage estimation: 1 takes what was earned, 0 what the critic expects one token later."""
     whiten: bool = True
-    """Whether advantages are given mean 0 and deviation 1 over the trained tokens of the batch."""
+    """The advantages are given mean 0 and deviation 1 over the trained tokens of the batch."""

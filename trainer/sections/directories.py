@@ -30,7 +30,8 @@ def beside_the_policy(settings: "TrainerSettings") -> Iterator[tuple[str, Path]]
 
 
 def vocabulary(directory: Path) -> int | None:
-    """What config.json says; None: it does not say it where text models do, and the loaded model will tell."""
+    """Returns the vocabulary's size in config.json; None: it does not say it where text models do, and the loaded model
+    will tell."""
     config = json.loads((directory / "config.json").read_text())
     size = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
     return size if isinstance(size, int) else None

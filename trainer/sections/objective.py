@@ -15,9 +15,9 @@ class ObjectiveSettings(BaseModel):
     epochs: int = Field(default=1, ge=1)
     """How often a batch is trained, dealt anew each time."""
     entropy_bonus: float = Field(default=0.0, ge=0)
-    """What the entropy of the policy is multiplied by before it is taken off the loss."""
+    """The factor of the policy's entropy, which is then taken off the loss."""
     correction: Literal["none", "metrics", "tis", "decoupled"] = "none"
-    """What is done about the distance between the policy that sampled and the one that is trained, beyond the clip. tis
+    """The correction for the distance between the policy that sampled and the one that is trained, beyond the clip. tis
     truncates importance weights, decoupled clips against the policy before the batch, metrics only measures."""
     correction_cap: float = Field(default=2.0, gt=1)
     """Importance weights of the correction are truncated here."""

@@ -1,4 +1,4 @@
-"""How weights move: AdamW, its schedule, and what of DeepSpeed is set by hand."""
+"""The optimizer: AdamW, its schedule, and what of DeepSpeed is set by hand."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class OptimizerSettings(BaseModel):
-    """Of the policy; beside learning_rate, weight_decay and grad_clip."""
+    """The settings of the policy's optimizer; beside learning_rate, weight_decay and grad_clip."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -18,7 +18,7 @@ class OptimizerSettings(BaseModel):
     epsilon: float = Field(default=1e-8, gt=0)
     """AdamW: added to the root of the mean of squared gradients."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate falls, as a function of the number of the optimizer step."""
+    """The fall of the learning rate, as a function of the number of the optimizer step."""
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises first."""
     decay_batches: int | None = Field(default=None, ge=1)

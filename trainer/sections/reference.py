@@ -7,17 +7,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ReferenceSettings(BaseModel):
-    """Where the reference comes from, and what the distance from it costs."""
+    """The origin of the reference, and the cost of the distance from it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     coefficient: float = Field(default=0.0, ge=0)
-    """What the estimate of KL(policy || reference) is multiplied by. 0: there is no reference."""
+    """The factor of the estimate of KL(policy || reference). 0: there is no reference."""
     model_dir: Path | None = None
     """Hugging Face model directory of the reference. Not set: the initial weights of the run."""
     place: Literal["loss", "reward"] = "loss"
-    """Where the estimate is charged: in the loss of each token, or off its reward. The latter changes advantages, which
-    all algorithms but gae freeze in the plan."""
+    """The place where the estimate is charged: in the loss of each token, or off its reward. The latter changes
+    advantages, which all algorithms but gae freeze in the plan."""
     kl: Literal["auto", "k1", "k2", "k3"] = "auto"
     """The estimate (docs/algorithms.md). auto: k3 in the loss and k1 in the reward."""
 
@@ -33,12 +33,12 @@ class ReferenceSettings(BaseModel):
 
     @property
     def kl_name(self) -> str:
-        """What `kl` comes to."""
+        """The estimator that `kl` names."""
         if self.kl != "auto":
             return self.kl
         return "k3" if self.place == "loss" else "k1"
 
     @property
     def in_loss(self) -> bool:
-        """Whether the loss has a term for it."""
+        """The loss has a term for it."""
         return self.coefficient > 0 and self.place == "loss"

@@ -36,7 +36,7 @@ class BackgroundWriter:
             log.info("waited_for_disk", seconds=round(waited_s, 1))
 
     def close(self) -> None:
-        """What was begun is written to its end. Idempotent."""
+        """Waits until all that was begun is written. Idempotent."""
         self._executor.shutdown()
 
 

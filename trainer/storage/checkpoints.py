@@ -48,7 +48,7 @@ class Checkpoints:
         return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in named if match)
 
     def path(self, sequence: int, incarnation: int) -> Path:
-        """Of one checkpoint."""
+        """Returns the folder of one checkpoint."""
         return self._folder / f"{sequence:08d}-{incarnation}"
 
     def begin(self, target: Path, save: Callable[[Path], Callable[[], None]]) -> Callable[[], None]:

@@ -28,7 +28,7 @@ class StateFiles:
         self._files: list[tuple[Path, MemoryFile]] = []
 
     def save(self, state_dict: object, path: str) -> None:
-        """As `deepspeed.runtime.checkpoint_engine.CheckpointEngine.save`."""
+        """Saves under `deepspeed.runtime.checkpoint_engine.CheckpointEngine.save`."""
         from torch.utils.serialization import config
 
         file = MemoryFile(self._memory)
@@ -37,7 +37,7 @@ class StateFiles:
         self._files.append((Path(path), file))
 
     def copied(self, save: Callable[[], object]) -> Callable[[], None]:
-        """What writes the files that `save` has DeepSpeed save; it raises OSError."""
+        """Returns a function that writes the files that `save` has DeepSpeed save; it raises OSError."""
         self._files = []  # what a save that failed left
         save()
         files, self._files = self._files, []
@@ -45,7 +45,7 @@ class StateFiles:
 
 
 class MemoryFile:
-    """What `torch.save` needs of a file. Its memory returns when nobody holds it any more."""
+    """A file in memory for `torch.save`. Its memory returns when nobody holds it any more."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
@@ -81,7 +81,8 @@ class MemoryFile:
 
 
 def damage(path: Path) -> str:
-    """Why the bytes of a file are not those that were written, in a sentence; empty: they are. Reads every byte."""
+    """Returns why the bytes of a file are not those that were written, in a sentence; empty: they are. Reads every
+    byte."""
     try:
         written = _digest_file(path).read_text()
         with path.open("rb") as file:

@@ -66,7 +66,7 @@ def ensure(cache: Path, demonstrations: ModuleType, seed: int, recipe: Recipe | 
 
 
 def _origin(demonstrations: ModuleType) -> tuple[str, list[Path]]:
-    """What the model is called after, and the files that decide its demonstrations.
+    """Returns the name that the model gets, and the files that decide its demonstrations.
 
     A file `demonstrations.py` is part of its folder; another stands for itself.
     """
@@ -109,7 +109,7 @@ def build(out: Path, seed: int, recipe: Recipe, demonstration: Demonstration) ->
 def save_warmed_up(
     out: Path, tokenizer: "PreTrainedTokenizerFast", seed: int, recipe: Recipe, demonstration: Demonstration
 ) -> None:
-    """As `build`, of another tokenizer that marks who speaks."""
+    """Saves a model like `build`, with another tokenizer that marks the roles."""
     from claw_r1.claw.demo.models.warm_up import warmed_up_model
 
     warmed_up_model(tokenizer, seed, recipe, demonstration).save_pretrained(out)

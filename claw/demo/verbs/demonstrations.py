@@ -17,7 +17,7 @@ RECIPE = Recipe()
 
 @dataclass(frozen=True, slots=True)
 class VerbShares:
-    """How often a demonstration takes which verb; the two remaining verbs share what is left evenly."""
+    """The shares in which a demonstration takes each verb; the two remaining verbs share what is left evenly."""
 
     right: float = 0.25
     favourite: float = 0.65

@@ -24,7 +24,7 @@ CALLS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one episode shows, in order; the last observation is always a value."""
+    """The observations of one episode, in order; the last observation is always a value."""
 
     observations: tuple[str, ...]
 

@@ -79,7 +79,7 @@ class SilentVerbsFlow(VerbsFlow):
     """The same agent, which says nothing of what it earned: readers of the log judge it (`claw demo --reward`)."""
 
     async def run(self, episode: Episode) -> None:
-        """As many calls; no reward."""
+        """Plays an episode with as many calls; no reward."""
         observations = episode.task["observations"]
         task, messages = Task(tuple(observations)), list[JsonObject]()
         for index, observation in enumerate(observations):

@@ -16,7 +16,7 @@ from typing import Any
 from claw_r1.claw.demo.models.tiny_model import Recipe, keep, save_warmed_up
 from claw_r1.claw.demo.verbs.environment import KEYS, VALUES, VERBS, Task, right_call, right_verb
 from claw_r1.claw.demo.verbs.flow import shown
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.judging.prompts import questions
 from claw_r1.consumers.rewards.judging.rubrics import Rubric, read_rubric
 
@@ -35,7 +35,8 @@ def make_judge(cache: Path, seed: int = 0, recipe: Recipe = RECIPE) -> Path:
 
 
 def scorers(url: str, **settings: Any) -> dict[str, Any]:
-    """What stands in a rewards.yaml for it: the settings of its slot. url: the gateway's; `settings` replace single ones, hence Any."""
+    """Returns the judge's part of a rewards.yaml: the settings of its slot. url: the gateway's; `settings` replace
+    single ones, hence Any."""
     judge = {"use": "judge", "version": 1, "scope": "call", "rubric": str(RUBRIC), "model": MODEL, "url": url}
     return {"scorers": {SLOT: {**judge, "max_tokens": 4, **settings}}}
 
@@ -57,12 +58,12 @@ def lesson(rng: random.Random) -> list[dict[str, str]]:
 
 @cache
 def rubric() -> Rubric:
-    """What it is told."""
+    """Returns the rubric that the judge gets."""
     return read_rubric(RUBRIC)
 
 
 def question(subject: Judged) -> list[dict[str, str]]:
-    """As the judge is asked it."""
+    """Returns the question as the judge gets it."""
     (one,) = questions(subject, rubric(), opponents_max=1, both_ways=True, task=False)
     return one.messages
 
@@ -71,14 +72,14 @@ def call_of(rng: random.Random, *, right: bool) -> Judged:
     """A call somewhere in an episode that was played right before it."""
     task = Task.from_seed(rng.getrandbits(32))
     observations = task.observations[: rng.randrange(len(task.observations)) + 1]
-    messages: list[Message] = []
+    messages: list[JudgedMessage] = []
     for index, observation in enumerate(observations):
         messages += [dict(shown(index, observation)), {"role": "assistant", "content": right_call(observation)}]
     reply = right_call(observations[-1]) if right else wrong_call(observations[-1], rng)
     return subject_of(messages[:-1], reply)
 
 
-def subject_of(messages: list[Message], reply: str) -> Judged:
+def subject_of(messages: list[JudgedMessage], reply: str) -> Judged:
     """A call as scorers see it."""
     call = JudgedCall(call_id="call", messages=tuple(messages), reply={"role": "assistant", "content": reply})
     return Judged(scope="call", group_id="group", trajectory_id="trajectory", calls=(call,))
@@ -91,7 +92,8 @@ def is_right(subject: Judged) -> bool:
 
 
 def wrong_call(observation: str, rng: random.Random) -> str:
-    """What a policy says instead: mostly another verb, sometimes another argument, noise, or the right call with more behind it."""
+    """Returns a wrong call for a policy to make: mostly another verb, sometimes another argument, noise, or the right
+    call with more behind it."""
     right, argument = right_verb(observation), observation[-1]
     verb = rng.choice([verb for verb in VERBS if verb != right])
     other = rng.choice([key for key in KEYS + VALUES if key != argument])

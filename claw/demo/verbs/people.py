@@ -27,7 +27,7 @@ UNWELL_S = 1.0
 
 @dataclass(slots=True)
 class PeopleCounts:
-    """What came of their conversations."""
+    """The counts of people's conversations."""
 
     calls_replied: int = 0
     sessions: int = 0

@@ -26,7 +26,7 @@ class LabelledEpisode:
 
     @property
     def solved(self) -> bool:
-        """Of an episode that was played to its end: whether it returned 1."""
+        """The episode was played to its end, and returned 1. Whether it returned 1."""
         return self.faultless[-1]
 
 

@@ -1,4 +1,5 @@
-"""What the environment would have said, as a rule on the log: `use: claw_r1.claw.demo.verbs.scorers:returned`, scope trajectory."""
+"""The environment's own reward, as a rule on the log: `use: claw_r1.claw.demo.verbs.scorers:returned`, scope
+trajectory."""
 
 from claw_r1.claw.demo.verbs.environment import Task, judge
 from claw_r1.consumers.rewards.judged import Judged

@@ -1,1 +1,2 @@
-"""What the first view says: what is where on the way from a call to new weights, how quick that is, and what is wrong."""
+"""The dashboard's first view: what is where on the way from a call to new weights, how quick that is, and what is
+wrong."""

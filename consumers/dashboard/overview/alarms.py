@@ -1,15 +1,15 @@
-"""What is wrong, or not yet right, in plain words, and what to do. Pure."""
+"""The list of faults and of things not yet ready, in plain words, with what to do. Pure."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-Json = dict[str, Any]  # what JSON can hold
+from claw_r1.schemas.json_values import JsonDict
+
 WAITED_S = 60
 """A run that trains nothing for so long is asked why."""
 OLD_S = 86400
-"""What is silent for so long is history."""
+"""The age from which a silent process is history."""
 NAMED = 3
 """Workers named in one sentence."""
 WORDS = (
@@ -28,8 +28,10 @@ WORDS = (
 """Reasons of `claw_r1.datapool.batch.eligibility` as what the groups do; another stands as it is."""
 
 
-def alarms(pool: Json, run: Json | None, workers: Sequence[Json], *, caught_up: bool, now_us: int) -> Iterator[Json]:
-    """Those of the pool, of the run that wrote last and of the workers, the worst first."""
+def alarms(
+    pool: JsonDict, run: JsonDict | None, workers: Sequence[JsonDict], *, caught_up: bool, now_us: int
+) -> Iterator[JsonDict]:
+    """Yields the alarms of the pool, of the run that wrote last and of the workers, the worst first."""
     if run is not None:
         yield from _of_run(run, now_us)
     yield from _of_workers(workers, needed=run is not None and run["state"] != "ended")
@@ -57,13 +59,13 @@ READY = {"kind": "groups", "ready": "true"}
 
 
 def alarm(
-    level: str, what: str, todo: str | None = None, command: str | None = None, to: tuple[str, Json] | None = None
-) -> Json:
+    level: str, what: str, todo: str | None = None, command: str | None = None, to: tuple[str, JsonDict] | None = None
+) -> JsonDict:
     """level: problem or note. todo: a sentence. command: to type, without anybody's ids in it. to: a view and what it shows."""
     return {"level": level, "what": what, "todo": todo, "command": command, "to": to}
 
 
-def _of_run(run: Json, now_us: int) -> Iterator[Json]:
+def _of_run(run: JsonDict, now_us: int) -> Iterator[JsonDict]:
     name, here = run["run"], ("runs", {"run": run["run"]})
     if run["state"] == "ended":
         if run["why_ended"].startswith("failed"):
@@ -101,7 +103,7 @@ def _of_run(run: Json, now_us: int) -> Iterator[Json]:
         )
 
 
-def plain(reasons: Sequence[Json]) -> dict[str, int]:
+def plain(reasons: Sequence[JsonDict]) -> dict[str, int]:
     """Groups by what they do: "lack judge/style": 7; the most frequent first."""
     words: Counter[str] = Counter()
     for each in reasons:
@@ -112,7 +114,7 @@ def plain(reasons: Sequence[Json]) -> dict[str, int]:
     return dict(words.most_common())
 
 
-def _of_workers(workers: Sequence[Json], *, needed: bool) -> Iterator[Json]:
+def _of_workers(workers: Sequence[JsonDict], *, needed: bool) -> Iterator[JsonDict]:
     """needed: a run is under way."""
     to = ("operations", {"tab": "workers"})
     silent = [worker for worker in workers if worker["silent"] and worker["age_s"] < OLD_S]
@@ -137,7 +139,7 @@ def _of_workers(workers: Sequence[Json], *, needed: bool) -> Iterator[Json]:
         yield alarm("problem", "No worker takes calls to train on.", "Start one:", "claw rollout --model DIR", to)
 
 
-def _workers(workers: Sequence[Json]) -> str:
+def _workers(workers: Sequence[JsonDict]) -> str:
     names = [worker["worker"] for worker in workers]
     if len(names) == 1:
         return f"Worker {names[0]} is"

@@ -1,18 +1,18 @@
-"""What only the log itself knows: how far streams are behind the facts, and how many dead letters lie there."""
+"""The state that only the log itself knows: how far streams are behind the facts, and how many dead letters lie
+there."""
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from claw_r1.consumers.dashboard.overview.alarms import alarm
 from claw_r1.consumers.feedback.view import PageLog
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 STUCK_S = 10.0
 BEHIND_MAX = 5000
 """Facts that streams may be behind without a word."""
-Json = dict[str, Any]  # what JSON can hold
 
 
 class LogState:
@@ -22,7 +22,7 @@ class LogState:
         self._log, self._clock_s = log, clock_s
         self._folded, self._since_s = -1, clock_s()
 
-    def answer(self) -> Json:
+    def answer(self) -> JsonDict:
         """Raises LogError."""
         settings = self._log.settings
         ends = self._log.end_offsets([*FACTS, DEAD_LETTERS])
@@ -39,7 +39,7 @@ class LogState:
         return {**state, "alarms": list(_alarms(state, never=never))}
 
 
-def _alarms(state: Json, *, never: bool) -> Iterator[Json]:
+def _alarms(state: JsonDict, *, never: bool) -> Iterator[JsonDict]:
     behind, to = state["behind"], ("operations", {"tab": "groups"})
     if behind and (never or state["stuck_s"] >= STUCK_S):
         why = "has ever read them" if never else f"has moved for {state['stuck_s']:.0f} s"

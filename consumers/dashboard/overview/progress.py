@@ -1,10 +1,10 @@
-"""How a run stands: what it planned and trained of the pool, what it left out and why, its versions and curves. Pure."""
+"""The progress of a run: what it planned and trained of the pool, what it left out and why, its versions and curves.
+Pure."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,16 +17,16 @@ from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.json_values import JsonDict
 
 POINTS_MAX = 300
 VERSIONS_MAX = 12
 LOOKED_AT = 20
 """Groups whose members are read to say why they wait: the newest."""
 OWN_RETURN = re.compile(r"its return \S+ was")
-Json = dict[str, Any]  # what JSON can hold
 
 
-def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
+def standing(state: RunsState, run: ObservedRun, now_us: int) -> JsonDict:
     """A run as the overview has it."""
     batches = run.batches
     times = [batch.at_us for batch in batches[-11:]]
@@ -45,8 +45,9 @@ def standing(state: RunsState, run: ObservedRun, now_us: int) -> Json:
     }
 
 
-def plans(index: RunIndex, run_id: str) -> Json:
-    """What a run's plans hold: groups, trajectories and those trained; of the others the sentences why not, counted."""
+def plans(index: RunIndex, run_id: str) -> JsonDict:
+    """Counts the content of a run's plans: groups, trajectories and those trained; of the others the sentences why not,
+    counted."""
     groups, trajectories, trained = 0, 0, 0
     sequences: set[int] = set()
     left_out: Counter[tuple[object, ...]] = Counter()
@@ -97,7 +98,8 @@ def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
 
 
 def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
-    """As its last plan has it, else its settings; None where another version of the code wrote it."""
+    """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote
+    it."""
     planned = state.index.runs[run.run_id].spec if run.run_id in state.index.runs else ""
     try:
         return BatchSpec.model_validate_json(planned) if planned else BatchSpec.model_validate(run.config.get("spec"))
@@ -105,8 +107,9 @@ def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
         return None
 
 
-def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> Json:
-    """Why ready groups that the run has not settled are not in a batch, of the newest of them. groups: ids, the newest first."""
+def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> JsonDict:
+    """Returns why ready groups that the run has not settled are not in a batch, for the newest of them. groups: ids,
+    the newest first."""
     reasons: Counter[tuple[str, str]] = Counter()
     looked_at = groups[:LOOKED_AT] if spec is not None else ()
     for group_id in looked_at:
@@ -120,7 +123,7 @@ def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec:
     return {"groups": len(groups), "looked_at": len(looked_at), "reasons": counted}
 
 
-def curves(batches: Sequence[TrainedBatch]) -> Json:
+def curves(batches: Sequence[TrainedBatch]) -> JsonDict:
     """Points (UTC microseconds, value, batch) by metric; where there are many, every so many and the last."""
     every = -(-len(batches) // POINTS_MAX) or 1
     thin = [batch for at, batch in enumerate(batches) if at % every == 0 or at == len(batches) - 1]
@@ -141,7 +144,7 @@ def _points(batches: Iterable[TrainedBatch], metric: str) -> list[list[float]]:
     return [[batch.at_us, batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
 
 
-def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[Json]:
+def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[JsonDict]:
     """The newest versions of a run, and older ones that a worker still has."""
     holders: dict[int, list[str]] = {}
     for worker in workers:

@@ -1,26 +1,25 @@
 """The pool in numbers: counts, rates and curves over time, from the columns of its lists, so that no row is decoded. Pure."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
-from claw_r1.datapool.view.listing.columns import Kind
-from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask
+from claw_r1.datapool.view.listing.columns import RowKind
+from claw_r1.datapool.view.listing.table import ColumnTable, Floats, RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import EVERYTHING
 from claw_r1.schemas.http import Channel
+from claw_r1.schemas.json_values import JsonDict
 
 RATE_S = 300
 """Rates are those of the last so many seconds."""
 BUCKETS_MAX = 80
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
 SPAN_MAX_S = 86400
-"""What is looked at where nobody names a span."""
-Json = dict[str, Any]  # what JSON can hold
+"""The span that is looked at where the request names none."""
 
 
-def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> Json:
+def tally(tables: PoolTables, now_us: int, span_s: int | None = None) -> JsonDict:
     """Everything but evaluation (channel val), which is counted once. span_s: of the curves; None: all, at most a day."""
     trajectories, groups, calls = tables.trajectories, tables.groups, tables.steps
     played, grouped, called_for = (_played(tables, kind) for kind in ("trajectories", "groups", "steps"))
@@ -66,20 +65,20 @@ def _last(times: Floats) -> int | None:
     return None if np.isnan(times).all() else int(np.nanmax(times))
 
 
-def ready_groups(tables: PoolTables) -> Mask:
-    """Which groups could be trained, by number."""
-    mask: Mask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
+def ready_groups(tables: PoolTables) -> RowMask:
+    """Returns the mask of groups that could be trained, by number."""
+    mask: RowMask = _played(tables, "groups") & (tables.groups.values("ready") == 1)
     return mask
 
 
-def _played(tables: PoolTables, kind: Kind) -> Mask:
+def _played(tables: PoolTables, kind: RowKind) -> RowMask:
     """Rows for training, by number; what came in since the last question is among them."""
-    mask: Mask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
+    mask: RowMask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
     return mask
 
 
-def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
-    """How many rows have each word, the most frequent first."""
+def _reasons(table: ColumnTable, mask: RowMask) -> dict[str, int]:
+    """Counts the rows that have each reason, the most frequent first."""
     codes = table.values("reasons")[mask]
     counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))
     words: Counter[str] = Counter()
@@ -88,7 +87,7 @@ def _reasons(table: ColumnTable, mask: Mask) -> dict[str, int]:
     return dict(words.most_common(50))
 
 
-def _curves(called: Floats, ended: Floats, returns: Floats, now_us: int, span_s: int | None) -> Json:
+def _curves(called: Floats, ended: Floats, returns: Floats, now_us: int, span_s: int | None) -> JsonDict:
     """Per bucket: calls, trajectories that ended, and the mean of their returns (null where there is none)."""
     times = np.concatenate([called, ended])
     times = times[~np.isnan(times)]

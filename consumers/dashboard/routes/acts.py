@@ -1,4 +1,5 @@
-"""What people do to the pool from the page, and the history of it. By the code of `claw pool curate` and `evict`: the same events."""
+"""The acts of people on the pool from the page, and their history. By the code of `claw pool curate` and `evict`: the
+same events."""
 
 import shlex
 from functools import partial
@@ -8,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.selection import (
     TooMany,
     digest_of,
@@ -33,11 +34,11 @@ from claw_r1.schemas.topics import CALLS, REWARDS
 
 PRODUCER = "dashboard"
 EVENTS_MAX = 20_000
-"""Of one act; more is for the command line, which nobody waits for."""
+"""The most events of one act; more is for the command line, which nobody waits for."""
 CALLS_SUMMED_MAX = 500
 SUBJECTS_MAX = 20
 FACTS_TOLD_MAX = 200
-"""Of an act whose words are told; the others say the same."""
+"""The most facts of an act that are shown with their text; the others say the same."""
 routes = APIRouter(prefix="/api/v1", tags=["acts"])
 
 
@@ -49,7 +50,7 @@ class CurationBody(_Body):
     """POST /api/v1/curations"""
 
     kind: Literal["steps", "trajectories", "groups"] = "steps"
-    """What the filter is about: the steps that meet it, or all steps of the trajectories or groups that do."""
+    """The rows that the filter selects: the steps that meet it, or all steps of the trajectories or groups that do."""
     ids: Annotated[list[Id], Field(max_length=1000)] = []
     places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = []
     """[group], [group, trajectory] or [group, trajectory, call]: beside or instead of ids, which may be of several groups."""
@@ -65,7 +66,7 @@ class CurationBody(_Body):
     """`digest` of what was counted: of anything else the act is refused."""
 
     def judgement(self) -> CurationRequest:
-        """What is judged. Raises PageProblem for nothing."""
+        """Returns the judgement of the body. Raises PageProblem for nothing."""
         tags = None if self.tags is None else tuple(self.tags)
         request = CurationRequest(
             trainable=self.trainable, quality=self.quality, scores=self.scores, tags=tags, note=self.note
@@ -80,13 +81,13 @@ class EvictionBody(_Body):
 
     ids: Annotated[list[Id], Field(max_length=1000)] = []
     group: Id | None = None
-    """Of the ids."""
+    """The group of the ids."""
     places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=2)]], Field(max_length=1000)] = []
     """[group] or [group, trajectory]."""
     why: Annotated[str, Field(min_length=1, max_length=10_000)]
     dry_run: bool = False
     expected: str | None = None
-    """As in a CurationBody."""
+    """The expected digest, like that of a CurationBody."""
 
 
 class UndoBody(_Body):
@@ -155,7 +156,7 @@ def history(
     before: Annotated[str | None, Query(description="`next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """Of acts on claw.rewards, and evictions."""
+    """Lists acts on claw.rewards, and evictions."""
     acts = [act for act in source.acts.latest(who) if kind in (None, act.kind)]
     rows = [(act.at_us, act.act_id, partial(_act, source, act, session.who)) for act in acts]
     if kind == "evicted" and who is None:
@@ -175,7 +176,9 @@ def history(
 
 
 @routes.get("/judged", summary="What counts of a trajectory's calls, or of one call, and what this person said of it.")
-def judged(g: GroupId, t: TrajectoryId, source: Source, session: Looking, c: CallId | None = None) -> Response:
+def judged(
+    g: GroupId, t: TrajectoryIdQuery, source: Source, session: Looking, c: CallIdQuery | None = None
+) -> Response:
     """Also what the pool has not folded yet. Of several calls, a field in `mixed` is not the same for all."""
     row = trajectory_of(source, g, t)
     names = row.calls[:CALLS_SUMMED_MAX] if c is None else (c,)
@@ -236,7 +239,8 @@ def _checked(places: list[tuple[str, ...]], expected: str | None) -> str:
 
 
 def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[FeedbackFact]:
-    """What takes back all that stands of the act; of words, only who spoke them may. Raises PageProblem."""
+    """Makes the facts that take back all that still stands of the act; of words, only who spoke them may. Raises
+    PageProblem."""
     by = Signature(who=who, producer=PRODUCER, at_us=now_us(), act_id=new_id())
     words = _words(source, act)
     if words and act.who != who:
@@ -245,7 +249,7 @@ def _undoing(source: DashboardSource, act: PersonalAct, who: str) -> list[Feedba
 
 
 def _uncurated(source: DashboardSource, act: PersonalAct, by: Signature) -> list[StepCurated]:
-    """What takes back the curations of the act that stand."""
+    """Makes the facts that take back the curations of the act that stand."""
     facts = (fact for fact in act.facts if isinstance(fact, StepCurated))
     history = source.acts.curations({(fact.group_id, fact.trajectory_id, fact.call_id) for fact in facts})
     return curations_undone(history, act.act_id, who=by.who, producer=by.producer, act_id=by.act_id)

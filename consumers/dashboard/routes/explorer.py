@@ -17,51 +17,52 @@ from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.feedback.bodies import FilterQuery
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.listing import Row, find, key_text, place_of, trajectory_steps
+from claw_r1.consumers.pool.listing import find, key_text, place_of, trajectory_steps
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view import query
 from claw_r1.datapool.view.listing import pages
-from claw_r1.datapool.view.listing.columns import COLUMNS, Kind, column
+from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.query import PoolFilter
-from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.rows import PooledRow, PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 
 routes = APIRouter(prefix="/api/v1", tags=["explorer"])
 ORDERS_MAX = 32
-FACETS: dict[Kind, tuple[str, ...]] = {
+FACETS: dict[RowKind, tuple[str, ...]] = {
     "groups": ("channel", "agent", "tags", "ready", "zero_variance", "reasons"),
     "trajectories": ("channel", "agent", "tags", "ready", "status", "reasons"),
     "steps": ("channel", "agent", "tags", "trainable", "status", "finish", "reasons"),
 }
 ALONE: dict[str, Any] = {name: {name: None} for name in ("channel", "agent", "ready", "trainable")}
 VALUES_MAX = 30
-"""Of one facet, the most frequent."""
+"""The most values of one facet, the most frequent first."""
 SEARCH_S = 3.0
 """For so long one answer looks through conversations."""
 SEARCH_ROWS = 50
 """Rows that a search takes from the pool at once, and rows that one answer names."""
 SEARCH_CALLS = 1_000
-"""Of a trajectory: all its requests are put together before the first is looked through, however long that takes."""
-NAMES: dict[Kind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
-Json = dict[str, Any]
-Answer = TypeVar("Answer")
-NEWEST: dict[Kind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
+"""The most calls of a trajectory that are searched: all its requests are put together before the first is looked
+through, however long that takes."""
+NAMES: dict[RowKind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
+T = TypeVar("T")
+NEWEST: dict[RowKind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
 
 
 class ListQuery(FilterQuery):
-    """Which rows, in which order."""
+    """The rows to list, and their order."""
 
-    kind: Kind = "trajectories"
+    kind: RowKind = "trajectories"
     sort: str | None = None
     """A column of /columns; default: what changed last comes first."""
     desc: bool = False
 
-    def order(self) -> tuple[Kind, PoolFilter, str, bool]:
+    def order(self) -> tuple[RowKind, PoolFilter, str, bool]:
         """Kind, filter, column and whether the largest comes first. Raises PageProblem."""
         if self.kind == "steps" and self.ready is not None:
             raise PageProblem(
@@ -76,7 +77,7 @@ class ListQuery(FilterQuery):
 
 
 class RowsQuery(ListQuery):
-    """Which part of a list."""
+    """The part of a list to return."""
 
     columns: str = Field(default="", max_length=2000)
     """Names of /columns, with commas between; default: all."""
@@ -97,7 +98,7 @@ class PlaceQuery(ListQuery):
 
 
 class SearchQuery(ListQuery):
-    """Where to go on."""
+    """The position from which a search goes on."""
 
     after: str | None = Field(default=None, max_length=16_384)
 
@@ -111,7 +112,7 @@ class StandingOrders:
         self._names = (f"{uuid4().hex[:8]}.{number}" for number in count())
 
     def get(
-        self, name: str | None, question: tuple[Kind, PoolFilter, str, bool], rows: PoolRows
+        self, name: str | None, question: tuple[RowKind, PoolFilter, str, bool], rows: PoolRows
     ) -> tuple[str, StandingOrder]:
         """The order of that name and its name; another one where there is none, or it answers another question."""
         with self._lock:
@@ -133,7 +134,7 @@ async def _orders(request: Request) -> StandingOrders:
     return orders
 
 
-Orders = Annotated[StandingOrders, Depends(_orders)]
+OpenOrders = Annotated[StandingOrders, Depends(_orders)]
 
 
 @routes.get("/columns", summary="Which columns the lists of groups, trajectories and steps have.")
@@ -145,7 +146,7 @@ def columns(_: Looking) -> Response:
 
 
 @routes.get("/rows", summary="Part of a list of the pool: by any filter of `claw pool`, sorted by any column.")
-def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery, Query()]) -> Response:
+def rows(source: Source, _: Looking, orders: OpenOrders, which: Annotated[RowsQuery, Query()]) -> Response:
     """`order`: named again, the rows stand where they stood, each as it is now; `new` counts those that came to the filter since.
 
     A row without `values` is gone."""
@@ -154,7 +155,7 @@ def rows(source: Source, _: Looking, orders: Orders, which: Annotated[RowsQuery,
     names = [name for name in columns if name not in ("", "id")]  # each row has its ids beside its columns
     ids = _place(question[0], which.at)
 
-    def answer(pool: PoolRows) -> Json:
+    def answer(pool: PoolRows) -> JsonDict:
         name, order = orders.get(which.order_id, question, pool)
         page = order.rows(pool, which.offset, which.limit, names)
         return {
@@ -174,8 +175,8 @@ def facets(source: Source, _: Looking, which: Annotated[ListQuery, Query()]) -> 
     """By column: [value, rows], the most frequent 30. A column that the filter asks one value of is counted without that."""
     kind, pool_filter, *_order = which.order()
 
-    def answer(pool: PoolRows) -> Json:
-        counts: Json = {}
+    def answer(pool: PoolRows) -> JsonDict:
+        counts: JsonDict = {}
         for name in FACETS[kind]:
             without = replace(pool_filter, **ALONE.get(name, {}))
             counts[name] = list(pages.facets(pool, kind, without, name, VALUES_MAX).items())
@@ -212,7 +213,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
     if not pool_filter.text:
         raise PageProblem(422, "which text? name it as text=")
     rest = replace(pool_filter, text=None)
-    too_long: list[Json] = []
+    too_long: list[JsonDict] = []
 
     def answer(after: str | None) -> Response:
         return SafeJson(
@@ -220,7 +221,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
         )
 
     spoken = Conversations(partial(_short_steps, source, too_long), source.facts)
-    matches: list[Json] = []
+    matches: list[JsonDict] = []
     looked, lost, place, ends = 0, 0, _place(kind, which.after), time.monotonic() + SEARCH_S
     while True:
         chunk = _ask(source, partial(_behind, kind, rest, place, source.facts))
@@ -239,7 +240,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
             return answer(None)
 
 
-def _short_steps(source: DashboardSource, too_long: list[Json], g: str, t: str) -> list[StepRecord]:
+def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: str) -> list[StepRecord]:
     """The steps of a trajectory; none, and one more name in `too_long`, where they are too many."""
     steps = source.pool.ask(lambda pool: trajectory_steps(pool, g, t))
     if len(steps) <= SEARCH_CALLS:
@@ -248,11 +249,11 @@ def _short_steps(source: DashboardSource, too_long: list[Json], g: str, t: str) 
     return []
 
 
-def _behind(kind: Kind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[Row]:
+def _behind(kind: RowKind, rest: PoolFilter, place: tuple[str, ...], facts: Lookup, pool: PoolRows) -> list[PooledRow]:
     return find(kind, pool, rest, place, SEARCH_ROWS, facts)
 
 
-def _place(kind: Kind, key: str | None) -> tuple[str, ...]:
+def _place(kind: RowKind, key: str | None) -> tuple[str, ...]:
     """The ids of a row's key. Raises PageProblem."""
     try:
         return place_of(kind, key)
@@ -260,13 +261,13 @@ def _place(kind: Kind, key: str | None) -> tuple[str, ...]:
         raise PageProblem(422, f"that is no key of {kind}: take one that an answer names") from error
 
 
-def _ids(row: Row) -> Json:
+def _ids(row: PooledRow) -> JsonDict:
     names = {"g": "group_id", "t": "trajectory_id", "c": "call_id"}
     return {name: getattr(row, field) for name, field in names.items() if hasattr(row, field)}
 
 
-def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
-    """What is said in a row."""
+def _steps(row: PooledRow, pool: PoolRows) -> list[StepRecord]:
+    """Returns the steps of a row."""
     if isinstance(row, StepRecord):
         return [row]
     if isinstance(row, TrajectoryRecord):
@@ -274,7 +275,7 @@ def _steps(row: Row, pool: PoolRows) -> list[StepRecord]:
     return query.find_steps(pool, PoolFilter(group=row.group_id))
 
 
-def _ask(source: DashboardSource, question: Callable[[PoolRows], Answer]) -> Answer:
+def _ask(source: DashboardSource, question: Callable[[PoolRows], T]) -> T:
     """Raises PageProblem for what the lists refuse."""
     try:
         return source.pool.ask(question)

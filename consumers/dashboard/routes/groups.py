@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -20,22 +20,22 @@ from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import GroupMember, GroupRecord, TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 
 routes = APIRouter(prefix="/api/v1", tags=["groups"])
 Member = Annotated[str, Query(min_length=1, description="trajectory_id of a member")]
 MEMBERS_MAX = 500
 TURNS_MAX = 40
-"""Of each side, from where they part."""
+"""The most turns of each side, from where they part."""
 SHARED_SHOWN = 2
 """Turns before that, the last ones."""
 CHARACTERS_MAX = 20_000
-"""Of one turn."""
+"""The longest text of one turn."""
 CALLS_MAX = 64
 """Calls of each side that are looked through for the first different token."""
 CONTEXT = 16
 TOKENS_MAX = 240
 """Tokens before and behind the place where two sides part."""
-Json = dict[str, Any]
 
 
 @routes.get("/group", summary="A group, and its members from the highest return down.")
@@ -58,7 +58,7 @@ def _rank(member: GroupMember) -> tuple[bool, float, str]:
     return value is None, -(value or 0.0), member.trajectory_id
 
 
-def _group(record: GroupRecord) -> Json:
+def _group(record: GroupRecord) -> JsonDict:
     names = (
         "group_id", "declared", "expected_size", "channel", "task", "deadline_us", "agent", "ordinal", "tags", "run_id",
         "closed", "closed_us", "ready", "reasons", "reward_mean", "reward_std", "zero_variance", "min_version",
@@ -69,7 +69,7 @@ def _group(record: GroupRecord) -> Json:
     return {name: getattr(record, name) for name in names} | {"count": count, "left_out": count - listed}
 
 
-def _member(rows: PoolRows, group_id: str, member: GroupMember) -> Json:
+def _member(rows: PoolRows, group_id: str, member: GroupMember) -> JsonDict:
     row = rows.trajectory(group_id, member.trajectory_id)
     return {
         "trajectory_id": member.trajectory_id,
@@ -87,7 +87,7 @@ def _member(rows: PoolRows, group_id: str, member: GroupMember) -> Json:
     }
 
 
-def _trained(state: RunsState, group_id: str) -> list[tuple[Json, frozenset[str]]]:
+def _trained(state: RunsState, group_id: str) -> list[tuple[JsonDict, frozenset[str]]]:
     """Batches that hold the group, and which members each trains."""
     index = state.index
     return [
@@ -99,8 +99,8 @@ def _trained(state: RunsState, group_id: str) -> list[tuple[Json, frozenset[str]
     ]
 
 
-def _why(rows: PoolRows, state: RunsState, group_id: str) -> Json:
-    """As `claw pool why` says it, for the run that was heard of last."""
+def _why(rows: PoolRows, state: RunsState, group_id: str) -> JsonDict:
+    """Explains the group like `claw pool why`, for the run that wrote last."""
     answers, warnings = explained(rows, state.index, perspective_of(rows, state.index, None), group_id)
     own = [each for each in answers if each.kind != "step" and each.ids[0] == group_id]
     return {
@@ -142,11 +142,11 @@ def _common(left: list[ConversationTurn], right: list[ConversationTurn]) -> int:
     return next((at for at, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
 
 
-def _side(row: TrajectoryRecord) -> Json:
+def _side(row: TrajectoryRecord) -> JsonDict:
     return {"trajectory_id": row.trajectory_id, "status": row.status, "return": row.return_total}
 
 
-def _cut(turn: ShownTurn) -> Json:
+def _cut(turn: ShownTurn) -> JsonDict:
     """`cut`: characters that are left out of the content."""
     parts, left = [], CHARACTERS_MAX
     for text, differs in turn["parts"] or [(turn["content"], False)]:
@@ -174,7 +174,8 @@ def tokens(
         int | None, Query(ge=0, lt=CALLS_MAX, description="which call of each; default: the first that differs")
     ] = None,
 ) -> Response:
-    """Of one call of each side, as [id, log-probability (null: of the prompt), whether the other side has it not]."""
+    """Returns the tokens of one call of each side, as [id, log-probability (null: of the prompt), whether the other
+    side has it not]."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
     most = max(1, min(CALLS_MAX, *(len(row.calls) for row in rows)))
     for number in range(most) if k is None else (k,):
@@ -191,7 +192,7 @@ def _lines(rows: Sequence[TrajectoryRecord], number: int, pool: PoolRows) -> lis
     return [line if line and line.stretches and not line.broken else None for line in lines]
 
 
-def _apart(sides: Sequence[TokenLine | None]) -> Json:
+def _apart(sides: Sequence[TokenLine | None]) -> JsonDict:
     """Both around the first token that differs; `parts_at` counts from the beginning of the prompt."""
     both = [unpack_ids(side.ids) if side else [] for side in sides]
     pairs = zip(*both, strict=False)
@@ -207,7 +208,9 @@ def _apart(sides: Sequence[TokenLine | None]) -> Json:
     return {"parts_at": parts_at, "from": first, "sides": [_window(*each, first) for each in each_side]}
 
 
-def _window(side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int) -> Json | None:
+def _window(
+    side: TokenLine | None, ids: list[int], window: list[int], differs: list[bool], first: int
+) -> JsonDict | None:
     if side is None:
         return None
     prompt, own = side.prompt_length, side.stretches[-1]

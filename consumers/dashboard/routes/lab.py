@@ -1,12 +1,12 @@
 """Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.batch_rows import drawn
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.knobs import knobs
@@ -18,24 +18,25 @@ from claw_r1.datapool.errors import BatchSpecInvalid
 from claw_r1.datapool.view.preview import previewed
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.why import Perspective
+from claw_r1.schemas.json_values import JsonDict
 
 TRAJECTORIES_MAX = 1000
 """Looked at for one preview, in the spec's order: with more the page would wait, and all others with it."""
 SPEC_CHARACTERS_MAX = 20_000
 NO_SPEC = "No run has a spec yet. Begin with a preset, or write one."
-Json = dict[str, Any]  # what JSON can hold
 
 routes = APIRouter(prefix="/api/v1/lab", tags=["batch lab"])
 SpecText = Annotated[
     str | None, Query(max_length=SPEC_CHARACTERS_MAX, description="YAML or JSON of a batch spec; none: the run's own")
 ]
-RunId = Annotated[str | None, Query(max_length=512, description="run that would train; none: the one heard of last")]
-Limit = Annotated[int, Query(ge=1, le=500)]
+RunIdOption = Annotated[
+    str | None, Query(max_length=512, description="run that would train; none: the one heard of last")
+]
 
 
 @routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
 def fields(_: Watching) -> Response:
-    """As `claw pool batch --explain --json`."""
+    """Returns the JSON of `claw pool batch --explain --json`."""
     return SafeJson({"knobs": knobs(), "presets": PRESETS, "schema": BatchSpec.model_json_schema()})
 
 
@@ -63,7 +64,7 @@ def preview(
     source: Source,
     _: Watching,
     spec: SpecText = None,
-    run: RunId = None,
+    run: RunIdOption = None,
     version: Annotated[int | None, Query(ge=0)] = None,
     limit: Limit = 200,
 ) -> Response:
@@ -71,7 +72,7 @@ def preview(
     Null where no run has a spec yet; `problem` then says what to do."""
     chosen = of_text(spec) if spec is not None else None
 
-    def question(rows: PoolRows, state: RunsState) -> Json:
+    def question(rows: PoolRows, state: RunsState) -> JsonDict:
         perspective = perspective_of(rows, state.index, chosen, run_id=run, version=version)
         if perspective is None:
             return {"problem": NO_SPEC, "spec": {}, "preview": None, "rows": [], "own": None, "differences": None}
@@ -101,13 +102,13 @@ def _own(rows: PoolRows, state: RunsState, perspective: Perspective) -> Perspect
         return None
 
 
-def _set(spec: BatchSpec) -> Json:
+def _set(spec: BatchSpec) -> JsonDict:
     """The fields in which it differs from a spec that says nothing."""
-    fields_set: Json = spec.model_dump(mode="json", exclude_defaults=True)
+    fields_set: JsonDict = spec.model_dump(mode="json", exclude_defaults=True)
     return fields_set
 
 
-def _cut(whole: Json, limit: int) -> Json:
+def _cut(whole: JsonDict, limit: int) -> JsonDict:
     """The preview with so many groups at most in each list, and how many there are."""
     left_out = whole["left_out"]
     return {
@@ -118,7 +119,7 @@ def _cut(whole: Json, limit: int) -> Json:
     }
 
 
-def _differences(own: Json, other: Json, limit: int) -> Json:
+def _differences(own: JsonDict, other: JsonDict, limit: int) -> JsonDict:
     """Groups of which the two say different things. Per group: the own spec's word, the other's; null: it is in the batch."""
     sides = [{**side["left_out"], **dict.fromkeys(side["chosen"])} for side in (own, other)]
     differing = [

@@ -1,7 +1,7 @@
 """Lineage both ways: call, batch, version, next calls. The words of `claw lineage`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -9,7 +9,7 @@ from claw_r1.consumers.dashboard.plans import plans_at
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.lineage.answer import of_data, of_version
-from claw_r1.consumers.lineage.history import Runs, TracedRun
+from claw_r1.consumers.lineage.history import TracedRun, TracedRuns
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
@@ -17,14 +17,14 @@ from claw_r1.datapool.view.query import PoolFilter, find_trajectories
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.store import as_bytes
 from claw_r1.eventlog.records import Position
+from claw_r1.schemas.json_values import JsonDict
 
 PLANS_MAX = 20
 """Read for one answer; of an id that more batches name, the others are counted."""
 STEPS_MAX = 500
 NEXT_MAX = 500
 """Trajectories of a version number that are looked at, of whatever run."""
-Json = dict[str, Any]  # what JSON can hold
-Version = tuple[str, int]
+NamedVersion = tuple[str, int]
 """run_id, version"""
 
 routes = APIRouter(prefix="/api/v1", tags=["lineage"])
@@ -40,19 +40,20 @@ def lineage(
     name: Annotated[str, Query(alias="id", min_length=1, max_length=1024)],
     limit: Annotated[int, Query(ge=1, le=100)] = 30,
 ) -> Response:
-    """As `claw lineage --json`; also `next`, what the versions that were made sampled, and `plans_left_out`."""
+    """Returns the JSON of `claw lineage --json`; also `next`, what the versions that were made sampled, and
+    `plans_left_out`."""
     version = _version_named(name)
     answer = None if version is None else _of_version(source, name, version, limit)
     return SafeJson(answer or _of_data(source, name, limit))
 
 
-def _version_named(name: str) -> Version | None:
+def _version_named(name: str) -> NamedVersion | None:
     run_id, _slash, number = name.rpartition("/")
     return (run_id, int(number)) if run_id and number.isascii() and number.isdecimal() and len(number) < 19 else None
 
 
-def _of_version(source: DashboardSource, name: str, version: Version, limit: int) -> Json | None:
-    def question(state: RunsState) -> tuple[Runs, Position | None]:
+def _of_version(source: DashboardSource, name: str, version: NamedVersion, limit: int) -> JsonDict | None:
+    def question(state: RunsState) -> tuple[TracedRuns, Position | None]:
         run_id, number = version
         last = last_batch(state.traced, run_id, number)
         return _copied(state, [run_id]), None if last is None else state.plans.get((run_id, last))
@@ -66,8 +67,8 @@ def _of_version(source: DashboardSource, name: str, version: Version, limit: int
     return {**answer, "next": _next(source, [version], limit), "plans_left_out": 0}
 
 
-def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
-    def question(state: RunsState) -> tuple[Runs, list[Position]]:
+def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
+    def question(state: RunsState) -> tuple[TracedRuns, list[Position]]:
         return _copied(state, state.traced), [
             state.plans[each] for each in state.index.naming(name) if each in state.plans
         ]
@@ -80,8 +81,8 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> Json:
     return {**answer, "next": _next(source, versions, limit), "plans_left_out": len(places[PLANS_MAX:])}
 
 
-def _copied(state: RunsState, names: Iterable[str]) -> Runs:
-    """What is known of these runs now, without plans."""
+def _copied(state: RunsState, names: Iterable[str]) -> TracedRuns:
+    """Returns what is known of these runs now, without plans."""
     runs = [(name, state.traced[name]) for name in names if name in state.traced]
     return {
         name: TracedRun(trained={**run.trained}, published={**run.published}, skipped={**run.skipped})
@@ -89,7 +90,7 @@ def _copied(state: RunsState, names: Iterable[str]) -> Runs:
     }
 
 
-def _add_plans(source: DashboardSource, runs: Runs, places: Sequence[Position]) -> None:
+def _add_plans(source: DashboardSource, runs: TracedRuns, places: Sequence[Position]) -> None:
     for plan in plans_at(source, places):
         runs.setdefault(plan.run_id, TracedRun()).plans[plan.sequence] = plan  # a run may have planned and no more
 
@@ -100,10 +101,10 @@ def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
     return [ids for ids, _ in steps]
 
 
-def _next(source: DashboardSource, versions: Sequence[Version], limit: int) -> list[Json]:
+def _next(source: DashboardSource, versions: Sequence[NamedVersion], limit: int) -> list[JsonDict]:
     """Trajectories that these versions sampled a part of: what came of the training."""
 
-    def question(rows: PoolRows) -> list[Json]:
+    def question(rows: PoolRows) -> list[JsonDict]:
         return [
             {
                 "group_id": row.group_id,

@@ -1,9 +1,10 @@
-"""How the system is run: consumer groups, topics, workers, dead letters and their way back, generations of the pool."""
+"""The operation of the system: consumer groups, topics, workers, dead letters and their way back, generations of the
+pool."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,7 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Place, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import DEAD_LETTERS
 
 FRESH_S = 2.0
@@ -30,7 +32,6 @@ WORKERS_MAX = 500
 LETTERS_READ_MAX = 20_000
 """Dead letters that are read for a page: beyond that, `claw dlq` is quicker than waiting."""
 HEX_MAX = 8192
-Json = dict[str, Any]  # what JSON can hold
 LetterId = Annotated[str, Field(pattern=r"^\d{1,9}@\d{1,18}$")]
 routes = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
@@ -61,7 +62,7 @@ def topics(source: Source, _: Watching) -> Response:
 
 @routes.get("/workers", summary="Rollout workers: versions, load, and why each is in the state that it is in.")
 def workers(source: Source, _: Watching) -> Response:
-    """As `claw workers list --json`."""
+    """Returns the JSON of `claw workers list --json`."""
     rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
     return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
@@ -75,10 +76,10 @@ def dead_letters(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """As `claw dlq list --json`, with counts by reason."""
+    """Returns the JSON of `claw dlq list --json`, with counts by reason."""
     settings = _on_kafka(source)
 
-    def answer() -> Json:
+    def answer() -> JsonDict:
         every = _letters(settings)
         waiting = every if all else pending(settings, every)
         chosen = [letter for letter in waiting if reason in (None, letter.header("reason"))]
@@ -103,7 +104,7 @@ def letter(source: Source, _: Watching, id: Annotated[LetterId, Query()]) -> Res
 
 @routes.post("/redrive", summary="Append dead letters to their fact topic again, each once; first as a dry run.")
 def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
-    """What was redriven, what was before, and why the others cannot be."""
+    """Returns which letters were redriven now, which before, and why the others cannot be."""
     settings = _on_kafka(source)
     chosen = letters_named(_letters(settings), body.ids)
     if body.dry_run:
@@ -116,7 +117,7 @@ def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
 
 @routes.get("/generations", summary="Which generation of the pool is shown, and which others there are.")
 def pool_generations(source: Source, _: Watching) -> Response:
-    """Each is another dashboard."""
+    """Lists the generations of the pool, each of which has a dashboard of its own."""
     settings = _on_kafka(source)
     return SafeJson({"shown": settings.generation, "there": generations(settings), "prefix": settings.prefix})
 
@@ -134,7 +135,7 @@ def _letters(settings: LogSettings) -> list[Letter]:
     return letters(settings)
 
 
-def _groups(settings: LogSettings) -> Json:
+def _groups(settings: LogSettings) -> JsonDict:
     catalogue = list(settings.catalogue())
     begins, ends = begin_offsets(settings, catalogue), end_offsets(settings, catalogue)
     rows = []
@@ -145,7 +146,7 @@ def _groups(settings: LogSettings) -> Json:
     return {"groups": rows, "streams": settings.catalogue().streams_group}
 
 
-def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[Json]:
+def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[JsonDict]:
     """Every partition of the topics that the group reads; one in which it never committed it has yet to read from its beginning."""
     topics = {topic for topic, _ in group.offsets}
     for place, end in sorted(ends.items()):
@@ -156,7 +157,7 @@ def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Pla
             yield {"topic": place[0], "partition": place[1], "offset": offset, "end": end, "behind": behind}
 
 
-def _topics(settings: LogSettings) -> Json:
+def _topics(settings: LogSettings) -> JsonDict:
     about = {settings.catalogue().name(topic): topic for topic in settings.catalogue()}
     states = describe_topics(settings)
     return {

@@ -1,6 +1,6 @@
 """The overview: counts, rates, the run that wrote last, workers, and what is wrong."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
@@ -18,11 +18,11 @@ from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.json_values import JsonDict
 
 RUNS_MAX = 20
 WORKERS_MAX = 200
 LOG_FRESH_S = 3.0
-Json = dict[str, Any]  # what JSON can hold
 routes = APIRouter(prefix="/api/v1", tags=["overview"])
 
 
@@ -44,7 +44,7 @@ def log_state(source: Source, request: Request, _: Watching) -> Response:
     return SafeJson(source.kept.answer("overview/log", state.answer, LOG_FRESH_S))
 
 
-def _overview(source: DashboardSource, run_id: str | None, span_s: int | None) -> Json:
+def _overview(source: DashboardSource, run_id: str | None, span_s: int | None) -> JsonDict:
     moment = now_us()
     caught_up = source.feedback.caught_up and source.runs_caught_up
     runs, workers, observed, settled, spec = source.ask_runs(lambda state: _of_runs(state, run_id, moment))
@@ -63,7 +63,7 @@ def _overview(source: DashboardSource, run_id: str | None, span_s: int | None) -
 
 def _of_runs(
     state: RunsState, run_id: str | None, moment: int
-) -> tuple[list[Json], list[Json], Json | None, set[str], BatchSpec | None]:
+) -> tuple[list[JsonDict], list[JsonDict], JsonDict | None, set[str], BatchSpec | None]:
     """Rows of runs and workers, how one run stands, the groups that it settled, and its spec."""
     by_time = sorted(state.runs.values(), key=lambda each: each.seen_us, reverse=True)
     if run_id is not None and run_id not in state.runs:
@@ -77,8 +77,8 @@ def _of_runs(
 
 
 def _of_pool(
-    rows: PoolRows, run: Json | None, settled: set[str], spec: BatchSpec | None, moment: int, span_s: int | None
-) -> tuple[Json, Json]:
+    rows: PoolRows, run: JsonDict | None, settled: set[str], spec: BatchSpec | None, moment: int, span_s: int | None
+) -> tuple[JsonDict, JsonDict]:
     """The tally, and why the ready groups wait that the run has not settled."""
     tables = rows.tables
     assert tables is not None, "the dashboard's view lists its rows"

@@ -1,7 +1,7 @@
 """One record as it stands on the log, with the ways to get it elsewhere."""
 
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query, Response
@@ -18,6 +18,7 @@ from claw_r1.eventlog.records import Position, Record
 from claw_r1.schemas.codec import event_name, schema_id_of
 from claw_r1.schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import KEYS
 
 HEX_BYTES_MAX = 16_384
@@ -31,11 +32,10 @@ PROBLEMS = (
     (MalformedDatum, "Its bytes are not what its schema says ({}); `claw dlq` lists what readers put aside."),
     (UndecodableRecord, "It is no event in the wire format ({}): whatever wrote it, it was not claw."),
 )
-"""Why a value is no event: the first kind that fits."""
+"""The reasons why a value is no event: the first kind that fits."""
 routes = APIRouter(prefix="/api/v1", tags=["record"])
-Json = dict[str, Any]
 TopicName = Annotated[str | None, Query(max_length=255, description="full name, as `claw topics describe` has it")]
-Partition = Annotated[int | None, Query(ge=0, le=1_000_000)]
+PartitionQuery = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Offset = Annotated[int | None, Query(ge=0, lt=1 << 62)]
 OptionalId = Annotated[str | None, Query(max_length=512)]
 
@@ -45,7 +45,7 @@ OptionalId = Annotated[str | None, Query(max_length=512)]
     summary="One record by topic, partition and offset, or the captured call (g, t, c): as it is, and to copy.",
 )
 def record(
-    source: Source, _: Watching, topic: TopicName = None, partition: Partition = None, offset: Offset = None,
+    source: Source, _: Watching, topic: TopicName = None, partition: PartitionQuery = None, offset: Offset = None,
     g: OptionalId = None, t: OptionalId = None, c: OptionalId = None,
 ) -> Response:  # fmt: skip
     """`hex` is of the first 16,384 bytes. What cannot be decoded has its bytes and a sentence (`problem`)."""
@@ -108,15 +108,15 @@ def _event(stored: Record) -> tuple[Event | None, str | None]:
         return None, next(sentence for kind, sentence in PROBLEMS if isinstance(broken, kind)).format(broken)
 
 
-def _schema(stored: Record) -> Json:
-    schema: Json = {"schema_id": None, "schema": None}
+def _schema(stored: Record) -> JsonDict:
+    schema: JsonDict = {"schema_id": None, "schema": None}
     with suppress(UndecodableRecord):
         schema["schema_id"] = schema_id_of(stored.value)
         schema["schema"] = event_name(stored.value)
     return schema
 
 
-def json_value(plain: Json | None, problem: str | None) -> Json:
+def json_value(plain: JsonDict | None, problem: str | None) -> JsonDict:
     """`value` as `claw replay` prints it, with null for what is no finite number, or null and a `problem`."""
     try:
         value = orjson.dumps(plain)
@@ -127,9 +127,9 @@ def json_value(plain: Json | None, problem: str | None) -> Json:
     return {"value": orjson.loads(value), "problem": problem}
 
 
-def _copies(source: DashboardSource, stored: Record, event: Event | None) -> Json:
-    """Each a text to paste, or null with a sentence under `no_…`."""
-    copies: Json = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
+def _copies(source: DashboardSource, stored: Record, event: Event | None) -> JsonDict:
+    """Returns texts to paste, or null with a sentence under `no_…`."""
+    copies: JsonDict = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
     if isinstance(event, CallCaptured):
         copies["curl"], copies["no_curl"] = curl_replay(event, _request(source, event))
     return copies

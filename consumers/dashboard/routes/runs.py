@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.plans import plans_at
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.runs.summary import compared, row, whole
@@ -17,23 +17,22 @@ from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
+from claw_r1.schemas.json_values import JsonDict
 
 RUNS_MAX = 8
-Json = dict[str, Any]  # what JSON can hold
 
 routes = APIRouter(prefix="/api/v1", tags=["runs"])
-RunId = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
+RunIdQuery = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
 RunIds = Annotated[list[str], Query(alias="run", min_length=1, max_length=RUNS_MAX, description="run_id; repeated")]
-Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[int, Query(ge=0, description="rows to pass over")]
 
 
 @routes.get("/runs", summary="All runs, the one that wrote last first, and the names of all their metrics.")
 def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0) -> Response:
-    """As `claw runs list --json`."""
+    """Returns the JSON of `claw runs list --json`."""
     now = now_us()
 
-    def question(state: RunsState) -> Json:
+    def question(state: RunsState) -> JsonDict:
         runs = sorted(state.runs.values(), key=lambda run: (-run.seen_us, run.run_id))
         metrics = sorted({name for run in runs for batch in run.trained.values() for name in batch.metrics})
         return {
@@ -46,14 +45,14 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
 
 
 @routes.get("/runs/whole", summary="One run: settings, versions, evaluations, what it skipped, its curve summed up.")
-def whole_run(source: Source, _: Watching, run_id: RunId) -> Response:
-    """As `claw runs show --json`."""
+def whole_run(source: Source, _: Watching, run_id: RunIdQuery) -> Response:
+    """Returns the JSON of `claw runs show --json`."""
     return SafeJson(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
 
 
 @routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
 def compare_runs(source: Source, _: Watching, run_ids: RunIds) -> Response:
-    """As `claw runs compare --json`."""
+    """Returns the JSON of `claw runs compare --json`."""
     if len(run_ids) != 2:
         raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
     left, right = run_ids
@@ -80,14 +79,14 @@ def curves(
 def batch(
     source: Source,
     _: Watching,
-    run_id: RunId,
+    run_id: RunIdQuery,
     sequence: Annotated[int, Query(alias="batch", ge=0)],
     limit: Limit = 100,
     after: After = 0,
 ) -> Response:
     """Members in the order of the plan, `limit` of them behind the first `after`."""
 
-    def place(state: RunsState) -> tuple[Position, Json | None]:
+    def place(state: RunsState) -> tuple[Position, JsonDict | None]:
         run = _run(state, run_id)
         at = state.plans.get((run_id, sequence))
         if at is None:
@@ -122,10 +121,10 @@ def batch(
 
 
 @routes.get("/runs/skipped", summary="Groups that a run will never train, and why.")
-def skipped(source: Source, _: Watching, run_id: RunId, limit: Limit = 100, after: After = 0) -> Response:
+def skipped(source: Source, _: Watching, run_id: RunIdQuery, limit: Limit = 100, after: After = 0) -> Response:
     """In order of group_id."""
 
-    def question(state: RunsState) -> Json:
+    def question(state: RunsState) -> JsonDict:
         _run(state, run_id)
         traced = state.traced.get(run_id)  # a run that only began has none
         groups = sorted(traced.skipped.items()) if traced else []
@@ -147,7 +146,7 @@ def _planned(state: RunsState, run_id: str) -> str:
     return f"{min(sequences)} to {max(sequences)}" if sequences else "none yet"
 
 
-def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Json:
+def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> JsonDict:
     """Columns of equal length, one value per batch; null where a batch has none. `every`: of so many batches one is there."""
     batches = run.batches
     every = max(1, -(-len(batches) // points))
@@ -169,7 +168,7 @@ def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Jso
     }
 
 
-def _member(planned: PlannedTrajectory, why_not: str | None) -> Json:
+def _member(planned: PlannedTrajectory, why_not: str | None) -> JsonDict:
     """`calls`: of which `calls_trained` are trained. why_not: the sentence that says why it is not trained."""
     return {
         "group_id": planned.group_id,

@@ -1,4 +1,4 @@
-"""What every route of the dashboard takes."""
+"""The parameters that every route of the dashboard takes."""
 
 from typing import Annotated
 
@@ -16,8 +16,9 @@ async def _source(request: Request) -> DashboardSource:
 
 Source = Annotated[DashboardSource, Depends(_source)]
 GroupId = Annotated[str, Query(alias="g", min_length=1, max_length=4096, description="group_id")]
-TrajectoryId = Annotated[str, Query(alias="t", min_length=1, max_length=4096, description="trajectory_id")]
-CallId = Annotated[str, Query(alias="c", min_length=1, max_length=4096, description="call_id")]
+TrajectoryIdQuery = Annotated[str, Query(alias="t", min_length=1, max_length=4096, description="trajectory_id")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+CallIdQuery = Annotated[str, Query(alias="c", min_length=1, max_length=4096, description="call_id")]
 
 
 def trajectory_of(source: DashboardSource, group_id: str, trajectory_id: str) -> TrajectoryRecord:

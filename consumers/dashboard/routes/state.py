@@ -1,4 +1,4 @@
-"""How far the dashboard has read, and where."""
+"""The dashboard's progress in reading, by partition."""
 
 from fastapi import APIRouter, Response
 

@@ -1,11 +1,11 @@
 """The tokens of a call: ids, text, log-probabilities, versions, and what a batch trained of them."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.dashboard.tokens.facts import call_fact, request_body
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
@@ -17,16 +17,16 @@ from claw_r1.datapool.view.conversations import CallBodies, reply_message, reque
 from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 
 TOKENS_MAX = 20_000
-"""Of one answer."""
+"""The most tokens of one reply."""
 CHARACTERS_MAX = 200_000
-"""Of the messages of one answer."""
+"""The most characters in the messages of one reply."""
 FLOAT_MAX = 3.4e38
 NO_IDS = "No token ids were captured of this call, because its server gave none: these are its messages."
 BROKEN = "The prompt cannot be put together, because a call that it is written against is missing or another: this is the response."
 routes = APIRouter(prefix="/api/v1", tags=["tokens"])
-Json = dict[str, Any]
 BatchName = tuple[str | None, int | None]
 """Run and sequence."""
 
@@ -48,7 +48,7 @@ OfBatch = Annotated[int | None, Query(ge=0, description="the batch's sequence; d
 
 @routes.get("/tokens", summary="Tokens [from, to) of a call's prompt and response as columns; at most 20,000.")
 def tokens(
-    source: Source, tokenizers: Tokenizers, _: Looking, g: GroupId, t: TrajectoryId,
+    source: Source, tokenizers: Tokenizers, _: Looking, g: GroupId, t: TrajectoryIdQuery,
     c: LastCall = None, start: First = None, end: Behind = None, run: OfRun = None, batch: OfBatch = None,
 ) -> Response:  # fmt: skip
     """`note` says why there is no text, or no id, and what to do. Ranges and places are of the line: prompt, then response."""
@@ -67,14 +67,14 @@ def tokens(
 
 
 @routes.get("/tokens/messages", summary="The messages of a call's request and reply, where its tokens have no text.")
-def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId) -> Response:
+def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery) -> Response:
     """The last 200,000 characters of them."""
     trajectory = trajectory_of(source, g, t)
     fact = call_fact(source, trajectory, c)
     bodies = CallBodies.of(fact, request_body(source, trajectory, fact) or b"")
     reply = reply_message(bodies)
     turns = [turn_of(each) for each in [*(request_messages(bodies) or ()), *([reply] if reply else [])]]
-    kept: list[Json] = []
+    kept: list[JsonDict] = []
     room = CHARACTERS_MAX
     for turn in reversed(turns):
         if room <= 0:
@@ -91,7 +91,7 @@ def _tail(text: str, room: int) -> str:
     return text[max(0, len(text) - max(0, room)) :]
 
 
-def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> Json:
+def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> JsonDict:
     calls = trajectory.calls
     place = calls.index(call_id)
     return {
@@ -103,7 +103,8 @@ def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> Json:
 
 
 def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Of a range that is there and not too long; one that is asked for from its start keeps that."""
+    """Returns the bounds of a range that exists and is not too long; one that is asked for from its start keeps
+    that."""
     if start is None:
         behind = min(length, length if end is None else end)
         return max(0, behind - TOKENS_MAX), behind
@@ -111,7 +112,7 @@ def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, min(length, length if end is None else end, first + TOKENS_MAX))
 
 
-def _columns(line: TokenLine, first: int, behind: int) -> Json:
+def _columns(line: TokenLine, first: int, behind: int) -> JsonDict:
     """`logprobs`: null where nobody sampled the token or nobody knows; infinity is a number beyond float32."""
     logprobs: list[float | None] = [None] * (behind - first)
     for stretch in line.stretches:
@@ -130,11 +131,11 @@ def _columns(line: TokenLine, first: int, behind: int) -> Json:
 
 
 def finite_logprob(logprob: float) -> float | None:
-    """As JSON can hold it: null for NaN, infinity as a number beyond float32."""
+    """Rounds a log-probability to what JSON can hold: null for NaN, infinity as a number beyond float32."""
     return None if math.isnan(logprob) else round(max(-FLOAT_MAX, min(FLOAT_MAX, logprob)), 5)
 
 
-def _text(source: DashboardSource, tokenizers: Vocabularies, line: TokenLine, first: int, behind: int) -> Json:
+def _text(source: DashboardSource, tokenizers: Vocabularies, line: TokenLine, first: int, behind: int) -> JsonDict:
     """`pieces` as `tokens.pieces` has them, or null; `characters`: [first, last, character] that several tokens make."""
     low = max(0, first - CONTEXT)
     ids = unpack_ids(line.ids[low * ITEM_BYTES : (behind + CONTEXT) * ITEM_BYTES])
@@ -163,12 +164,12 @@ def _training(
     first: int,
     behind: int,
     batch_name: BatchName,
-) -> Json:
+) -> JsonDict:
     """`sampled`: by call, in order, what of the range was sampled; `trained` in it are places of the line."""
     g, t = trajectory.group_id, trajectory.trajectory_id
     within = [stretch for stretch in line.stretches if stretch.start < behind and stretch.end > first]
 
-    def answer(state: RunsState) -> Json:
+    def answer(state: RunsState) -> JsonDict:
         batch = chosen_batch(state.index, g, *batch_name)
         return {
             "batches": batches(state.index, g, t),

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
 from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
-from claw_r1.consumers.dashboard.routes.source import CallId, GroupId, Source, TrajectoryId, trajectory_of
+from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.feedback.answers import word_answer
 from claw_r1.consumers.feedback.differences import words_apart
@@ -37,9 +37,9 @@ SLOTS_MAX = 100
 ATTEMPTS_WITHIN = 1_000
 """Records before and behind the capture that counts, among which other attempts are looked for."""
 ATTEMPT_BYTES_MAX = 64_000_000
-"""Of their values; what is behind so many is not read."""
+"""The most bytes of the attempts' values; what is behind so many is not read."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
-Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
 Number = Annotated[int, Query(ge=0)]
 Needle = Annotated[str, Query(min_length=1, max_length=200)]
@@ -47,11 +47,11 @@ ABOUT = (
     "protocol", "client", "call_kind", "parent_trajectory", "identity_source", "adapted", "http_status", "idempotency_key",
     "upstream", "choice",
 )  # fmt: skip
-"""What of a captured call its step does not have."""
+"""The fields of a captured call that its step does not have."""
 
 
 @routes.get("", summary="A trajectory: its record, rewards, why it is trained or not, and the first calls of its tree.")
-def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str | None = None) -> Response:
+def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: str | None = None) -> Response:
     """c: a call whose place in the tree is told as `at`. Of `calls` the first 500; `/calls` has the others."""
     row, tree = _outline(source, g, t)
     rewards = rewards_of(row, tree)
@@ -77,14 +77,18 @@ def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: str |
 
 
 @routes.get("/calls", summary="Calls of the tree from one place on, in few numbers.")
-def calls(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Page = PAGE_MAX) -> Response:
+def calls(
+    source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, start: From = 0, limit: PageLimit = PAGE_MAX
+) -> Response:
     """In the tree's order."""
     tree = _outline(source, g, t)[1]
     return SafeJson({"from": start, "total": len(tree.calls), "calls": tree.calls[start : start + limit]})
 
 
 @routes.get("/messages", summary="State, action, reward and metadata of calls from one place on: what each adds.")
-def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: From = 0, limit: Window = 10) -> Response:
+def messages(
+    source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, start: From = 0, limit: Window = 10
+) -> Response:
     """Long texts are cut; `/message` has the whole."""
     tree = _outline(source, g, t)[1]
     window = tree.steps[start : start + limit]
@@ -101,7 +105,7 @@ def messages(source: Source, _: Looking, g: GroupId, t: TrajectoryId, start: Fro
 
 
 @routes.get("/message", summary="One message of a call, whole, with the data of its images.")
-def message(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId, n: Number) -> Response:
+def message(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery, n: Number) -> Response:
     """n: its number among those that `/messages` has of the call."""
     tree = _outline(source, g, t)[1]
     spoken = _exchanges(source, tree, [_step_of(tree, c)])[1].get(c)
@@ -112,7 +116,7 @@ def message(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId, 
 
 
 @routes.get("/find", summary="Calls that add a text to the conversation, in the tree's order.")
-def find(source: Source, _: Looking, g: GroupId, t: TrajectoryId, q: Needle) -> Response:
+def find(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, q: Needle) -> Response:
     """In any case, as the bodies have it, with the text around it. The first 500 calls."""
     steps = _outline(source, g, t)[1].steps
     facts = _facts(source, steps)
@@ -126,7 +130,7 @@ def find(source: Source, _: Looking, g: GroupId, t: TrajectoryId, q: Needle) -> 
 
 
 @routes.get("/attempts", summary="The attempts of a call: how each reply differs from the one that counts.")
-def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryId, c: CallId) -> Response:
+def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery) -> Response:
     """Looked for near the one that counts; `missing` names those that are not there."""
     step = _step_of(_outline(source, g, t)[1], c)
     captures = {capture.attempt: capture for capture in _captures_near(source, step)}
@@ -149,7 +153,7 @@ def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord,
 
 
 def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tuple[dict[str, Any] | None, list[str]]:
-    """What `claw pool why` says of it, and its warnings."""
+    """Returns the explanation of `claw pool why`, and its warnings."""
 
     steps = {
         (row.group_id, row.trajectory_id): [tree.steps[tree.place[call]] for call in row.calls if call in tree.place]
@@ -168,7 +172,7 @@ def _why(source: DashboardSource, row: TrajectoryRecord, tree: CallTree) -> tupl
 
 
 def _batches(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
-    """Where it was planned, and the version that this made."""
+    """Returns the batches that the trajectory was planned in, and the version that each made."""
 
     def question(state: RunsState) -> list[dict[str, Any]]:
         return [
@@ -188,7 +192,7 @@ def _batches(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  
 
 
 def _words(source: DashboardSource, g: str, t: str) -> list[dict[str, Any]]:  # JSON
-    """What people said of it and stands, the latest last."""
+    """Returns the feedback of people on it that stands, the latest last."""
     words = source.feedback.ask(lambda feedback: feedback.standing(g))
     own = [word for word in words if t in (word.subject.trajectory_id, word.other and word.other.trajectory_id)]
     return [
@@ -214,7 +218,7 @@ def _step(step: StepRecord) -> dict[str, Any]:  # JSON
 
 
 def _share(spoken: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
-    """What a call adds to the conversation."""
+    """Returns what a call adds to the conversation."""
     if spoken is None:
         return {"messages": [], "left_out": 0, "base": None, "tools": [], "problem": "no call of it was captured yet"}
     own, at = message_answers(spoken), tree.place.get(spoken.base or "")

@@ -16,7 +16,7 @@ from claw_r1.schemas.events import CallCaptured, Event
 from claw_r1.schemas.http import CHANNEL_HEADER
 
 CHANNEL = "replay"
-"""Of a call that is made again: neither trained nor an evaluation."""
+"""The channel of a call that is made again: neither trained nor an evaluation."""
 PATHS: Mapping[str, str] = {
     "chat": "chat/completions",
     "completions": "completions",

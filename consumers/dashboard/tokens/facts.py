@@ -14,7 +14,7 @@ CHAIN_MAX = 200
 
 
 def position_of(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> Position:
-    """Where the capture that counts lies. Raises PageProblem."""
+    """Returns the position of the capture that counts. Raises PageProblem."""
     offsets = dict(zip(trajectory.calls, trajectory.offsets, strict=False))
     if offsets.get(call_id, -1) < 0:
         raise PageProblem(404, f"trajectory {trajectory.trajectory_id} has no captured call {call_id}")
@@ -35,7 +35,7 @@ def call_fact(source: DashboardSource, trajectory: TrajectoryRecord, call_id: st
 
 
 def request_body(source: DashboardSource, trajectory: TrajectoryRecord, call: CallCaptured) -> bytes | None:
-    """As the client sent it; None where what it is written against is gone. Raises as `call_fact`."""
+    """Returns the body that the client sent; None where what it is written against is gone. Raises as `call_fact`."""
     calls = {call.call_id: call}
     base = call.request.base_call_id
     while base is not None and base not in calls and base in trajectory.calls and len(calls) < CHAIN_MAX:

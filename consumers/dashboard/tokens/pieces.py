@@ -19,7 +19,7 @@ SYMBOLS = {
     for byte in range(256)
 }
 
-Piece = str | list[str]
+VocabularyPiece = str | list[str]
 """Text; or, where some bytes of a token are part of a character or of none, texts and bytes (hex) in turn, text first."""
 
 
@@ -31,7 +31,7 @@ class NoTokenizer(Exception):
 class Pieces:
     """One piece per token, and the characters that several tokens make: [first token, last token, character]."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[VocabularyPiece] = field(default_factory=list)
     characters: list[tuple[int, int, str]] = field(default_factory=list)
 
 
@@ -54,11 +54,11 @@ class Vocabulary:
         self._bytes: dict[int, bytes] = {}
 
     def is_special(self, token_id: int) -> bool:
-        """Whether it marks something and is no text."""
+        """Returns whether the id marks something and is no text."""
         return token_id in self._added and self._added[token_id].special
 
     def token(self, token_id: int) -> bytes:
-        """What the id stands for. Raises NoTokenizer where the vocabulary has no such id."""
+        """Returns the bytes that the id stands for. Raises NoTokenizer where the vocabulary has no such id."""
         if token_id not in self._bytes:
             self._bytes[token_id] = self._read(token_id)
         return self._bytes[token_id]

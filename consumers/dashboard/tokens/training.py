@@ -1,17 +1,16 @@
-"""What a batch trained of a line of tokens, as its plan froze it; without a plan, what the pool says of each call."""
+"""The training of a line of tokens by a batch, as its plan froze it; without a plan, what the pool says of each
+call."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from claw_r1.datapool.batch.rewards import slot_text
 from claw_r1.datapool.view.left_out import spec_of, why_left_out
 from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.datapool.view.token_lines import SampledStretch
+from claw_r1.schemas.json_values import JsonDict
 
-Json = dict[str, Any]
 
-
-def batches(index: RunIndex, group_id: str, trajectory_id: str) -> list[Json]:
+def batches(index: RunIndex, group_id: str, trajectory_id: str) -> list[JsonDict]:
     """All that hold the group, each with what it froze of the trajectory."""
     return [
         {
@@ -32,7 +31,7 @@ def chosen_batch(index: RunIndex, group_id: str, run_id: str | None, sequence: i
     return next((batch for batch in reversed(candidates) if sequence in (None, batch.sequence)), None)
 
 
-def stretch_json(stretch: SampledStretch, batch: Planned | None) -> Json:
+def stretch_json(stretch: SampledStretch, batch: Planned | None) -> JsonDict:
     """One call's tokens: who sampled them, what they were worth, and which were trained."""
     step, curation = stretch.step, stretch.step.curation
     advantage, why_none = _advantage(stretch, batch)
@@ -78,7 +77,7 @@ def _trained(stretch: SampledStretch, batch: Planned | None) -> list[tuple[int, 
 
 
 def _why(stretch: SampledStretch, batch: Planned | None) -> str | None:
-    """Why none, or not all, of it is trained."""
+    """Returns why none, or not all, of the response is trained."""
     step = stretch.step
     if batch is None:
         return None if step.trainable else f"not trainable: {', '.join(step.reasons)}"
@@ -89,7 +88,7 @@ def _why(stretch: SampledStretch, batch: Planned | None) -> str | None:
 
 
 def _advantage(stretch: SampledStretch, batch: Planned | None) -> tuple[float | None, str | None]:
-    """Of each trained token of the call; else why it is not known."""
+    """Returns the advantage of each trained token of the call; else why it is not known."""
     step = stretch.step
     if batch is None:
         return None, "no batch has planned its group yet"

@@ -1,4 +1,5 @@
-"""Which tokenizer the ids of a call are read by: the one of the settings, else that of the model of the run that sampled it."""
+"""The choice of the tokenizer that reads the ids of a call: the one of the settings, else that of the model of the run
+that sampled it."""
 
 import stat
 import threading
@@ -11,7 +12,8 @@ from claw_r1.consumers.runs.fold import ObservedRun
 KEPT = 4
 """Tokenizers in memory; a large one takes some 100 MB."""
 FILE_BYTES_MAX = 256_000_000
-"""Of a tokenizer: those of large vocabularies take some 35 MB, and whoever writes runs names any file."""
+"""The largest file of a tokenizer: those of large vocabularies take some 35 MB, and whoever writes runs names any
+file."""
 CONTEXT = 16
 """Tokens beside a range that are read with it: a character at its edge may begin there."""
 
@@ -26,7 +28,7 @@ class Vocabularies:
         self._lock = threading.Lock()
 
     def of(self, runs: Iterable[ObservedRun]) -> Vocabulary:
-        """Of the first run that names a model. Raises NoTokenizer."""
+        """Returns the vocabulary of the first run that names a model. Raises NoTokenizer."""
         folder = self._folder or next(
             (Path(str(run.config["model_dir"])) for run in runs if run.config.get("model_dir")), None
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from inspect import Parameter, isawaitable, signature
 from typing import Any
 
-from claw_r1.consumers.rewards.judged import Judged, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedMessage
 from claw_r1.consumers.rewards.verdict import Verdict
 
 Rule = Callable[[Judged], Any]
@@ -13,15 +13,15 @@ Rule = Callable[[Judged], Any]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """How functions of one library are called."""
+    """The way to call the functions of one library."""
 
     parameters: tuple[str, ...]
-    """What a function of it must take by name."""
+    """The parameters that a function of the library must take by name."""
     scopes: tuple[str, ...]
     adapt: Callable[[Callable[..., Any], bool], Rule]
     """The function, and whether it wants text instead of messages."""
     absent: tuple[str, ...] = ()
-    """What its library gives and nobody does here: a function that cannot do without is refused."""
+    """The parameters that the library supplies and nobody does here: a function that cannot do without is refused."""
 
 
 def trl(function: Callable[..., Any], as_text: bool) -> Rule:
@@ -78,12 +78,12 @@ def verl(function: Callable[..., Any], _: bool) -> Rule:
 
 
 def columns(judged: Judged) -> dict[str, Any]:
-    """What a data set's row would have: the fields of metadata and task (the task wins)."""
+    """Returns the columns of a data set's row: the fields of metadata and task (the task wins)."""
     tables = [table for table in (judged.metadata, judged.task) if isinstance(table, Mapping)]
     return {str(name): value for table in tables for name, value in table.items()}
 
 
-def text_of(message: Message | None) -> str:
+def text_of(message: JudgedMessage | None) -> str:
     """A message's text: its content, or the text parts of it."""
     content = message.get("content") if message else None
     if isinstance(content, str):
@@ -93,7 +93,7 @@ def text_of(message: Message | None) -> str:
 
 
 def last_text(judged: Judged) -> str:
-    """Of the last reply; empty where there is none."""
+    """Returns the text of the last reply; empty where there is none."""
     return text_of(judged.calls[-1].reply) if judged.calls else ""
 
 

@@ -17,14 +17,13 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from claw_r1.consumers.rewards.functions.adapters import ADAPTERS
+from claw_r1.consumers.rewards.functions.adapters import ADAPTERS, Rule
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.values import ValueRefused, one_line, verdict_of
 from claw_r1.runtime.modules import importable
@@ -32,13 +31,13 @@ from claw_r1.runtime.modules import importable
 ENTRY_POINTS = "claw.rewards"
 LENGTH = struct.Struct(">I")
 PROGRESS = struct.Struct("=qd")
-"""Which subject of the batch is in work (-1: none), and since when in seconds of the monotonic clock."""
+"""The subject of the batch that is in work (-1: none), and since when in seconds of the monotonic clock."""
 FLUSH_S = 0.005
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker is for, as JSON on its command line."""
+    """The setup of a worker, as JSON on its command line."""
 
     rule: str
     """`module:function`, with `trl:` or `verl:` before it, or the name of an entry point."""
@@ -50,22 +49,19 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """Of one subject, or of the loading (an empty reason: it is ready)."""
+class RuleResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result for one subject, or for the loading (an empty reason: it is ready)."""
 
     number: int
     values: list[float | None] = []
     detail: str = ""
     spread: float | None = None
     reason: str = ""
-    """Why there is no verdict."""
-
-
-Rule = Callable[[Judged], Any]
+    """The reason why there is no verdict."""
 
 
 class RuleRefused(Exception):
-    """What was named is no rule. One line."""
+    """The named object is no rule. One line."""
 
 
 def main(setup: Setup) -> None:
@@ -82,10 +78,10 @@ def main(setup: Setup) -> None:
         rule = load(setup)
     except BaseException as error:  # noqa: BLE001 - of the module, whatever it is: the parent says it
         detail = str(error) if isinstance(error, RuleRefused) else f"{type(error).__name__}: {error}"
-        send(peer, [Answer(-1, reason="refused", detail=one_line(detail, 500))])
+        send(peer, [RuleResult(-1, reason="refused", detail=one_line(detail, 500))])
         return
     resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
-    send(peer, [Answer(-1)])
+    send(peer, [RuleResult(-1)])
     RuleRunner(peer, rule, progress).serve()
 
 
@@ -100,7 +96,7 @@ class RuleRunner:
     def serve(self) -> None:
         """Answers go out at the batch's end, and before it when the last ones are 5 ms old."""
         while (frame := receive(self._peer)) is not None:
-            answers: list[Answer] = []
+            answers: list[RuleResult] = []
             flushed_s = time.monotonic()
             for number, subject in enumerate(messages(frame)):
                 now_s = time.monotonic()
@@ -114,22 +110,22 @@ class RuleRunner:
             PROGRESS.pack_into(self._progress, 0, -1, 0.0)
             send(self._peer, answers)
 
-    def _answer(self, number: int, subject: bytes) -> Answer:
+    def _answer(self, number: int, subject: bytes) -> RuleResult:
         try:
             judged = self._decoder.decode(subject)
             returned = self._rule(judged)
             if inspect.isawaitable(returned):
                 returned = asyncio.run(_awaited(returned))
             values, detail, spread = verdict_of(returned, judged)
-            return Answer(number, values, detail, spread)
+            return RuleResult(number, values, detail, spread)
         except ValueRefused as error:
-            return Answer(number, reason=error.reason, detail=one_line(str(error)))
+            return RuleResult(number, reason=error.reason, detail=one_line(str(error)))
         except MemoryError:
-            return Answer(number, reason="memory", detail="MemoryError")
+            return RuleResult(number, reason="memory", detail="MemoryError")
         except (KeyboardInterrupt, SystemExit) as error:
-            return Answer(number, reason="raised", detail=f"the rule called exit: {error!r:.100}")
+            return RuleResult(number, reason="raised", detail=f"the rule called exit: {error!r:.100}")
         except BaseException as error:  # noqa: BLE001 - of the rule, whatever it is
-            return Answer(number, reason="raised", detail=described(error))
+            return RuleResult(number, reason="raised", detail=described(error))
 
 
 def described(error: BaseException) -> str:
@@ -191,7 +187,7 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-def send(peer: socket.socket, answers: list[Answer]) -> None:
+def send(peer: socket.socket, answers: list[RuleResult]) -> None:
     """One frame."""
     peer.sendall(frame_of([msgspec.msgpack.encode(answer) for answer in answers]))
 

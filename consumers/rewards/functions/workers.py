@@ -25,7 +25,7 @@ import msgspec
 import psutil
 
 from claw_r1.consumers.errors import ConsumerError
-from claw_r1.consumers.rewards.functions.worker import PROGRESS, Answer, Setup, frame_of, messages, receive
+from claw_r1.consumers.rewards.functions.worker import PROGRESS, RuleResult, Setup, frame_of, messages, receive
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.runtime.child import has_ended, module_argv, reap, start
@@ -34,18 +34,19 @@ from claw_r1.runtime.errors import describe_exit
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 4 << 20
 ANSWERS_BYTES_MAX = 64 << 20
-"""Of one frame: a larger one is none of ours."""
+"""The largest frame: a larger one is none of ours."""
 START_S = 60.0
 """For loading the rule's module."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""What a worker sees of ours, beside what its settings name: nothing that holds a key."""
+"""The variables of our environment that a worker sees, beside the ones that its settings name: nothing that holds a
+key."""
 MARK = "RULE_WORKER"
 """Variable by which a process is known that outlived the worker, when it is no longer its child."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """Of one process."""
+    """The limits of one process."""
 
     timeout_s: float
     memory_bytes: int
@@ -153,7 +154,7 @@ class _Worker:
         self._process: subprocess.Popen[Any] | None = None
         self._peer: socket.socket | None = None
         self._progress: mmap.mmap | None = None
-        self._decoder = msgspec.msgpack.Decoder(Answer)
+        self._decoder = msgspec.msgpack.Decoder(RuleResult)
         self._mark = uuid.uuid4().hex
 
     def open(self) -> None:
@@ -202,7 +203,7 @@ class _Worker:
             batches.extend(self._tried(tasks))
 
     def _tried(self, tasks: list[_Task]) -> list[list[_Task]]:
-        """Those without an answer after one process took them, as they go to the next one.
+        """Gives the tasks to one process, and returns those without a result, for the next process.
 
         Who was in work at a deadline pays. Where the process ended, or what came from it is no answer, that may be the work of
         any of them, a former one among them: each is tried again alone, and who ends its process then pays.
@@ -244,7 +245,7 @@ class _Worker:
         return None
 
     def _wait(self) -> bool:
-        """Whether something can be read; False when the subject in work is over its deadline, or at closing."""
+        """Waits until something can be read; False when the subject in work is over its deadline, or at closing."""
         assert self._peer is not None
         assert self._progress is not None
         while not self._closed.is_set():
@@ -291,7 +292,7 @@ def _bears(process: psutil.Process, mark: str) -> bool:
     return False
 
 
-def _settle(future: "Future[Opinion]", answer: Answer) -> None:
+def _settle(future: "Future[Opinion]", answer: RuleResult) -> None:
     if answer.reason:
         future.set_exception(GaveUp(answer.reason, answer.detail))
     else:
@@ -299,5 +300,5 @@ def _settle(future: "Future[Opinion]", answer: Answer) -> None:
 
 
 def clean_environment(variables: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
-    """What a worker gets of our environment."""
+    """Returns the part of our environment that a worker gets."""
     return {name: variables[name] for name in (*ENVIRONMENT, *names) if name in variables}

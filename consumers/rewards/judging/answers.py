@@ -1,4 +1,4 @@
-"""What a judge answered, as a number of the rubric's scale. Pure.
+"""The reply of a judge as a number of the rubric's scale. Pure.
 
 Invariant: there is no default. What is not exactly one answer of the form is `Unparsable`, with words that the judge is asked again with.
 """
@@ -18,7 +18,7 @@ THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 THOUGHT_END = "</think>"
 NUMBER = re.compile(r"(?:[A-Za-z][A-Za-z ]{0,30}[:=])?\s*([-+]?\d{1,12}(?:\.\d{1,12})?)(?:\s*/\s*(\d{1,12}))?\.?")
 MARKS = " \t\r\n\"'`*."
-"""What may stand around a word that is an answer."""
+"""The characters that may stand around an option in a reply."""
 SOFT_MASS_MIN = 0.5
 """Below it the engine's first token is no answer, whatever the share of the allowed ones among themselves."""
 
@@ -33,11 +33,11 @@ class ParsedAnswer(NamedTuple):
     value: float
     reasons: str = ""
     missing: float = 0.0
-    """Of a soft score: the probability of all that is no allowed answer."""
+    """The part missing from a soft score: the probability of all that is no allowed answer."""
 
 
 class MergedAnswer(NamedTuple):
-    """Of all votes on one question."""
+    """The result of all votes on one question."""
 
     value: float
     spread: float | None

@@ -23,18 +23,18 @@ from claw_r1.schemas.http import (
     TRAJECTORY_HEADER,
     Channel,
 )
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.keys import step_key
 
 UNSTRUCTURED = {400, 415, 422, 501}
-"""What servers answer that do not have structured output."""
+"""The statuses of servers that do not have structured output."""
 ABSENT, ABSENT_PAUSE_S = "model_not_found", 1.0
 """In our gateway's 404 while no worker serves the model: it may be starting again."""
-Body = dict[str, Any]  # OpenAI's, of mixed types
 
 
 @dataclass(slots=True)
 class JudgeTrail:
-    """What the questions on one subject have cost, and where they are captured."""
+    """The cost of the questions on one subject, and the trajectory in which they are captured."""
 
     trajectory_id: str
     deadline_s: float
@@ -44,7 +44,7 @@ class JudgeTrail:
 
 
 class JudgeReply(NamedTuple):
-    """What the model said."""
+    """The reply of the model."""
 
     text: str
     tokens: Sequence[dict[str, Any]] | None
@@ -52,14 +52,14 @@ class JudgeReply(NamedTuple):
 
 
 class ChatClient:
-    """Of one slot; its coroutines run on the loop of `http`."""
+    """The client of one slot; its coroutines run on the loop of `http`."""
 
     def __init__(self, http: HttpClient, url: str, headers: Mapping[str, str], slot: str) -> None:
         self._http, self._url = http, f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
         self._headers = {AGENT_HEADER: slot, CHANNEL_HEADER: Channel.JUDGE, **headers}
         self._structured = True
 
-    async def chat(self, trail: JudgeTrail, key: str, body: Body, structure: Body) -> JudgeReply:
+    async def chat(self, trail: JudgeTrail, key: str, body: JsonDict, structure: JsonDict) -> JudgeReply:
         """The reply to a body, held to a form by `structure` where the server can do that. Raises GaveUp.
 
         key: of the question within its trajectory.
@@ -75,7 +75,7 @@ class ChatClient:
         self._structured = False  # the form was what it refused: no other question need try that again
         return reply
 
-    async def _ask(self, trail: JudgeTrail, key: str, body: Body) -> JudgeReply:
+    async def _ask(self, trail: JudgeTrail, key: str, body: JsonDict) -> JudgeReply:
         place = {TRAJECTORY_HEADER: quote(trail.trajectory_id, safe=""), IDEMPOTENCY_KEY_HEADER: key}
         while True:
             try:

@@ -27,11 +27,11 @@ class Question(NamedTuple):
     """Within its subject."""
     messages: list[dict[str, str]]
     pair: tuple[int, int] | None = None
-    """Of a group: the members that were shown as A and B, in that order."""
+    """The pair of a group: the members that were shown as A and B, in that order."""
 
 
 def questions(subject: Judged, rubric: Rubric, *, opponents_max: int, both_ways: bool, task: bool) -> list[Question]:
-    """One; of `steps` one per call in order; of a group one per pair and order."""
+    """Returns the questions on a subject: one; of `steps` one per call in order; of a group one per pair and order."""
     shows_task = task and subject.task is not None
     about = [("the task", json.dumps(subject.task, ensure_ascii=False, default=str))] if shows_task else []
 
@@ -51,7 +51,7 @@ def questions(subject: Judged, rubric: Rubric, *, opponents_max: int, both_ways:
 
 
 def reminder(rubric: Rubric) -> str:
-    """How to answer."""
+    """Returns the instruction on the form of the reply."""
     low, high = rubric.scale
     span = f"a number from {low:g} to {high:g}"
     if rubric.options:
@@ -63,7 +63,7 @@ def reminder(rubric: Rubric) -> str:
 
 
 def has_text(subject: Judged) -> bool:
-    """Whether there is something to judge in it, and of a group in each of its members."""
+    """Returns whether there is something to judge in the subject, and of a group in each of its members."""
     if subject.scope == "group":
         return all(map(has_text, subject.members))
     if subject.scope == "trajectory":
@@ -113,7 +113,7 @@ def _next(subject: Judged, call: JudgedCall) -> list[Section]:
 
 
 def _pair(subject: Judged, a: int, b: int) -> list[Section]:
-    """What both begin with is shown once, but for the last message of either."""
+    """Shows the common beginning of both conversations once, but for the last message of either."""
     first, second = subject.members[a].conversation, subject.members[b].conversation
     shorter = max(0, min(len(first), len(second)) - 1)
     alike = next((at for at in range(shorter) if first[at] != second[at]), shorter)

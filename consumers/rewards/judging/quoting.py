@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import count
 
-from claw_r1.consumers.rewards.judged import Message
+from claw_r1.consumers.rewards.judged import JudgedMessage
 from claw_r1.datapool.view.conversations import turn_of
 
 ROLES = {
@@ -30,8 +30,8 @@ Section = tuple[str, str]
 """A heading, which is ours, and text, which is not."""
 
 
-def sections(messages: Sequence[Message], note: str = "") -> list[Section]:
-    """Of a conversation; `note` is added to the heading of the last message."""
+def sections(messages: Sequence[JudgedMessage], note: str = "") -> list[Section]:
+    """Returns the sections of a conversation; `note` is added to the heading of the last message."""
     turns = [turn_of(message) for message in messages]
     headings = [ROLES.get(turn["role"], "other") for turn in turns]
     if headings:

@@ -13,7 +13,7 @@ from claw_r1.consumers.errors import ConsumerError
 
 AnswerForm = Literal["number", "choice", "json", "pair"]
 PAIR = {"A": 1.0, "B": 0.0, "tie": 0.5}
-"""What a pair is answered with, and what that is for the first of the two."""
+"""The options for a pair, and the value of each for the first of the two."""
 LEVELS_MAX = 21
 """Whole numbers of a scale that are choices without being listed."""
 SCORE, REASONS = "score", "reasons"
@@ -42,7 +42,7 @@ class Rubric(BaseModel):
     scale: tuple[FiniteFloat, FiniteFloat]
     """Lowest and highest value."""
     choices: dict[str, FiniteFloat] = {}
-    """Of the form choice: word -> value. Empty: the whole numbers of the scale."""
+    """The options of the form choice: word -> value. Empty: the whole numbers of the scale."""
     criteria: Annotated[dict[str, str], BeforeValidator(_named)] = {}
     """Name -> what it means. In JSON each gets a score, and the value is their mean; in other forms one answer weighs them all."""
     examples: tuple[RubricExample, ...] = ()

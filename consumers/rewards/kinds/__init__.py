@@ -14,11 +14,11 @@ from claw_r1.consumers.rewards.opinions import RewardScorer
 
 
 class ScorerSettings(BaseModel):
-    """What every kind has. Docstrings of fields are their help."""
+    """The settings that every kind has. Docstrings of fields are their help."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory", "group")
-    """What the kind can judge."""
+    """The scopes that the kind can judge."""
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"generation", "timeout_s", "price_per_million"})
     """Fields that change nothing of what it says."""
 
@@ -29,13 +29,14 @@ class ScorerSettings(BaseModel):
     use: str
     """The kind, and what it needs to know at once: `judge`, `pooling`, `sandbox:pytest`, `my_module:function`, `trl:module:function`."""
     version: int = Field(ge=1)
-    """Who changes what the scorer says raises it: verdicts are kept, and asked for, by it."""
+    """The version of the scorer, to be raised by every change of its verdicts: verdicts are kept, and asked for, by
+    it."""
     generation: int = Field(default=0, ge=0)
-    """Of the history scored again, which sets it: 0 is live work."""
+    """The generation of verdicts, raised when history is scored again: 0 is live work."""
     scope: Scope
-    """What one verdict is about."""
+    """The subject of one verdict."""
     pure: bool = True
-    """Whether content alone decides, so that equal content is judged once and history can be scored again."""
+    """The verdict depends on content alone, so that equal content is judged once and history can be scored again."""
     timeout_s: float = Field(default=30.0, gt=0)
     """For one subject, tries and waiting included."""
     price_per_million: float | None = Field(default=None, ge=0)
@@ -53,13 +54,13 @@ class ScorerSettings(BaseModel):
         return hashlib.sha256(fields.encode() + b"\n" + self.beside()).hexdigest()
 
     def beside(self) -> bytes:
-        """What it judges by that is no field, such as a rubric."""
+        """Returns the content beside the fields that verdicts depend on, such as a rubric."""
         return b""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one kind is set up."""
+    """The setup of one kind."""
 
     settings: type[ScorerSettings]
     open: Callable[[Any], RewardScorer]

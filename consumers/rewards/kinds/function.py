@@ -24,12 +24,12 @@ Bytes = Annotated[int, BeforeValidator(bytes_of)]
 
 
 class FunctionSettings(ScorerSettings):
-    """Of a rule."""
+    """The settings of a rule."""
 
     INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"processes", "memory", "environment"}
 
     processes: int = Field(default=1, ge=1, le=64)
-    """How many run side by side. A rule that waits for others (HTTP) wants several."""
+    """The number of processes side by side. A rule that waits for others (HTTP) wants several."""
     memory: Bytes = Field(default=4 << 30, ge=64 << 20)
     """Address space of each process: bytes, or with K, M, G."""
     environment: tuple[str, ...] = ()

@@ -30,40 +30,40 @@ from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 
 TOP_LOGPROBS = 20
-"""As many as OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
+"""The number of tokens that OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
 ECHO_CHARACTERS_MAX = 2000
-"""Of an answer that did not parse, when the judge is asked again."""
+"""The longest part of an unparsable reply that is shown to the judge again."""
 
 
 class JudgeSettings(ScorerSettings):
-    """Of one judge."""
+    """The settings of one judge."""
 
     INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"rubric", "url", "api_key_env", "concurrency"}
 
     rubric: Path
     """Markdown file with the rubric; a relative path is one from the folder of rewards.yaml."""
     url: str = Field(default="http://127.0.0.1:8000", pattern=r"^https?://")
-    """Of our gateway, or of any OpenAI-compatible server; with or without /v1."""
+    """The address of our gateway, or of any OpenAI-compatible server; with or without /v1."""
     model: str
-    """Which model judges."""
+    """The model that judges."""
     api_key_env: str | None = None
     """Environment variable that holds the server's key."""
     temperature: float | None = Field(default=None, ge=0)
     """Without it 0 for one vote, 1 for several, and 1 for `soft`: engines may list probabilities after temperature, as ours do."""
     max_tokens: int = Field(default=512, ge=1)
-    """Of an answer, thoughts included."""
+    """The most tokens of a reply, thoughts included."""
     body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as chat_template_kwargs: the server's, hence Any."""
     votes: int = Field(default=1, ge=1, le=64)
-    """How often each question is asked."""
+    """The number of times that each question is asked."""
     merge: Merge = "mean"
-    """What makes one value of the votes: mean, median or majority."""
+    """The way to make one value of the votes: mean, median or majority."""
     soft: bool = False
     """Take the expectation over the probabilities of the allowed answers, not the answer that was sampled."""
     structured: bool = True
     """Hold the server to the form of the answer. Off for models that think first without the server's knowing."""
     asks_max: int = Field(default=3, ge=1, le=10)
-    """How often a vote is asked for until its answer parses."""
+    """The number of times that a vote is asked for until its reply parses."""
     opponents_max: int = Field(default=8, ge=1)
     """Scope group: with how many members each is compared. In a larger group, with its neighbours on a ring."""
     both_ways: bool = True
@@ -73,7 +73,7 @@ class JudgeSettings(ScorerSettings):
     concurrency: int = Field(default=32, ge=1)
     """Requests, and subjects, at once."""
     characters_max: int = Field(default=200_000, ge=1)
-    """Of one question; a longer one is given up as too_long."""
+    """The longest question; a longer one is given up as too_long."""
 
     @field_validator("rubric")
     @classmethod
@@ -107,11 +107,11 @@ class JudgeScorer:
         self._structure = answers.structure(rubric) if settings.structured and not settings.soft else {}
 
     def judge(self, subjects: Sequence[Judged]) -> Sequence["Future[Opinion]"]:
-        """As RewardScorer."""
+        """Judges like every RewardScorer."""
         return [self._http.submit(self._opinion(subject)) for subject in subjects]
 
     def close(self) -> None:
-        """As RewardScorer; what is still asked for is cancelled."""
+        """Closes like every RewardScorer; what is still asked for is cancelled."""
         self._http.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:

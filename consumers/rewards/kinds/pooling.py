@@ -23,39 +23,40 @@ from pydantic import Field, model_validator
 
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message, Scope
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
-"""What servers say of an input that they cannot take whole."""
+"""The errors of servers for an input that they cannot take whole."""
 OTHER_TASK = "pooling_task"
-"""What vLLM says where it serves the model for the other endpoint."""
-Row = list[float]
+"""The error of vLLM where it serves the model for the other endpoint."""
+ScoreRow = list[float]
 
 
 class PoolingSettings(ScorerSettings):
-    """Of a reward model."""
+    """The settings of a reward model."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory")
     INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"concurrency", "key_variable"}
 
     url: str = Field(pattern=r"^https?://[^\s/]+")
-    """Of the server: `claw rewards serve` prints it."""
+    """The address of the server: `claw rewards serve` prints it."""
     model: str | None = None
     """Name of the model there; not set: the one that it serves."""
     endpoint: Literal["classify", "pooling"] = "classify"
     """`classify` for a model that gives one row per conversation, `pooling` for one that gives a row per token."""
     step_tag: str | None = Field(default=None, min_length=1)
-    """Of scope steps, with endpoint pooling: the text behind each reply at which a process-reward model answers."""
+    """The step tag for scope steps with endpoint pooling: the text behind each reply at which a process-reward model
+    answers."""
     index: int | None = Field(default=None, ge=0)
-    """Which number of a row; needed where the model has several labels."""
+    """The index of the number in a row; needed where the model has several labels."""
     use_activation: bool = False
-    """Whether the server applies the model's activation; otherwise the numbers are logits."""
+    """The server applies the model's activation; otherwise the numbers are logits."""
     scale: tuple[float, float] | None = None
     """[lo, hi]: clipped to it, and mapped to 0..1."""
     truncate: bool = False
-    """Whether the front of a conversation that is too long is cut; otherwise it fails as `too_long`."""
+    """The front of a conversation that is too long is cut; otherwise it fails as `too_long`."""
     concurrency: int = Field(default=32, ge=1, le=1024)
     """Subjects that are with the server at once, which it puts into one batch."""
     key_variable: str | None = None
@@ -132,7 +133,7 @@ class RewardModel:
             raise failure
         return tuple(self._value(rows[-1]) for rows in results if not isinstance(rows, BaseException))
 
-    async def _rows(self, messages: Sequence[Message], deadline_s: float, cost: TokenCost) -> list[Row]:
+    async def _rows(self, messages: Sequence[JudgedMessage], deadline_s: float, cost: TokenCost) -> list[ScoreRow]:
         """The model's rows on one conversation, at least one. Raises GaveUp."""
         settings = self._settings
         url = f"{settings.url.rstrip('/')}/{settings.endpoint}"
@@ -155,7 +156,7 @@ class RewardModel:
         cost.add(answer, messages)
         return rows
 
-    def _value(self, row: Row) -> float:
+    def _value(self, row: ScoreRow) -> float:
         index = self._settings.index
         if index is None and len(row) != 1:
             raise GaveUp("wrong_shape", f"the model has {len(row)} labels: say which, by index")
@@ -166,8 +167,8 @@ class RewardModel:
         return self._settings.scaled(value)
 
 
-def _conversations(subject: Judged) -> list[list[Message]]:
-    """What the model reads, one conversation per value. Raises GaveUp where words are lost."""
+def _conversations(subject: Judged) -> list[list[JudgedMessage]]:
+    """Returns the conversations that the model reads, one per value. Raises GaveUp where words are lost."""
     if subject.scope == "trajectory":
         if not subject.conversation:
             raise GaveUp("text_lost", "nothing of its conversation can be read")
@@ -176,14 +177,14 @@ def _conversations(subject: Judged) -> list[list[Message]]:
     return [[*_spoken(call), *((call.after or ()) if after else ())] for call in subject.calls]
 
 
-def _spoken(call: JudgedCall) -> list[Message]:
+def _spoken(call: JudgedCall) -> list[JudgedMessage]:
     """The conversation up to and with the reply."""
     if call.reply is None or not call.messages:
         raise GaveUp("text_lost", f"nothing of call {call.call_id} can be read")
     return [*call.messages, call.reply]
 
 
-def _tagged(subject: Judged, tag: str) -> list[Message]:
+def _tagged(subject: Judged, tag: str) -> list[JudgedMessage]:
     """The last call's conversation, in which each reply that is judged ends with the tag."""
     ends = [len(_spoken(call)) - 1 for call in subject.calls]
     messages = _spoken(subject.calls[-1])
@@ -196,7 +197,7 @@ def _tagged(subject: Judged, tag: str) -> list[Message]:
     return messages
 
 
-def _rows_of(answer: Any, endpoint: str) -> list[Row]:
+def _rows_of(answer: Any, endpoint: str) -> list[ScoreRow]:
     """Raises GaveUp for what is not as vLLM writes it."""
     try:
         (item,) = answer["data"]

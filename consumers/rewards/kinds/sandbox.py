@@ -28,7 +28,7 @@ FORMS = ("pytest", "python", "command")
 FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 """A line that opens a block; it closes one where nothing follows the marks."""
 PYTHON_BLOCK = re.compile(r"\{?\.?(python|py)[\d.]*\b", re.IGNORECASE)
-"""What its first line says."""
+"""The first line of a Python block."""
 MARK = re.compile(
     r"""(?P<alone>^[ \t]*</think>[ \t]*$)|['"]</think>|</think>['"]|(?P<within></think>)|^[ \t]*```(?P<fence>[^\n`]*)$""",
     re.MULTILINE,
@@ -38,13 +38,13 @@ PYTHON = "python"
 
 
 class SandboxSettings(ScorerSettings):
-    """Of a scorer that runs code."""
+    """The settings of a scorer that runs code."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "trajectory")
     INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"parallel", "isolation", "readable"}
 
     tests: str = "task.tests"
-    """Where the tests are: a field of `task` or `metadata`, with dots, else a file."""
+    """The source of the tests: a field of `task` or `metadata`, with dots, else a file."""
     code: Literal["block", "reply"] = "block"
     """The last fenced block of the last reply, or the reply as it is."""
     score: Literal["all", "share"] = "all"
@@ -54,17 +54,17 @@ class SandboxSettings(ScorerSettings):
     file: str = "main.py"
     """For `sandbox:command`: under which name it has the code."""
     parallel: int = Field(default=1, ge=1, le=64)
-    """How many sandboxes run side by side."""
+    """The number of sandboxes side by side."""
     cpu_s: float = Field(default=10.0, gt=0)
-    """Of each process in the sandbox."""
+    """The CPU seconds of each process in the sandbox."""
     memory: Bytes = Field(default=512 << 20, ge=32 << 20)
-    """Of all processes of the code together: bytes, or with K, M, G."""
+    """The memory of all processes of the code together: bytes, or with K, M, G."""
     processes: int = Field(default=32, ge=1, le=1024)
-    """Of the code, threads included."""
+    """The most processes of the code, threads included."""
     files: Bytes = Field(default=64 << 20, ge=1 << 20)
-    """Of all that it writes."""
+    """The most bytes of all files that it writes."""
     output: Bytes = Field(default=1 << 20, ge=1 << 10)
-    """Of stdout and stderr, each."""
+    """The most bytes of stdout and stderr, each."""
     network: Literal[False] = False
     """There is none."""
     isolation: Isolation = "strong"
@@ -196,7 +196,7 @@ class SandboxScorer:
 
 
 class FencedBlock(NamedTuple):
-    """What stands between two fences."""
+    """The text between two fences."""
 
     language: str
     begin: int

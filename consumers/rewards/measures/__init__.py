@@ -1,1 +1,1 @@
-"""What verdicts add up to: totals, agreement."""
+"""The figures that verdicts add up to: totals, agreement."""

@@ -1,4 +1,4 @@
-"""How far raters agree: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
+"""The agreement of raters: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
 
 A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from either side,
 is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first, and of them only
@@ -31,7 +31,7 @@ SUBJECTS_MIN = 5
 RATERS_MAX = 50
 """Pairs of raters that are listed."""
 INTERVAL = (2.5, 97.5)
-Numbers = NDArray[np.float64]
+RatingArray = NDArray[np.float64]
 
 
 class Observation(NamedTuple):
@@ -69,7 +69,7 @@ class AgreementReport(Struct, frozen=True, kw_only=True):
     unpaired: tuple[int, int]
     """Subjects that only one side rated, or (among raters of one side) only one rater."""
     intervals: dict[str, tuple[float, float]] = {}
-    """Of 95 %, by name of the figure."""
+    """The intervals of 95 %, by name of the figure."""
     values: list[float] = []
     """Rows and columns of the confusion."""
     confusion: list[list[int]] = []
@@ -132,7 +132,7 @@ class _Sample:
             for _, value in {(one.rater, one.value) for pair in unit for one in pair}:
                 self.counts[row, int(np.abs(self.domain - value).argmin())] += 1
 
-    def table(self, left: Numbers, right: Numbers) -> Numbers | None:
+    def table(self, left: RatingArray, right: RatingArray) -> RatingArray | None:
         """Counts, left by right; None where values are no categories."""
         size = len(self.values)
         if size > CATEGORIES_MAX:
@@ -163,21 +163,21 @@ def figures_of(units: Sequence[Sequence[Observation]], *, within: bool) -> Agree
     return _Sample(units, within=within).figures() if units else AgreementFigures(subjects=0, observations=0)
 
 
-def kappa(table: Numbers, weights: Numbers) -> float | None:
+def kappa(table: RatingArray, weights: RatingArray) -> float | None:
     """Cohen's (1968): 1 - observed / expected disagreement. table: counts, left by right; weights: of disagreements, 0 on the diagonal."""
     share = table / table.sum()
     expected = float((np.outer(share.sum(1), share.sum(0)) * weights).sum())
     return None if expected == 0 else 1.0 - float((share * weights).sum()) / expected
 
 
-def _alpha(counts: Numbers, domain: Numbers) -> float | None:
+def _alpha(counts: RatingArray, domain: RatingArray) -> float | None:
     """counts: how many raters gave a subject (row) each value of the domain."""
     if np.count_nonzero(counts.sum(0)) < 2:
         return None
     return float(krippendorff.alpha(value_counts=counts, value_domain=domain, level_of_measurement="interval"))
 
 
-def _spearman(left: Numbers, right: Numbers) -> float | None:
+def _spearman(left: RatingArray, right: RatingArray) -> float | None:
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
     return float(stats.spearmanr(left, right).statistic)

@@ -15,13 +15,13 @@ from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
 SubjectIds = tuple[str, str, str]
 """group_id, trajectory_id, call_id; of a trajectory the last is empty."""
-Scores = Mapping[SubjectIds, float]
+ScoresBySubject = Mapping[SubjectIds, float]
 SIDE = re.compile(r"(?P<slot>[^/@]+/[^@]+)@(?P<version>\d+)(?:\.g(?P<generation>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredBy:
-    """Which rewards are meant: `judge/style@2`, or of one generation `judge/style@2.g1`."""
+    """The scorer whose rewards are meant: `judge/style@2`, or of one generation `judge/style@2.g1`."""
 
     slot: str
     version: int
@@ -39,7 +39,7 @@ class ScoredBy:
         return cls(match["slot"], int(match["version"]), None if generation is None else int(generation))
 
     def holds(self, event: RewardAssigned | ScoringFailed) -> bool:
-        """Whether the event is of it."""
+        """Returns whether the event is a verdict of this scorer."""
         verdict = event.verdict
         return (
             verdict is not None
@@ -63,7 +63,7 @@ def scores_of(events: Iterable[Event], side: ScoredBy) -> tuple[dict[SubjectIds,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Of the values of one side on all that it judged."""
+    """The distribution of one side's values on all that it judged."""
 
     n: int
     mean: float | None
@@ -91,14 +91,14 @@ class VersionComparison:
     pairs: int
     """Pairs of one group's trajectories that neither side holds equal."""
     pairs_reversed: int
-    """Those of which a and b prefer different ones."""
+    """The pairs of which a and b prefer different members."""
     groups: int
     """Groups with at least two trajectories that both judged."""
     best_changed: tuple[str, ...]
     """Groups none of whose best trajectories by a is best by b."""
 
 
-def compare(a: Scores, b: Scores, threshold: float | None = None) -> VersionComparison:
+def compare(a: ScoresBySubject, b: ScoresBySubject, threshold: float | None = None) -> VersionComparison:
     """threshold: None takes the middle between the lowest and the highest value on what both judged."""
     both = sorted(a.keys() & b.keys())
     xs, ys = [a[ids] for ids in both], [b[ids] for ids in both]
@@ -124,7 +124,7 @@ def compare(a: Scores, b: Scores, threshold: float | None = None) -> VersionComp
 
 
 def distribution(values: Iterable[float]) -> Distribution:
-    """Of any values."""
+    """Returns the distribution of any values."""
     ordered = sorted(values)
     if not ordered:
         return Distribution(n=0, mean=None, sd=None, quantiles={})
@@ -134,7 +134,7 @@ def distribution(values: Iterable[float]) -> Distribution:
     return Distribution(n=len(ordered), mean=fmean(ordered), sd=sd, quantiles={**named, "p100": ordered[-1]})
 
 
-def _by_group(scores: Scores, subjects: Iterable[SubjectIds]) -> dict[str, dict[str, float]]:
+def _by_group(scores: ScoresBySubject, subjects: Iterable[SubjectIds]) -> dict[str, dict[str, float]]:
     """Group -> trajectory -> the mean of what was said of it and of its calls."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for ids in subjects:

@@ -1,4 +1,4 @@
-"""What stands of raters, from the facts of claw.rewards. Pure."""
+"""The standing ratings of raters, from the facts of claw.rewards. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,18 +11,19 @@ RatedSubject = tuple[str, str, str | None, int | None]
 
 
 class Rating(NamedTuple):
-    """What stands of one rater on one subject."""
+    """The standing rating of one rater on one subject."""
 
     subject: RatedSubject
     rater: str
     value: float
     version: int | None
-    """Of a scorer."""
+    """The version of a scorer."""
     at_us: int
 
 
 def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
-    """What stands of the slots that match, from all facts of claw.rewards. A slot without a value says nothing."""
+    """Returns the standing ratings in the slots that match, from all facts of claw.rewards. A slot without a value says
+    nothing."""
     highest: dict[tuple[RatedSubject, str], RewardAssigned | ScoringFailed] = {}
     for event in events:
         if not isinstance(event, RewardAssigned | ScoringFailed):
@@ -45,6 +46,6 @@ def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
 
 
 def _rank(event: RewardAssigned | ScoringFailed) -> tuple[bool, int, int, str]:
-    """As the pool settles a slot."""
+    """Ranks an event like the pool when it settles a slot."""
     own = event.envelope
     return event.verdict is not None, event.revision, own.occurred_at_us, own.event_id

@@ -1,4 +1,5 @@
-"""What scorers did so far, from the topics alone: verdicts, failures, cost, and how far each is behind. It writes nothing.
+"""The work of scorers so far, from the topics alone: verdicts, failures, cost, and how far each is behind. It writes
+nothing.
 
 Input: claw.rewards.verdicts and claw.rewards from the beginning, the offsets of each slot's group. Memory: one entry per scorer,
 and an id per reward that was made from a verdict on another subject.
@@ -21,7 +22,7 @@ from claw_r1.schemas.topics import REWARDS, VERDICTS
 
 @dataclass(slots=True)
 class SlotTotals:
-    """Of one slot, all versions and generations together."""
+    """The totals of one slot, all versions and generations together."""
 
     scope: str = ""
     verdicts: set[str] = field(default_factory=set)

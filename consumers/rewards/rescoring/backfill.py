@@ -39,10 +39,10 @@ class BackfillRange:
     """Offsets by partition of every topic that the scope reads."""
 
     starts: Mapping[Place, int]
-    """Where the group goes on."""
+    """The offsets from which the group goes on."""
     ends: Mapping[Place, int]
     began: bool
-    """Whether the group was there before."""
+    """The group was there before."""
 
     @property
     def records(self) -> int:
@@ -52,7 +52,7 @@ class BackfillRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOutcome:
-    """What one process did."""
+    """The work of one process."""
 
     judged: int
     cached: int
@@ -60,7 +60,7 @@ class BackfillOutcome:
     failed: int
     tokens: int
     offsets: Mapping[Place, int]
-    """Where the group stands."""
+    """The offsets that the group has committed."""
     left: int
     """Records before the ends."""
     budget_spent: bool
@@ -76,7 +76,7 @@ def slot_again(slot: ScoredSlot, generation: int) -> ScoredSlot:
 
 
 def topics_of(slot: ScoredSlot) -> tuple[Topic, ...]:
-    """What its scope reads."""
+    """Returns the topics that the slot's scope reads."""
     return CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
 
 
@@ -141,5 +141,5 @@ class ChosenSubjects:
         self.add, self.forget, self.close = source.add, source.forget, source.close
 
     def take(self) -> list[Subject]:
-        """Those that are meant."""
+        """Returns the subjects that are within the range."""
         return [subject for subject in self._source.take() if self._holds(subject)]

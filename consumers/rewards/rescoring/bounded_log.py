@@ -1,7 +1,7 @@
-"""The log up to where it ended when somebody looked, as a scorer reads it that has time: `claw_r1.eventlog.consume` runs on it as it is.
+"""The log as it stood at a given moment, for a scorer in no hurry: `claw_r1.eventlog.consume` runs on it unchanged.
 
-Invariant: no record beyond the ends is handed out, and no offset beyond them is committed. `stop` is set once everything before
-the ends is finished, by this member or by others of its group.
+Invariant: no record beyond the ends is handed out, and no offset beyond them is committed. `stop` is set once
+everything before the ends is finished, by this member or by others of its group.
 """
 
 import threading
@@ -43,7 +43,8 @@ class LiveWork:
     _behind: bool = False
 
     def is_behind(self) -> bool:
-        """Whether it has records to judge that are older than LIVE_BEHIND_S, and moves. Raises LogError."""
+        """Returns whether live work has records to judge that are older than LIVE_BEHIND_S, and moves. Raises
+        LogError."""
         now_s = time.monotonic()
         if now_s - self._looked_s < LIVE_LOOK_EVERY_S:
             return self._behind
@@ -116,7 +117,7 @@ class BoundedMembership:
         self.places, self.commit, self.close = member.places, member.commit, member.close
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]:
-        """What was polled before is finished: consume's loop says so by polling again."""
+        """Polls, which tells that the records polled before are finished: consume's loop says so by polling again."""
         own = self.positions()
         if own and not left_of(own, {place: self._ends[place] for place in own}):
             self._look_elsewhere()
@@ -133,12 +134,12 @@ class BoundedMembership:
         return {place: min(at, self._ends[place]) for place, at in self._member.positions().items()}
 
     def _look_elsewhere(self) -> None:
-        """What others of the group finished, where this member has nothing left."""
+        """Looks up the offsets that others of the group committed, where this member has nothing left."""
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._committed = dict(self._read_committed())
             self._looked_s = time.monotonic()
 
 
 def left_of(offsets: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
-    """How many offsets are between."""
+    """Returns how many offsets are between."""
     return sum(max(0, end - offsets.get(place, 0)) for place, end in ends.items())

@@ -1,4 +1,4 @@
-"""What scoring the history again would cost. Reads the same records as the backfill, and asks nobody."""
+"""The cost of scoring the history again. Reads the same records as the backfill, and asks nobody."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
@@ -26,7 +26,7 @@ SAMPLE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one backfill."""
+    """The forecast of one backfill."""
 
     records: int
     """Offsets that it would read."""
@@ -36,7 +36,7 @@ class Forecast:
     tokens: int
     tokens_per_verdict: float
     basis: str
-    """What the tokens are estimated from."""
+    """The basis of the token estimate."""
     price: float | None
 
 
@@ -104,7 +104,7 @@ def _kept(settings: LogSettings, slot: ScoredSlot) -> tuple[set[str], list[int]]
 def _subjects(
     settings: LogSettings, source: SubjectSource, span: BackfillRange, progress: Callable[[int, int], None]
 ) -> Iterator[Subject]:
-    """Those of the range, in any order."""
+    """Yields the subjects of the range, in any order."""
     places = {place: (start, span.ends[place]) for place, start in span.starts.items() if start < span.ends[place]}
     for read, record in enumerate(stream_ranges(settings, places), 1):
         source.add(record)

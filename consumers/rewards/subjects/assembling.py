@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from claw_r1.consumers.rewards.judged import JudgedCall, Message
+from claw_r1.consumers.rewards.judged import JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.subjects.subject import Unjudgeable
 from claw_r1.datapool.batch.states import parents
 from claw_r1.datapool.fold.state import StepState
@@ -29,7 +29,7 @@ NOWHERE = FactPosition(topic="", partition=0, offset=0)
 
 
 def counts(call: CallCaptured, *, in_use: bool) -> bool:
-    """Whether a call is part of what is judged: completed, of the agent for its task, and no judge's own.
+    """Returns whether a call is part of what is judged: completed, of the agent for its task, and no judge's own.
 
     in_use: `step.tools_in_use` of its trajectory, as far as its calls are known.
     """
@@ -43,7 +43,7 @@ def judged_call(
     *,
     bytes_max: int,
     pure: bool = True,
-    before: Sequence[Message] | None = None,
+    before: Sequence[JudgedMessage] | None = None,
 ) -> JudgedCall:
     """One call without what came after it. Raises Unjudgeable.
 
@@ -89,7 +89,7 @@ def judged_calls(
 ) -> dict[str, JudgedCall]:
     """All calls of a trajectory by id, each with what came after it. calls: in order; after: their `successors`. Raises Unjudgeable."""
     judged: dict[str, JudgedCall] = {}
-    responses: dict[str, list[Message]] = {}
+    responses: dict[str, list[JudgedMessage]] = {}
     for call in calls:
         before = responses.get(_word(requests.get(call.call_id), "previous_response_id", call.protocol))
         one = judged_call(call, requests.get(call.call_id), bytes_max=bytes_max, pure=pure, before=before)
@@ -115,13 +115,14 @@ def main_line(calls: Sequence[CallCaptured], after: Mapping[str, str]) -> list[s
     return line
 
 
-def said(call: JudgedCall) -> list[Message]:
+def said(call: JudgedCall) -> list[JudgedMessage]:
     """The conversation up to and with the reply."""
     return [*call.messages, *([call.reply] if call.reply is not None else [])]
 
 
-def added(call: JudgedCall, later: Sequence[Message]) -> Sequence[Message]:
-    """What a later request holds behind the call's reply; clients send replies back in words of their own."""
+def added(call: JudgedCall, later: Sequence[JudgedMessage]) -> Sequence[JudgedMessage]:
+    """Returns the messages that a later request holds behind the call's reply; clients send replies back in words of
+    their own."""
     at = len(call.messages) + 1
     if [message.get("role") for message in later[: at - 1]] == [message.get("role") for message in call.messages]:
         return later[at:]

@@ -71,7 +71,7 @@ class CallSubjects:
                 self._subjects.append(self._subject(event, record.position))
 
     def take(self) -> list[Subject]:
-        """Those of the records since the last time."""
+        """Returns the subjects of the records since the last time."""
         subjects, self._subjects = self._subjects, []
         return subjects
 
@@ -149,7 +149,7 @@ class CallSubjects:
         _keep(self._registered, key, registration)
 
     def _look_back(self, earlier: Iterator[Record]) -> None:
-        """What was registered in `LOOK_BACK` records. earlier: the latest first."""
+        """Looks for registrations in the `LOOK_BACK` records before. earlier: the latest first."""
         for record in islice(earlier, LOOK_BACK):
             with suppress(UndecodableRecord):
                 if event_name(record.value) in ("GroupOpened", "TrajectoryStarted"):
@@ -189,5 +189,5 @@ def _stands_alone(call: CallCaptured) -> bool:
 
 
 def is_channel(channel: str, options_channels: Collection[str]) -> bool:
-    """Whether a slot of these channels judges what is on `channel`; a judge's own never."""
+    """Returns whether a slot of these channels judges calls on `channel`; a judge's own never."""
     return channel != Channel.JUDGE and (not options_channels or channel in options_channels)

@@ -41,8 +41,8 @@ JUDGED_MAX = 100_000
 ROWS_MAX = 5_000
 """Rows in memory for their groups, and groups for their tasks."""
 WAITS_MAX = 6
-"""How often a group waits for the row of a member that the same transaction wrote: some seconds."""
-Ids = tuple[int, str, str]
+"""The number of times that a group waits for the row of a member that the same transaction wrote: some seconds."""
+PlacedIds = tuple[int, str, str]
 """(partition, group_id, trajectory_id); of a group the last is empty."""
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -109,7 +109,7 @@ class RowSubjects:
                 self._due_rows[ids] = row
 
     def take(self) -> list[Subject]:
-        """Those of the rows since the last time, with one look into the log for the calls of all.
+        """Returns the subjects of the rows since the last time, with one look into the log for the calls of all.
 
         Raises LogError; Retryable where a row is not to be seen yet. Who asks again gets the same ones.
         """
@@ -137,19 +137,19 @@ class RowSubjects:
 
     def forget(self, _: Collection[Place] = ()) -> None:
         """Another process may go on with a partition: what is remembered of it would be old when it comes back."""
-        self._rows: OrderedDict[Ids, TrajectoryRow] = OrderedDict()
-        self._groups: OrderedDict[Ids, GroupRow | None] = OrderedDict()
+        self._rows: OrderedDict[PlacedIds, TrajectoryRow] = OrderedDict()
+        self._groups: OrderedDict[PlacedIds, GroupRow | None] = OrderedDict()
         self._judged: OrderedDict[Hashable, Hashable] = OrderedDict()
         self._unread: dict[tuple[str, bytes | None], Record] = {}
-        self._due_rows: dict[Ids, TrajectoryRow] = {}
-        self._due_groups: dict[Ids, GroupRow] = {}
-        self._waits: dict[Ids, int] = {}
+        self._due_rows: dict[PlacedIds, TrajectoryRow] = {}
+        self._due_groups: dict[PlacedIds, GroupRow] = {}
+        self._waits: dict[PlacedIds, int] = {}
 
     def close(self) -> None:
         """Ends the client that looks calls up."""
         self._facts.close()
 
-    def _is_news(self, ids: Ids, row: TrajectoryRecord) -> bool:
+    def _is_news(self, ids: PlacedIds, row: TrajectoryRecord) -> bool:
         if not is_channel(row.channel, self._slot.options.channels):
             return False
         judgeable = self._slot.scorer.scope == "next" or is_over(row)
@@ -162,8 +162,8 @@ class RowSubjects:
         tags = self._slot.options.tags
         return not tags or bool({*tags} & {*facts.tags})
 
-    def _fresh_subjects(self, ids: Ids, facts: TrajectoryFacts) -> Iterable[Subject]:
-        """Those of a row; of its turns the ones that were not judged already."""
+    def _fresh_subjects(self, ids: PlacedIds, facts: TrajectoryFacts) -> Iterable[Subject]:
+        """Returns the subjects of a row; of its turns the ones that were not judged already."""
         if not self._has_tag(facts):
             return
         for subject in subjects_of(facts, self._slot.scorer.scope):
@@ -174,13 +174,13 @@ class RowSubjects:
                 _remember(self._judged, key, subject.digest, JUDGED_MAX)
 
     def _trajectories(
-        self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]
-    ) -> dict[Ids, TrajectoryFacts]:
+        self, rows: Mapping[PlacedIds, TrajectoryRecord], written: Mapping[PlacedIds, TrajectoryRow]
+    ) -> dict[PlacedIds, TrajectoryFacts]:
         """Each row with its group's and its calls. written: when the rows were."""
         self._look_up_groups(rows, written)
         places = {ids: [Position(self._calls_topic, ids[0], at) for at in row.offsets] for ids, row in rows.items()}
         facts = self._facts.fetch({at for positions in places.values() for at in positions})
-        trajectories: dict[Ids, TrajectoryFacts] = {}
+        trajectories: dict[PlacedIds, TrajectoryFacts] = {}
         for ids, row in rows.items():
             calls, flaw = by_call(row, [facts[at] for at in places[ids]])
             if row.calls_left_out:
@@ -198,9 +198,11 @@ class RowSubjects:
             )
         return trajectories
 
-    def _look_up_groups(self, rows: Mapping[Ids, TrajectoryRecord], written: Mapping[Ids, TrajectoryRow]) -> None:
+    def _look_up_groups(
+        self, rows: Mapping[PlacedIds, TrajectoryRecord], written: Mapping[PlacedIds, TrajectoryRow]
+    ) -> None:
         """Rows of groups that passed by before this process got the partition; those that have none are remembered, too."""
-        missing: dict[int, dict[bytes, Ids]] = {}
+        missing: dict[int, dict[bytes, PlacedIds]] = {}
         for ids in rows:
             if (*ids[:2], "") not in self._groups:
                 missing.setdefault(ids[0], {})[group_key(ids[1])] = ids
@@ -213,7 +215,7 @@ class RowSubjects:
                 pooled = GroupRow(group, record.timestamp_ms) if record and isinstance(group, GroupRecord) else None
                 _remember(self._groups, (*ids[:2], ""), pooled, ROWS_MAX)
 
-    def _members(self, ids: Ids, group: GroupRow) -> list[TrajectoryRecord]:
+    def _members(self, ids: PlacedIds, group: GroupRow) -> list[TrajectoryRecord]:
         """Rows of the members that are over, by trajectory_id; none while one of them is still to come.
 
         Raises Retryable where the log shows no row yet, or only one that is older than that which the group's row is made of.
@@ -235,7 +237,7 @@ class RowSubjects:
         over = [row for row in present if is_over(row)]
         return over if group.row.closed or len(over) == len(digests) else []
 
-    def _wait(self, ids: Ids) -> None:
+    def _wait(self, ids: PlacedIds) -> None:
         self._waits[ids] = self._waits.get(ids, 0) + 1
         if self._waits[ids] <= WAITS_MAX:
             raise Retryable(f"a member's row of group {ids[1]} is not to be seen yet")

@@ -1,4 +1,5 @@
-"""What one verdict is about, before anybody judged it: whom it names, its content's digest, and how its text is put together.
+"""The subject of one verdict, before anybody judged it: whom it names, its content's digest, and how its text is put
+together.
 
 Invariant: digest, time and attempt are functions of the facts that the subject is made of, never of when or in which order
 they were read.
@@ -16,14 +17,15 @@ from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.keys import step_key
 
 ATTEMPTS = {"failed": 1, "completed": 2}
-"""Of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
+"""The attempt of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
 RANKS = {**ATTEMPTS, "continued": 3}
 """And of a turn that another call is written against: it stays so, whatever the end."""
 ATTEMPTS_MAX = 16
 
 
 def attempt_of(status: str, *, registered: bool, declared: bool) -> int:
-    """How much is known of a subject: what it says of its end, whether it was registered, and its group declared. < ATTEMPTS_MAX.
+    """Returns how much is known of a subject: what it says of its end, whether it was registered, and its group
+    declared. < ATTEMPTS_MAX.
 
     A verdict on more outranks one on less, in whatever order the facts came.
     """
@@ -39,7 +41,7 @@ class Unjudgeable(ConsumerError):
 
 
 class Target(Struct, frozen=True):
-    """What one value of a verdict is assigned to."""
+    """The target of one value of a verdict."""
 
     trajectory_id: str
     call_id: str | None = None
@@ -50,12 +52,12 @@ class Subject:
     """One subject of a slot."""
 
     partition: int
-    """Of its facts, its verdict and its rewards."""
+    """The partition of its facts, its verdict and its rewards."""
     group_id: str
     trajectory_id: str = ""
     call_id: str | None = None
     targets: tuple[Target, ...]
-    """One for each value."""
+    """The targets, one for each value."""
     digest: str
     """sha256 hex of the content that is judged."""
     occurred_at_us: int
@@ -84,7 +86,8 @@ def digest_of(parts: Iterable[str | bytes | None]) -> str:
 
 
 def call_content(call: CallCaptured) -> Sequence[str | bytes | None]:
-    """What a scorer's answer on one call may depend on, beside the task: its request, what was sampled, how it ended.
+    """Returns the content of one call that a scorer's opinion may depend on, beside the task: its request, what was
+    sampled, how it ended.
 
     A reply's body holds ids and times of its own: where the sampled ids are there, they stand for it. Log-probabilities are
     not part of it: equal words of two policies are equal content.

@@ -29,7 +29,7 @@ INCOMPLETE = {"calls_missing", "calls_uncounted"}
 
 
 def is_over(row: TrajectoryRecord) -> bool:
-    """Whether nothing more is to come: it ended, with as many calls as its completion counted."""
+    """Returns whether nothing more is to come: it ended, with as many calls as its completion counted."""
     return row.status in ATTEMPTS and not INCOMPLETE & {*row.reasons}
 
 
@@ -42,7 +42,7 @@ class TrajectoryFacts:
     group: GroupRecord | None
     calls: tuple[CallCaptured, ...] = ()
     flaw: Unjudgeable | None = None
-    """Why its calls cannot be had."""
+    """The reason why its calls are not available."""
     pure: bool = True
     call_bytes_max: int = 1_500_000
     subject_bytes_max: int = 64 << 20
@@ -71,7 +71,7 @@ class TrajectoryFacts:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Of both."""
+        """The tags of the trajectory and its group."""
         return tuple(sorted({*self.row.tags, *(self.group.tags if self.group is not None else ())}))
 
     def attempt(self, status: str) -> int:
@@ -85,7 +85,7 @@ class TrajectoryFacts:
         return () if self.pure and self.flaw is None else (*ids, *(map(str, self.row.offsets) if self.flaw else ()))
 
     def registered(self) -> Sequence[str | bytes | None]:
-        """What was said of it beside its calls."""
+        """Returns the content of the registration, beside the calls."""
         return (self.task, self.row.metadata, str(len(self.tags)), *self.tags)
 
     @property
@@ -115,7 +115,7 @@ class TrajectoryFacts:
         return self.memo
 
     def whole(self, scope: Scope) -> Judged:
-        """It as one conversation. Raises Unjudgeable."""
+        """Returns the trajectory as one conversation. Raises Unjudgeable."""
         texts = self.texts()
         return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted, self.after)[-1]])
 
@@ -141,7 +141,8 @@ class TrajectoryFacts:
 
 
 def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = None) -> Iterator[Subject]:
-    """Those of every scope but `group` that its facts hold. over: whether nothing more comes; None: as its row says."""
+    """Yields the subjects of every scope but `group` that the facts hold. over: whether nothing more comes; None: as
+    its row says."""
     ended = is_over(facts.row) if over is None else over
     if scope in ("call", "next"):
         yield from _turns(facts, scope, ended)
@@ -201,7 +202,7 @@ def _turn(
 
 
 def group_is_over(group: GroupRecord) -> bool:
-    """Whether all members are there that are to come: closed, or as many as it was declared with; and none is open."""
+    """Returns whether all expected members are there: closed, or as many as it was declared with; and none is open."""
     ended = [member for member in group.members if member.status in ATTEMPTS]
     size = group.expected_size
     complete = group.closed or (size is not None and len(ended) >= size)

@@ -40,15 +40,15 @@ class Anything:
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """It is as before."""
+        """Ignores the assignment."""
 
     def __call__(self, *arguments: Any, **_: Any) -> Any:
-        """As a decorator it changes nothing."""
+        """Returns a decorated function unchanged."""
         self._used.note(sys._getframe(1))
         return arguments[0] if len(arguments) == 1 and callable(arguments[0]) else self
 
     def __iter__(self) -> Iterator[Any]:
-        """As many as are unpacked, else none."""
+        """Yields as many items as are unpacked, else none."""
         self._used.note(sys._getframe(1))
         return iter([self] * _unpacked(sys._getframe(1)))
 
@@ -60,7 +60,7 @@ class Anything:
         return (object,)
 
     def __exit__(self, *_: object) -> None:
-        """It swallows nothing."""
+        """Lets every error pass."""
 
 
 def _unpacked(frame: FrameType) -> int:
@@ -88,14 +88,15 @@ _install()
 
 
 class Uses:
-    """Where the tests' file used the stand-in before it had tests, and so what of it depends on what code answers."""
+    """The lines where the tests' file used the stand-in before it had tests, and so the part of it that depends on the
+    code's results."""
 
     def __init__(self, module: str, tests: str, source: str) -> None:
         """tests: the file's name. Raises SyntaxError."""
         self._tests, self._statements = tests, ast.parse(source).body
         self._lines = set[int]()
         self.names = {module}
-        """Of the module, and what was taken of it."""
+        """The names of the module, and those imported from it."""
 
     def note(self, frame: FrameType | None) -> None:
         """The line of the file on which something was asked of the stand-in, by whatever was called there."""
@@ -106,7 +107,8 @@ class Uses:
             frame = frame.f_back
 
     def explain(self, error: BaseException, line: int) -> bool:
-        """Whether other answers could have kept it from stopping there; line: 0 if on none of the file."""
+        """Returns whether other results could have kept the file from stopping there; line: 0 if on none of the
+        file."""
         statement = next((one for one in self._statements if line in _lines_of(one)), None)
         if statement is None:
             return bool(self._lines)
@@ -154,7 +156,7 @@ def _names(statement: ast.AST, *, whole: bool) -> set[str]:
 
 
 class AnythingModule(ModuleType):
-    """What `import` finds in the tests."""
+    """The module that `import` finds in the tests."""
 
     def __init__(self, name: str, tests: str, source: str, hidden: frozenset[str]) -> None:
         """`import *` brings the names that the tests use and nobody else has. Raises SyntaxError."""

@@ -1,4 +1,5 @@
-"""How each standard type is written as parts and made of them again. Making calls no code but these constructors."""
+"""The form in which each standard type is written as parts and made of them again. Making calls no code but these
+constructors."""
 
 import io
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -11,8 +12,8 @@ from pathlib import PosixPath
 from typing import Any, NamedTuple
 from uuid import UUID
 
-Parts = list[Any]
-Fill = Callable[[Any, Parts], None]
+PartList = list[Any]
+Fill = Callable[[Any, PartList], None]
 
 
 class Form(NamedTuple):
@@ -36,17 +37,17 @@ def _items(kind: type) -> Callable[[Any], Iterator[Any]]:
     return lambda value: chain.from_iterable(pairs(value))
 
 
-def _fill_dict(value: Any, parts: Parts) -> None:
+def _fill_dict(value: Any, parts: PartList) -> None:
     for key, item in zip(parts[::2], parts[1::2], strict=True):
         value[key] = item
 
 
-def _fill_default(value: Any, parts: Parts) -> None:
+def _fill_default(value: Any, parts: PartList) -> None:
     value.default_factory = parts[0]
     _fill_dict(value, parts[1:])
 
 
-def _dict(parts: Parts) -> dict[Any, Any]:
+def _dict(parts: PartList) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -59,7 +60,7 @@ def _buffer(kind: type) -> Callable[..., Any]:
     return make
 
 
-def _nothing(value: Any, parts: Parts) -> None:
+def _nothing(value: Any, parts: PartList) -> None:
     """For what is whole when it was made."""
 
 
@@ -129,7 +130,7 @@ FORMS = (
         _nothing,
     ),
 )
-"""Each before the types that are built on it, as `kind_of` needs it, but for those of `EXACT`."""
+"""The forms, each before the types that are built on it, as `kind_of` needs it, but for those of `EXACT`."""
 EXACT = {form.kind: form for form in FORMS}
 TAGS = {form.tag: form for form in FORMS}
 NEAREST = sorted(FORMS, key=lambda form: -len(form.kind.__mro__))

@@ -51,7 +51,7 @@ DECORATION = frozenset(
         "__sizeof__",
     ]
 )
-"""What a class may have of its own while its objects still are the value that they are built on."""
+"""The attributes that a class may define while its objects still are the value that they are built on."""
 WORDS_MAX = 2000
 
 
@@ -85,7 +85,7 @@ class Host:
         self._loop: Any = None
 
     def number(self, value: Any) -> int:
-        """Of an object, which stays alive from then on."""
+        """Returns the number of an object, which stays alive from then on."""
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
@@ -118,7 +118,7 @@ class Host:
         return "object", [self.number(value), kind.__name__, isinstance(value, (*MUTABLE, *IMMUTABLE))]
 
     def _standard(self, value: Any) -> wire.Parts:
-        """As which the tests take it for what they lent, if it is that."""
+        """Returns the parts of a value, in the form of what the tests lent if it is that."""
         parts: wire.Parts = wire.parts_of(value)
         lent = self._lent.get(id(value))
         return parts if lent is None else ("own", [lent, parts[0], *parts[1]])
@@ -131,7 +131,7 @@ class Host:
         return "object", [self.number(value), type(value).__name__, False]
 
     def answer(self, verb: str, number: int, *rest: Any) -> Any:
-        """What a question of the tests brings; only a call changes its arguments for them."""
+        """Returns the result of a request of the tests; only a call changes its arguments for them."""
         target = self._objects[number]
         if verb == "get":
             return getattr(target, rest[0])
@@ -159,7 +159,7 @@ class Host:
         return [value, changed, [[number, vars(self._given[number])] for number in numbers]]
 
     def _made(self, tag: str, parts: list[Any]) -> Any:
-        """What the tests have and the code has not."""
+        """Makes a value that the tests have and the code has not."""
         if tag == "object":
             return self._objects[parts[0]]
         if tag == "named":
@@ -206,7 +206,8 @@ def _fill(value: Given, parts: list[Any]) -> None:
 
 
 def operate(name: str, operands: list[Any], wait: Any) -> Any:
-    """What Python does to an object without naming a method: an operator, a built-in function, the protocols of `with` and `async`."""
+    """Does to an object what Python does without naming a method: an operator, a built-in function, the protocols of
+    `with` and `async`."""
     one, *rest = operands
     if name == "enter":
         return type(one).__enter__(one)
@@ -223,27 +224,27 @@ def operate(name: str, operands: list[Any], wait: Any) -> Any:
 
 @cache
 def changes(kind: type, base: type) -> bool:
-    """Whether a class does something in another way than the type that it is built on."""
+    """Returns whether a class does something in another way than the type that it is built on."""
     classes = kind.__mro__[: kind.__mro__.index(base)]
     return any(name in vars(one) for one in classes for name in dir(base) if name not in DECORATION)
 
 
 def iterator(whole: bool, *items: Any) -> Iterator[Any]:
-    """Of the tests, which sent its first items."""
+    """Returns an iterator of the tests, which sent its first items."""
     yield from items
     if not whole:
         raise RuntimeError(f"only the first {len(items)} items of an iterator of the tests can be had")
 
 
 def arguments_of(error: BaseException) -> tuple[Any, ...]:
-    """Those by which its built-in base makes it."""
+    """Returns the arguments by which the error's built-in base makes it."""
     if isinstance(error, OSError) and error.filename is not None:
         return (*error.args, error.filename)
     return error.args
 
 
 def text_of(error: BaseException) -> str:
-    """What it says, if it can."""
+    """Returns the error's text, if it has one."""
     try:
         return str(error)[:WORDS_MAX]
     except Exception:  # noqa: BLE001 - of the code

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 NAMES = frozenset({"__name__", "__qualname__", "__annotations__"})
-"""Of all names with two underscores, those that are asked for."""
+"""The names with two underscores that are asked for."""
 DIFFERENCES = frozenset({"sub", "truediv", "floordiv", "mod", "divmod", "xor", "and_", "or_"})
 """Operators by which a test may hold what it gets against what it wants: `abs(f(x) - 2.5) < 1e-6`."""
 BINARY = (*DIFFERENCES, "add", "mul", "matmul", "pow", "lshift", "rshift")
 OFFSETS = (int, float, complex, str)
-"""What may stand on the other side of `DIFFERENCES`: a scale, an offset, the part of a path."""
+"""The types on the other side of `DIFFERENCES`: a scale, an offset, the part of a path."""
 PLAIN = ["abs", "round", "int", "float", "complex", "index", "floor", "ceil", "trunc", "len", "bytes", "hash"]
-"""What makes a plain value of an object."""
+"""The operations that make a plain value of an object."""
 ANY = [
     "iter",
     "reversed",
@@ -43,22 +43,22 @@ class Asker(Protocol):
         """Its answer. Raises what the code raised."""
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a call returns."""
+        """Calls, and returns the result."""
 
     def nonsense(self, what: str) -> Exception:
         """The error to raise where it said that."""
 
 
 class Link(NamedTuple):
-    """What stands behind an object."""
+    """The link behind an object."""
 
     asker: Asker
     number: int
     builtin: bool = False
     """Its class is built on a type of Python's, so that its content can be had and compared here."""
     derived: bool = False
-    """It came of one of `DIFFERENCES` with a value of the tests. It has fields, items and texts, but is no number, has no truth,
-    length or order, and is equal to no value of the tests."""
+    """The object came of one of `DIFFERENCES` with a value of the tests. It has fields, items and texts, but is no
+    number, has no truth, length or order, and is equal to no value of the tests."""
 
 
 class Remote:
@@ -174,17 +174,17 @@ def _has_link(value: Any) -> bool:
 
 
 def is_of_the_code(value: Any) -> bool:
-    """Whether it is an object or an attached value: the tests did not make it."""
+    """Returns whether a value is an object or an attached value: the tests did not make it."""
     return isinstance(value, Remote | Attached)
 
 
 async def awaited(link: Link) -> Any:
-    """What the code's awaitable brings."""
+    """Returns the result of the code's awaitable."""
     return link.asker.value("await", link.number)
 
 
 def operated(one: Any, name: str, *operands: Any) -> Any:
-    """What an operator or a built-in function brings, in the code's process."""
+    """Returns the result of an operator or a built-in function, from the code's process."""
     link = link_of(one)
     assert link is not None
     return link.asker.value("operate", 0, name, *operands)

@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[type, ...]] = {
     "value": (object, list, list),
     "error": (BaseException,),
 }
-"""What the code's process may say, by its first word. Whatever else comes is nonsense."""
+"""The messages that the code's process may send, by their first field. Whatever else comes is nonsense."""
 IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
 TYPES: dict[str, type] = {one.__name__: one for one in (*IMMUTABLE, bool, list, dict, set, bytearray, object)}
 STANDARD_ERRORS = frozenset(
@@ -88,7 +88,7 @@ class Solution:
         self._peer = socket.socket(fileno=JOINT)
         self._lock = threading.RLock()
         self.asked = False
-        """Whether the code has done more than to be there: what stops then may be its doing."""
+        """The code has done more than to be there: what stops then may be its doing."""
         self._known: dict[int, Any] = {}
         """By the code's number: one object there is one object here."""
         self._kinds: dict[tuple[str, tuple[type, ...]], type] = {}
@@ -97,7 +97,7 @@ class Solution:
         self._enums: dict[int, tuple[int, EnumType]] = {}
         """Classes of the tests whose members the code has, in the same way."""
         self._lent: dict[int, Any] = {}
-        """What the tests have of what the code got in the call that is being answered, by its number there."""
+        """The objects that the tests lent to the code in the current call, by their number there."""
         self._changes: list[tuple[Any, Any]] = []
         self._forms = TAGS | {
             "own": Form("own", object, iter, lambda number, _: self._lent[number], None, self._change)
@@ -132,7 +132,7 @@ class Solution:
         return rest
 
     def names(self) -> list[str]:
-        """What the module says that it has."""
+        """Returns the names that the module claims to have."""
         names = self.value("names", link_of(self.module).number)  # type: ignore[union-attr]  # it is a Remote
         if not isinstance(names, list):
             raise self.nonsense("spoke nonsense")
@@ -153,7 +153,7 @@ class Solution:
         return SolutionError(f"the code's process {what}")
 
     def _raised(self, error: BaseException, request: tuple[Any, ...]) -> BaseException:
-        """What is raised here: the end of an iteration is one where the tests asked for the next item, and nowhere else."""
+        """Returns the error to raise here: the end of an iteration only where the tests asked for the next item."""
         ends = request[0] == "operate" and request[2] in ("next", "anext")
         if isinstance(error, StopIteration | StopAsyncIteration) and not ends:
             return RuntimeError(f"the code raised {type(error).__name__}")
@@ -162,7 +162,7 @@ class Solution:
         return error
 
     def _take_fields(self, fields: list[Any]) -> None:
-        """What the code changed in objects of the tests' own classes."""
+        """Takes over the fields that the code changed in objects of the tests' own classes."""
         objects = dict(self._given.values())
         for number, changed in fields:
             one, own = objects[number], fields_of(objects[number])
@@ -230,7 +230,7 @@ class Solution:
         return "enum", [number, value.__name__, base, value._member_type_, *members]
 
     def _made(self, tag: str, parts: list[Any]) -> Any:
-        """What only the code has. Raises ValueError, TypeError … for nonsense."""
+        """Makes a value that only the code has. Raises ValueError, TypeError … for nonsense."""
         if tag == "given":
             return dict(self._given.values())[parts[0]]
         if tag == "member":
@@ -332,7 +332,7 @@ def _field(error: Any, name: str) -> Any:
 
 
 FIELDS: dict[str, Any] = {"__str__": lambda error: vars(error).get("_claw_text", ""), "__getattr__": _field}
-"""What errors of the code's classes have: their words, and what else the code has put there."""
+"""The fields of errors of the code's classes: their words, and what else the code has put there."""
 
 
 def builtin_error(name: str) -> type[BaseException]:

@@ -21,13 +21,13 @@ from claw_r1.consumers.sandbox.joined.solution import NotHandableError, Solution
 
 REPORT = 4
 REPORT_ALONE = 3
-"""Where there is no code, and so no descriptor for it."""
+"""The report's descriptor where there is no code, and so no descriptor for it."""
 WORDS_MAX = 300
-"""Of words in a report."""
+"""The most characters of a text in a report."""
 
 
 class SolutionModule(ModuleType):
-    """What `import` finds in the tests."""
+    """The module that `import` finds in the tests."""
 
     def __init__(self, name: str, solution: Solution, hidden: frozenset[str]) -> None:
         """hidden: names that `import *` must not replace. Raises SolutionError, or what the code raises."""
@@ -94,14 +94,15 @@ class ReportPipe:
         os.write(REPORT if self._uses is None else REPORT_ALONE, json.dumps([word, value]).encode() + b"\n")
 
     def say_stopped(self, error: BaseException) -> None:
-        """Where the file stopped: the line, the kind, the words; without code, whether it was for an answer of the stand-in."""
+        """Reports where the file stopped: the line, the kind, the words; without code, whether it was for an answer of
+        the stand-in."""
         line = line_of(error, self._tests)
         self.say("stopped", [line, type(error).__name__, str(error)[:WORDS_MAX]])
         if self._uses is not None and self._uses.explain(error, line):
             self.say("by_answers", True)
 
     def say_not_handable(self, error: BaseException) -> None:
-        """What stopped at a value of the tests that cannot go to the code stops there with any code."""
+        """Reports a value of the tests that cannot go to the code, which stops there with any code."""
         if isinstance(error, NotHandableError):
             self.say("not_handable", str(error)[:WORDS_MAX])
 
@@ -114,7 +115,7 @@ class ReportPlugin:
         self._pipe, self._solution = pipe, solution
 
     def pytest_collection_finish(self, session: Any) -> None:
-        """How many there are."""
+        """Reports the number of tests."""
         self._pipe.say("tests", len(session.items))
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
@@ -139,7 +140,7 @@ class ReportPlugin:
 
 
 def line_of(error: BaseException, tests: str) -> int:
-    """Of the tests' file, on which it stopped; 0: on none."""
+    """Returns the line of the tests' file on which it stopped; 0: on none."""
     frames = (frame for frame in traceback.extract_tb(error.__traceback__) if os.path.basename(frame.filename) == tests)
     return next((frame.lineno or 0 for frame in frames), 0)
 

@@ -1,4 +1,4 @@
-"""What tests and code say to each other: frames of JSON, in which a value is a table of its parts, by tags.
+"""The protocol between tests and code: frames of JSON, in which a value is a table of its parts, by tags.
 
 Invariant: reading makes plain values alone, whoever wrote them, and how deep they are nested costs no stack. A value that is there
 twice, or holds itself, is so after reading.
@@ -28,7 +28,7 @@ NEVER: Parts = ("", [])
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether JSON has it."""
+    """Returns whether JSON has the value."""
     kind = type(value)
     return kind in SCALARS or (kind is int and -INTEGER_MAX < value < INTEGER_MAX)
 
@@ -73,7 +73,7 @@ def _array(value: Any) -> Any:
 
 
 def array(kind: str, shape: tuple[int, ...], *items: Any) -> Any:
-    """What `_array` wrote; as lists where this process has not imported numpy. Raises ValueError."""
+    """Makes the array that `_array` wrote; as lists where this process has not imported numpy. Raises ValueError."""
     if not ARRAYS.fullmatch(kind):
         raise ValueError(kind)
     numpy = sys.modules.get("numpy")

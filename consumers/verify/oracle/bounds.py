@@ -1,4 +1,4 @@
-"""How much one record holds. What is beyond is left out, and makes nothing ready."""
+"""The limits on one record. What is beyond is left out, and makes nothing ready."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ FAILURES, SLOTS, JUDGEMENTS = 1000, 5000, 1000
 
 
 def room(names: Sequence[str], bytes_max: int, bytes_each: int) -> int:
-    """How many of the names stand in a record: each one before which there are fewer bytes than `bytes_max`."""
+    """Returns how many of the names stand in a record: each one before which there are fewer bytes than `bytes_max`."""
     before = 0
     for count, name in enumerate(names):
         if before >= bytes_max:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from claw_r1.consumers.verify.oracle.digests import framed, sha
-from claw_r1.consumers.verify.oracle.soundness import Placed
+from claw_r1.consumers.verify.oracle.soundness import PlacedFact
 from claw_r1.consumers.verify.oracle.trainable import call_reasons
 from claw_r1.schemas.events import CallCaptured, FactPosition
 
@@ -14,7 +14,7 @@ Calls = Mapping[str, tuple[CallCaptured, FactPosition]]
 CHOICE = re.compile(r"(.*)\.([1-9][0-9]*)", re.DOTALL)
 
 
-def winning_calls(facts: Iterable[Placed]) -> Calls:
+def winning_calls(facts: Iterable[PlacedFact]) -> Calls:
     """Completed before broken off, then the one received last, then the highest attempt, at its lowest offset."""
     captures = [(fact, at) for fact, at in facts if isinstance(fact, CallCaptured)]
     captures.sort(key=lambda pair: _rank(*pair))
@@ -28,8 +28,8 @@ def _rank(call: CallCaptured, at: FactPosition) -> tuple[bool, int, int, int]:
     return call.status != "completed", -call.timings.received_us, -call.attempt, at.offset
 
 
-def first_received(facts: Iterable[Placed]) -> dict[str, int]:
-    """When the first attempt of each call was received, in microseconds."""
+def first_received(facts: Iterable[PlacedFact]) -> dict[str, int]:
+    """Returns when the first attempt of each call was received, in microseconds."""
     received: dict[str, int] = {}
     for fact, _ in facts:
         if isinstance(fact, CallCaptured):
@@ -39,7 +39,7 @@ def first_received(facts: Iterable[Placed]) -> dict[str, int]:
 
 
 def counted(order: Iterable[str]) -> list[str]:
-    """Of the choices of a call (X, X.1, X.2, ...) the first that is there, in order of the calls."""
+    """Returns, of the choices of a call (X, X.1, X.2, ...), the first that is there, in order of the calls."""
     calls: dict[str, dict[int, str]] = defaultdict(dict)
     for call_id in order:
         choice = CHOICE.fullmatch(call_id)
@@ -49,7 +49,8 @@ def counted(order: Iterable[str]) -> list[str]:
 
 
 def chain_is_whole(call_id: str, calls: Calls) -> bool:
-    """Whether every link down to a full prompt is there and as promised; a call that comes twice closes a circle."""
+    """Returns whether every link down to a full prompt is there and as promised; a call that comes twice closes a
+    circle."""
     call, passed = calls[call_id][0], set[str]()
     while call.prompt.base_call_id is not None:
         base = _base_of(call, calls)
@@ -71,7 +72,8 @@ def needed_of(base: CallCaptured, call: CallCaptured) -> str:
 
 
 def branches(calls: Calls) -> int:
-    """How many calls begin a line: all but the first to keep the whole of its base, as the base was when it was written."""
+    """Returns how many calls begin a line: all but the first to keep the whole of its base, as the base was when it was
+    written."""
     continued: set[str] = set()
     for call, _ in calls.values():
         base = _base_of(call, calls)

@@ -1,16 +1,16 @@
-"""What scorers and people said of a call, with what was taken back left out."""
+"""The curation of a call by scorers and people, with what was taken back left out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claw_r1.consumers.verify.oracle import bounds
-from claw_r1.consumers.verify.oracle.conflicts import Rank, signed
+from claw_r1.consumers.verify.oracle.conflicts import FactRank, signed
 from claw_r1.schemas.events import Curation, Judgement, StepCurated
 
 CONTENT = ("revision", "who", "trainable", "quality", "tags", "note", "undoes")
 EXCLUSIVE = ("trainable", "quality", "tags", "note")
-"""Of these the latest that is not null counts."""
-Scores = Mapping[str, float | None]
+"""The fields of which the latest value that is not null counts."""
+ScoresByName = Mapping[str, float | None]
 
 
 def curation_of(facts: Sequence[StepCurated]) -> Curation | None:
@@ -32,7 +32,8 @@ def curation_of(facts: Sequence[StepCurated]) -> Curation | None:
 
 
 def _rising(facts: Sequence[StepCurated]) -> list[StepCurated]:
-    """One of each event id, the highest by content; by revision, time and event id; the last that a record has room for."""
+    """Returns one fact of each event id, the highest by content; by revision, time and event id; the last that a record
+    has room for."""
     unique = {fact.envelope.event_id: fact for fact in sorted(facts, key=_rank)}
     rising = sorted(
         unique.values(), key=lambda fact: (fact.revision, fact.envelope.occurred_at_us, fact.envelope.event_id)
@@ -41,7 +42,7 @@ def _rising(facts: Sequence[StepCurated]) -> list[StepCurated]:
 
 
 def _standing(rising: Sequence[StepCurated]) -> list[StepCurated]:
-    """Those that no higher one that stands has taken back, the highest first."""
+    """Returns the facts that no higher standing one has taken back, the highest first."""
     undone: set[str] = set()
     standing = []
     for fact in reversed(rising):
@@ -61,7 +62,7 @@ def _judgement(fact: StepCurated) -> Judgement:
     )
 
 
-def _by_name(scores: Scores) -> dict[str, float | None]:
+def _by_name(scores: ScoresByName) -> dict[str, float | None]:
     return {scorer: scores[scorer] for scorer in sorted(scores)}
 
 
@@ -69,5 +70,5 @@ def _rank(fact: StepCurated) -> list[Any]:  # values whose types differ, made co
     """The content, in the order of the record."""
     at_us = fact.envelope.occurred_at_us
     values = (fact.revision, at_us, fact.who, fact.trainable, fact.quality, fact.tags, fact.note, fact.undoes)
-    scores: list[tuple[str, Rank]] = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
+    scores: list[tuple[str, FactRank]] = [(scorer, signed(fact.scores[scorer])) for scorer in sorted(fact.scores)]
     return [*map(signed, values), scores]

@@ -22,7 +22,8 @@ def joined(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def tokens_digest(call: CallCaptured) -> str:
-    """What is trained of a call: prompt, response ids, log-probabilities, and which version sampled which of them."""
+    """Returns the digest of a call's training data: prompt, response ids, log-probabilities, and which version sampled
+    which of them."""
     parts = [call.prompt.full_digest.encode(), call.response_ids, call.response_logprobs]
     for span in call.spans:
         parts += [span.run_id.encode(), struct.pack("<qqq", span.version, span.start, span.end)]

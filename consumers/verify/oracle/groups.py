@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from claw_r1.consumers.verify.oracle import bounds
 from claw_r1.consumers.verify.oracle.conflicts import channel_of, content_of, newest, of_kind, run_ids, sign_of_life
 from claw_r1.consumers.verify.oracle.digests import joined, sha
-from claw_r1.consumers.verify.oracle.soundness import Fact
-from claw_r1.consumers.verify.oracle.steps import Fields
+from claw_r1.consumers.verify.oracle.soundness import PooledFact
+from claw_r1.consumers.verify.oracle.steps import StepFields
 from claw_r1.consumers.verify.oracle.trajectories import ExpectedTrajectory
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
@@ -15,7 +15,7 @@ from claw_r1.schemas.events import GroupClosed, GroupMember, GroupOpened, GroupR
 Trajectories = Mapping[str, ExpectedTrajectory]
 
 
-def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectories) -> GroupRecord:
+def group_record(group_id: str, facts: Sequence[PooledFact], trajectories: Trajectories) -> GroupRecord:
     opened, closed = newest(of_kind(facts, GroupOpened)), newest(of_kind(facts, GroupClosed))
     members = _closed_members(closed, trajectories) if closed else _open_members(trajectories)
     left_out = 0 if closed else sum(rows.is_member for rows in trajectories.values()) - len(members)
@@ -39,7 +39,7 @@ def group_record(group_id: str, facts: Sequence[Fact], trajectories: Trajectorie
 
 
 def _closed_members(closed: GroupClosed, trajectories: Trajectories) -> list[GroupMember]:
-    """Those that the closing lists, known or not."""
+    """Returns the members that the closing lists, known or not."""
     return [_closed_member(name, trajectories.get(name)) for name in sorted(set(closed.members))]
 
 
@@ -69,7 +69,7 @@ def _member(rows: ExpectedTrajectory) -> GroupMember:
 
 
 def _reasons(members: Sequence[GroupMember], left_out: int, declared: GroupOpened | None) -> set[str]:
-    """Why the group is not ready. declared: None also where a closing replaced the declaration."""
+    """Returns why the group is not ready. declared: None also where a closing replaced the declaration."""
     ready = sum(member.ready for member in members)
     expected = declared.expected_size if declared else None
     checks = {
@@ -81,7 +81,7 @@ def _reasons(members: Sequence[GroupMember], left_out: int, declared: GroupOpene
     return {reason for reason, holds in checks.items() if holds}
 
 
-def _declaration(opened: GroupOpened | None) -> Fields:
+def _declaration(opened: GroupOpened | None) -> StepFields:
     if opened is None:
         return {"declared": False}
     at = opened.envelope
@@ -89,14 +89,14 @@ def _declaration(opened: GroupOpened | None) -> Fields:
     return {"declared": True, **word, **content_of(opened)}
 
 
-def _closing(closed: GroupClosed | None) -> Fields:
+def _closing(closed: GroupClosed | None) -> StepFields:
     if closed is None:
         return {}
     at, members = closed.envelope, tuple(sorted(set(closed.members)))
     return {"closed": True, "closed_event_id": at.event_id, "closed_us": at.occurred_at_us, "closed_members": members}
 
 
-def _returns(ready: Sequence[GroupMember]) -> Fields:
+def _returns(ready: Sequence[GroupMember]) -> StepFields:
     """Mean and sample deviation of the returns, where every ready member has one."""
     returns = [member.return_total for member in ready if member.return_total is not None]
     complete = bool(returns) and len(returns) == len(ready)

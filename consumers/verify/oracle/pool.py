@@ -4,34 +4,34 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from claw_r1.consumers.verify.oracle.groups import group_record
-from claw_r1.consumers.verify.oracle.soundness import GroupFact, Placed, sound
-from claw_r1.consumers.verify.oracle.trajectories import Pool, trajectory_rows
+from claw_r1.consumers.verify.oracle.soundness import GroupFact, PlacedFact, sound
+from claw_r1.consumers.verify.oracle.trajectories import PoolBytes, trajectory_rows
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import Event, FactPosition
 from claw_r1.schemas.keys import group_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
 
-def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> Pool:
+def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> PoolBytes:
     """The rows of all groups."""
-    by_group: dict[str, list[Placed]] = defaultdict(list)
+    by_group: dict[str, list[PlacedFact]] = defaultdict(list)
     for fact, position in facts:
         if sound(fact):
             by_group[fact.group_id].append((fact, position))
-    pool: Pool = {}
+    pool: PoolBytes = {}
     for group_id, placed in by_group.items():
         pool |= group_rows(group_id, placed)
     return pool
 
 
-def group_rows(group_id: str, placed: Sequence[Placed]) -> Pool:
-    """Those of one group: steps, tokens, trajectories and the group itself."""
-    by_trajectory: dict[str, list[Placed]] = defaultdict(list)
+def group_rows(group_id: str, placed: Sequence[PlacedFact]) -> PoolBytes:
+    """Returns the rows of one group: steps, tokens, trajectories and the group itself."""
+    by_trajectory: dict[str, list[PlacedFact]] = defaultdict(list)
     for fact, at in placed:
         if not isinstance(fact, GroupFact):
             by_trajectory[fact.trajectory_id].append((fact, at))
     trajectories = {name: trajectory_rows(group_id, name, own) for name, own in by_trajectory.items()}
-    pool: Pool = {}
+    pool: PoolBytes = {}
     for name, rows in trajectories.items():
         pool |= rows.rows
         pool[TRAJECTORIES.name, trajectory_key(group_id, name)] = encode(rows.record)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from claw_r1.consumers.verify.oracle import bounds
-from claw_r1.consumers.verify.oracle.conflicts import Rank, signed
-from claw_r1.consumers.verify.oracle.soundness import Fact
+from claw_r1.consumers.verify.oracle.conflicts import FactRank, signed
+from claw_r1.consumers.verify.oracle.soundness import PooledFact
 from claw_r1.schemas.events import RewardAssigned, RewardSlot, ScoringFailed, TrajectoryCompleted
 
 
-def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]:
+def winning_rewards(facts: Iterable[PooledFact], end: PooledFact | None) -> list[RewardSlot]:
     """In the order of the record, no more of a subject than it has room for. end: the ending that counts, with its reward."""
-    winners: dict[Rank, RewardSlot] = {}
+    winners: dict[FactRank, RewardSlot] = {}
     slots = [_assigned(fact) for fact in facts if isinstance(fact, RewardAssigned | ScoringFailed)]
     if isinstance(end, TrajectoryCompleted) and end.reward is not None:
         slots.append(_slot(end, source="agent", name="completion", value=end.reward, revision=0))
@@ -26,12 +26,12 @@ def winning_rewards(facts: Iterable[Fact], end: Fact | None) -> list[RewardSlot]
 
 
 def is_completion(slot: RewardSlot) -> bool:
-    """Whether it is the reward that the ending itself carries."""
+    """Returns whether a slot is the reward that the ending itself carries."""
     return (slot.call_id, slot.step_index, slot.source, slot.name) == (None, None, "agent", "completion")
 
 
 def step_total(own: Sequence[RewardSlot], indexed: Sequence[RewardSlot]) -> float | None:
-    """Of the slots by call id and by index: those of one source and name are one."""
+    """Sums the slots by call id and by index: those of one source and name are one."""
     best: dict[tuple[str, str], RewardSlot] = {}
     for slot in sorted([*own, *indexed], key=_rank):
         best[slot.source, slot.name] = slot
@@ -47,11 +47,11 @@ def _assigned(fact: RewardAssigned | ScoringFailed) -> RewardSlot:
     return _slot(fact, value=fact.value, step_index=fact.step_index if fact.call_id is None else None, **content)
 
 
-def _slot(fact: Fact, **content: Any) -> RewardSlot:  # fields of the slot
+def _slot(fact: PooledFact, **content: Any) -> RewardSlot:  # fields of the slot
     return RewardSlot(event_id=fact.envelope.event_id, occurred_at_us=fact.envelope.occurred_at_us, **content)
 
 
-def _rank(slot: RewardSlot) -> Rank:
+def _rank(slot: RewardSlot) -> FactRank:
     """Verdict before claim, revision, time, event id, then the number itself; of two zeros the one without a sign is higher.
     Last the word of failure."""
     word = slot.revision, slot.occurred_at_us, slot.event_id

@@ -1,4 +1,4 @@
-"""Which events are facts that the folds take; what people prefer or write passes them by, all others are dead letters."""
+"""The events that are facts for the folds; what people prefer or write passes them by, all others are dead letters."""
 
 import math
 from typing import TypeGuard
@@ -23,7 +23,7 @@ from claw_r1.schemas.events import (
 )
 
 GroupFact = GroupOpened | GroupClosed
-TrajectoryFact = (
+PooledTrajectoryFact = (
     CallCaptured
     | CallFailed
     | RewardAssigned
@@ -34,22 +34,22 @@ TrajectoryFact = (
     | TrajectoryEvicted
     | TrajectoryStarted
 )
-Fact = GroupFact | TrajectoryFact
+PooledFact = GroupFact | PooledTrajectoryFact
 NoFact = OutputEdited | PreferenceGiven
-Placed = tuple[Fact, FactPosition]
+PlacedFact = tuple[PooledFact, FactPosition]
 ID_CHARACTERS_MAX = 4096
 REWARD_MAX = 1e30
 
 
-def sound(event: Event) -> TypeGuard[Fact]:
-    """Whether the folds take it."""
-    if not isinstance(event, Fact) or not event.envelope.event_id:
+def sound(event: Event) -> TypeGuard[PooledFact]:
+    """Returns whether the folds take the event."""
+    if not isinstance(event, PooledFact) or not event.envelope.event_id:
         return False
     ids = [getattr(event, name, None) or "" for name in ("group_id", "trajectory_id", "call_id")]
     return all(len(text) <= ID_CHARACTERS_MAX for text in ids) and _sound_content(event)
 
 
-def _sound_content(fact: Fact) -> bool:
+def _sound_content(fact: PooledFact) -> bool:
     match fact:
         case RewardAssigned():
             return _sound_reward(fact)

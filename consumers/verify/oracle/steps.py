@@ -10,7 +10,7 @@ from claw_r1.consumers.verify.oracle.conflicts import newest, of_kind
 from claw_r1.consumers.verify.oracle.curations import curation_of
 from claw_r1.consumers.verify.oracle.digests import sha, tokens_digest
 from claw_r1.consumers.verify.oracle.rewards import step_total
-from claw_r1.consumers.verify.oracle.soundness import Placed
+from claw_r1.consumers.verify.oracle.soundness import PlacedFact
 from claw_r1.consumers.verify.oracle.trainable import call_reasons
 from claw_r1.schemas.events import (
     CallCaptured,
@@ -23,18 +23,18 @@ from claw_r1.schemas.events import (
     TrajectoryStarted,
 )
 
-Fields = dict[str, Any]  # of a record, by name
+StepFields = dict[str, Any]  # of a record, by name
 KIND_TAGS = ("kind:main", "kind:side", "kind:subagent")
 
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What is said of one call. own: rewards by its id; indexed: by its place among the counted calls."""
+    """The facts of one call. own: rewards by its id; indexed: by its place among the counted calls."""
 
     group_id: str
     trajectory_id: str
     call_id: str
-    facts: Sequence[Placed]
+    facts: Sequence[PlacedFact]
     starts: Sequence[TrajectoryStarted]
     own: Sequence[RewardSlot]
     indexed: Sequence[RewardSlot]
@@ -43,7 +43,7 @@ class CallFacts:
 def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
     curation = curation_of(of_kind((fact for fact, _ in subject.facts), StepCurated))
     start = newest(subject.starts)
-    spoken: Fields = {
+    spoken: StepFields = {
         "group_id": subject.group_id,
         "trajectory_id": subject.trajectory_id,
         "call_id": subject.call_id,
@@ -84,13 +84,13 @@ def _curation_reasons(curation: Curation | None) -> set[str]:
     return {reason for reason, holds in checks.items() if holds}
 
 
-def _attempts(facts: Sequence[Placed], at: FactPosition) -> Fields:
+def _attempts(facts: Sequence[PlacedFact], at: FactPosition) -> StepFields:
     (received_us,) = first_received(facts).values()
     attempts = {fact.attempt for fact in of_kind((fact for fact, _ in facts), CallCaptured)}
     return {"attempts": tuple(sorted(attempts)), "first_received_us": received_us, "position": at}
 
 
-def _tokens(call: CallCaptured) -> Fields:
+def _tokens(call: CallCaptured) -> StepFields:
     return {
         "attempt": call.attempt,
         "digest": tokens_digest(call),
@@ -104,7 +104,7 @@ def _tokens(call: CallCaptured) -> Fields:
     }
 
 
-def _policy(call: CallCaptured) -> Fields:
+def _policy(call: CallCaptured) -> StepFields:
     runs = {span.run_id for span in call.spans}
     return {
         "spans": call.spans,
@@ -115,7 +115,7 @@ def _policy(call: CallCaptured) -> Fields:
     }
 
 
-def _circumstances(call: CallCaptured) -> Fields:
+def _circumstances(call: CallCaptured) -> StepFields:
     names = (
         *("finish_reason", "status", "model_id", "worker_id", "agent", "channel"),
         *("usage", "timings", "integrity"),
@@ -123,8 +123,9 @@ def _circumstances(call: CallCaptured) -> Fields:
     return {"run_id": call.envelope.run_id, **{name: getattr(call, name) for name in names}}
 
 
-def _purpose(call: CallCaptured, calls: Calls) -> Fields:
-    """What its client says that it is for, by a tag or in its field, else whether it lacks the tools that others have; a tag says what it counts as."""
+def _purpose(call: CallCaptured, calls: Calls) -> StepFields:
+    """Decides the purpose of a call by its client's tag or field, else by whether it lacks the tools that others have;
+    a tag says what it counts as."""
     kinds = [tag.removeprefix("kind:") for tag in call.tags if tag in KIND_TAGS]
     if call.call_kind is not None and f"kind:{call.call_kind}" in KIND_TAGS:
         kinds.append(call.call_kind)

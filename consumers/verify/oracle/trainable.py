@@ -1,4 +1,4 @@
-"""Why a captured call is not trainable, whatever stands before it."""
+"""The reasons why a captured call is not trainable, whatever stands before it."""
 
 from claw_r1.consumers.verify.oracle.digests import sha
 from claw_r1.schemas.events import CallCaptured, Edge, Sampling
@@ -32,7 +32,7 @@ def _prompt_holds(prompt: Edge) -> bool:
 
 
 def _distorted(sampling: Sampling) -> set[str]:
-    """Whether tokens were drawn from something else than the policy's own distribution."""
+    """Returns how tokens were drawn from something else than the policy's own distribution."""
     checks = {
         "greedy": sampling.temperature <= 0,
         "top_p": sampling.top_p != 1.0,

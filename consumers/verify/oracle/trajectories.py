@@ -19,8 +19,8 @@ from claw_r1.consumers.verify.oracle.conflicts import (
 )
 from claw_r1.consumers.verify.oracle.digests import joined, sha
 from claw_r1.consumers.verify.oracle.rewards import is_completion, winning_rewards
-from claw_r1.consumers.verify.oracle.soundness import Fact, Placed
-from claw_r1.consumers.verify.oracle.steps import CallFacts, Fields, step_record, tokens_record
+from claw_r1.consumers.verify.oracle.soundness import PlacedFact, PooledFact
+from claw_r1.consumers.verify.oracle.steps import CallFacts, StepFields, step_record, tokens_record
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import (
     CallCaptured,
@@ -37,9 +37,9 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import step_key, tokens_key
 from claw_r1.schemas.topics import STEPS
 
-Pool = dict[tuple[str, bytes], bytes]
+PoolBytes = dict[tuple[str, bytes], bytes]
 """(topic without prefix, key) -> canonical encoding."""
-Ending = TrajectoryCompleted | TrajectoryAbandoned
+EndingFact = TrajectoryCompleted | TrajectoryAbandoned
 RANK = {"abandoned": 1, "failed": 2, "completed": 3}
 
 
@@ -47,12 +47,12 @@ RANK = {"abandoned": 1, "failed": 2, "completed": 3}
 class ExpectedTrajectory:
     """rows: of steps and tokens. is_member: somebody spoke of it, and not only in rewards and curations."""
 
-    rows: Pool
+    rows: PoolBytes
     record: TrajectoryRecord
     is_member: bool
 
 
-def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[Placed]) -> ExpectedTrajectory:
+def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[PlacedFact]) -> ExpectedTrajectory:
     facts = [fact for fact, _ in placed]
     eviction = newest(of_kind(facts, TrajectoryEvicted))
     if eviction is not None:
@@ -62,7 +62,7 @@ def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[Placed])
     calls = winning_calls(placed)
     order = in_order(calls, first_received(placed))
     steps = _steps((group_id, trajectory_id), placed, calls, order, rewards)
-    rows: Pool = {
+    rows: PoolBytes = {
         (STEPS.name, step_key(group_id, trajectory_id, call_id)): encode(step) for call_id, step in steps.items()
     }
     for call_id, (call, _) in calls.items():
@@ -86,22 +86,26 @@ def _stub(eviction: TrajectoryEvicted) -> TrajectoryRecord:
     )
 
 
-def _ending(facts: Sequence[Fact]) -> Ending | None:
+def _ending(facts: Sequence[PooledFact]) -> EndingFact | None:
     """The one that counts, and nothing of any other does: of the highest revision, then of the highest status."""
-    ends = [fact for fact in facts if isinstance(fact, Ending)]
+    ends = [fact for fact in facts if isinstance(fact, EndingFact)]
     highest = max(((revision_of(end), RANK[_status(end)]) for end in ends), default=None)
     return newest([end for end in ends if (revision_of(end), RANK[_status(end)]) == highest])
 
 
-def _status(end: Ending | None) -> str:
+def _status(end: EndingFact | None) -> str:
     return "open" if end is None else end.status if isinstance(end, TrajectoryCompleted) else "abandoned"
 
 
 def _steps(
-    ids: tuple[str, str], placed: Sequence[Placed], calls: Calls, order: Sequence[str], rewards: Sequence[RewardSlot]
+    ids: tuple[str, str],
+    placed: Sequence[PlacedFact],
+    calls: Calls,
+    order: Sequence[str],
+    rewards: Sequence[RewardSlot],
 ) -> dict[str, StepRecord]:
     """By call id: of calls that are captured, curated or rewarded."""
-    about: dict[str, list[Placed]] = defaultdict(list)
+    about: dict[str, list[PlacedFact]] = defaultdict(list)
     for fact, at in placed:
         if isinstance(fact, CallCaptured | StepCurated):
             about[fact.call_id].append((fact, at))
@@ -133,16 +137,16 @@ class _Trajectory:
 
     group_id: str
     trajectory_id: str
-    facts: Sequence[Fact]
+    facts: Sequence[PooledFact]
     steps: Mapping[str, StepRecord]
     order: Sequence[str]
     rewards: Sequence[RewardSlot]
     branches: int
-    end: Ending | None
+    end: EndingFact | None
 
     @property
     def is_member(self) -> bool:
-        kinds = (CallCaptured, CallFailed, TrajectoryStarted, Ending)
+        kinds = (CallCaptured, CallFailed, TrajectoryStarted, EndingFact)
         return any(isinstance(fact, kinds) for fact in self.facts)
 
     def record(self) -> TrajectoryRecord:
@@ -157,7 +161,7 @@ class _Trajectory:
             **fields,
         )
 
-    def _ending(self) -> Fields:
+    def _ending(self) -> StepFields:
         end = self.end
         return {
             "status": _status(end),
@@ -169,7 +173,7 @@ class _Trajectory:
             "rewards_expected": getattr(end, "rewards", None),
         }
 
-    def _calls(self) -> Fields:
+    def _calls(self) -> StepFields:
         fitting = self.order[: bounds.room(self.order, bounds.CALLS_BYTES, bounds.BYTES_PER_CALL)]
         failures = {f"{fact.call_id}#{fact.attempt}" for fact in of_kind(self.facts, CallFailed)}
         return {
@@ -183,7 +187,7 @@ class _Trajectory:
             "trainable_calls": sum(self.steps[call_id].trainable for call_id in self.order),
         }
 
-    def _returns(self) -> Fields:
+    def _returns(self) -> StepFields:
         own = [slot for slot in self.rewards if slot.call_id is None]
         outcomes = [slot.value for slot in own if slot.step_index is None and slot.value is not None]
         outcome = math.fsum(outcomes) if outcomes else None
@@ -195,7 +199,7 @@ class _Trajectory:
             "return_total": math.fsum(parts) if parts else None,
         }
 
-    def _versions(self) -> Fields:
+    def _versions(self) -> StepFields:
         steps = [self.steps[call_id] for call_id in self.order]
         runs = {step.policy_run_id for step in steps} - {None}
         return {
@@ -204,7 +208,7 @@ class _Trajectory:
             "policy_run_id": "mixed" if len(runs) > 1 else next(iter(runs), None),
         }
 
-    def _origin(self) -> Fields:
+    def _origin(self) -> StepFields:
         start = newest(of_kind(self.facts, TrajectoryStarted))
         agents = [agent for fact in self.facts if (agent := getattr(fact, "agent", None)) is not None]
         progress_us, progress_id = sign_of_life(self.facts)
@@ -240,9 +244,9 @@ class _Trajectory:
         return {reason for reason, holds in checks.items() if holds}
 
     def _filled(self) -> list[RewardSlot]:
-        """Those that nobody took back and whose scorer did not fail."""
+        """Returns the slots that nobody took back and whose scorer did not fail."""
         return [slot for slot in self.rewards if slot.value is not None]
 
     def _slots_by_subject(self) -> "Counter[str | None]":
-        """How many by call id, but the one that the ending carries."""
+        """Counts the slots by call id, except the one that the ending carries."""
         return Counter(slot.call_id for slot in self.rewards if not is_completion(slot))

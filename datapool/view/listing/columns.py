@@ -1,4 +1,4 @@
-"""Which columns the lists of groups, trajectories and steps have, and how a record fills them. Pure.
+"""The columns of the lists of groups, trajectories and steps, and how a record fills them. Pure.
 
 Numbers are floats of 64 bits: microseconds and versions are exact up to 2**53. What has no value is missing, and comes last in
 every order. `doubt` is that of the page which asks people (`claw_r1.consumers.feedback.queue`): of a call, how far people are apart on
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
-Kind = Literal["groups", "trajectories", "steps"]
+RowKind = Literal["groups", "trajectories", "steps"]
 ColumnType = Literal["ids", "time_us", "count", "number", "flag", "word", "words"]
 Read = (
     str | Callable[[Any], Any]
@@ -69,7 +69,7 @@ SHARED = {
     "run": Column("word", "The run that it belongs to.", "run_id"),
     "reasons": Column("words", "Why it is not ready, or not trainable.", "reasons"),
 }
-COLUMNS: Mapping[Kind, Mapping[str, Column]] = {
+COLUMNS: Mapping[RowKind, Mapping[str, Column]] = {
     "groups": {
         "id": ID,
         "changed": Column("time_us", "When the last of its facts occurred.", "last_progress_us"),
@@ -132,7 +132,7 @@ COLUMNS: Mapping[Kind, Mapping[str, Column]] = {
 }
 
 
-def column(kind: Kind, name: str) -> Column:
+def column(kind: RowKind, name: str) -> Column:
     """Raises ValueError with a sentence that names those there are."""
     if kind not in COLUMNS:
         raise ValueError(f"the pool lists {', '.join(COLUMNS)}, not {kind!r}")

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from claw_r1.datapool.view.listing.columns import COLUMNS, Column, Kind, column
-from claw_r1.datapool.view.listing.table import Floats, Numbers, Value, key_of
-from claw_r1.datapool.view.listing.tables import PoolTables, Row
+from claw_r1.datapool.view.listing.columns import COLUMNS, Column, RowKind, column
+from claw_r1.datapool.view.listing.table import CellValue, Floats, RowNumbers, key_of
+from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
-from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.rows import PooledRow, PoolRows
 
-__all__ = ["COLUMNS", "Column", "Kind", "ListedRow", "Page", "count", "facets", "neighbours", "page"]
+__all__ = ["COLUMNS", "Column", "ListedRow", "Page", "RowKind", "count", "facets", "neighbours", "page"]
 ROWS_MAX = 1000
 NO_CURSOR = "that is no cursor of a page: begin at the first one"
 LARGEST = sys.float_info.max
@@ -29,8 +29,8 @@ class ListedRow(NamedTuple):
     """A row, and its columns by name: JSON values, None where it has none."""
 
     ids: tuple[str, ...]
-    record: Row
-    columns: Mapping[str, Value]
+    record: PooledRow
+    columns: Mapping[str, CellValue]
 
 
 class Page(NamedTuple):
@@ -61,13 +61,13 @@ class Cursor(NamedTuple):
     sort: str
     descending: bool
     backwards: bool
-    value: Value
+    value: CellValue
     ids: tuple[str, ...]
 
 
 def page(
     rows: PoolRows,
-    kind: Kind,
+    kind: RowKind,
     pool_filter: PoolFilter = EVERYTHING,
     *,
     sort: str = "id",
@@ -104,7 +104,7 @@ def page(
 
 def neighbours(
     rows: PoolRows,
-    kind: Kind,
+    kind: RowKind,
     ids: tuple[str, ...],
     pool_filter: PoolFilter = EVERYTHING,
     *,
@@ -123,15 +123,15 @@ def neighbours(
     return Neighbours(before, behind, at, len(order.numbers))
 
 
-def count(rows: PoolRows, kind: Kind, pool_filter: PoolFilter = EVERYTHING) -> int:
-    """How many rows a filter finds."""
+def count(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter = EVERYTHING) -> int:
+    """Returns how many rows a filter finds."""
     column(kind, "id")
     return int(np.count_nonzero(tables_of(rows).mask(kind, pool_filter)))
 
 
-def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit: int = 100) -> dict[Value, int]:
-    """How many rows of a filter have each value of a column, the most frequent values first, at most `limit`; of a column of words
-    how many have each word. What has no value is not counted. Tags are a row's own and those of what it is in, not those of its steps.
+def facets(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, name: str, limit: int = 100) -> dict[CellValue, int]:
+    """Counts the rows of a filter for each value of a column, the most frequent values first, at most `limit`; a column
+    of words counts the rows that have each word. A row without a value is not counted.
 
     Raises ValueError for an unknown column.
     """
@@ -146,18 +146,18 @@ def facets(rows: PoolRows, kind: Kind, pool_filter: PoolFilter, name: str, limit
 class Order:
     """The rows that a filter finds, in the order of a column."""
 
-    def __init__(self, rows: PoolRows, kind: Kind, pool_filter: PoolFilter, sort: str, *, descending: bool) -> None:
+    def __init__(self, rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, sort: str, *, descending: bool) -> None:
         column(kind, sort)
         self.tables, self.kind, self.sort = tables_of(rows), kind, sort
         self.table = self.tables.table(kind)
-        self.numbers: Numbers = np.flatnonzero(self.tables.mask(kind, pool_filter))
+        self.numbers: RowNumbers = np.flatnonzero(self.tables.mask(kind, pool_filter))
         self._by_ids = column(kind, sort).type == "ids"
         self._sign = -1.0 if descending else 1.0
         self._tie_sign = self._sign if self._by_ids else 1.0
         self._ranks = self.table.ranks()[self.numbers] * self._tie_sign
         self._keys = np.zeros(len(self.numbers)) if self._by_ids else self._key(self._values()[self.numbers])
 
-    def beside(self, cursor: Cursor | None, offset: int, limit: int) -> Numbers:
+    def beside(self, cursor: Cursor | None, offset: int, limit: int) -> RowNumbers:
         """The first rows behind a cursor, or the last ones before it, in order."""
         keys, ranks, backwards = self._keys, self._ranks, cursor is not None and cursor.backwards
         if cursor is None:
@@ -173,21 +173,21 @@ class Order:
             rank = sign * self.table.place_of_ids(cursor.ids, behind=sign > 0)
             beside = np.flatnonzero((keys > key) | ((keys == key) & (ranks > rank)))
         chosen = beside[_first(keys[beside], ranks[beside], offset + limit)][offset:]
-        numbers: Numbers = self.numbers[chosen[::-1] if backwards else chosen]
+        numbers: RowNumbers = self.numbers[chosen[::-1] if backwards else chosen]
         return numbers
 
     def before(self, number: int) -> int:
-        """How many rows stand before one of them."""
+        """Returns how many rows stand before one of them."""
         at = np.searchsorted(self.numbers, number)
         key, rank = self._keys[at], self._ranks[at]
         return int(np.count_nonzero((self._keys < key) | ((self._keys == key) & (self._ranks < rank))))
 
-    def place(self, number: int) -> tuple[Value, tuple[str, ...]]:
+    def place(self, number: int) -> tuple[CellValue, tuple[str, ...]]:
         """Value and ids of a row."""
         value = None if self._by_ids else self.tables.cells(self.kind, self.sort, np.array([number]))[0]
         return value, self.table.ids(number)
 
-    def rows(self, numbers: Numbers, names: Sequence[str]) -> list[ListedRow]:
+    def rows(self, numbers: RowNumbers, names: Sequence[str]) -> list[ListedRow]:
         columns = [self.tables.cells(self.kind, name, numbers) for name in names]
         listed = []
         for number, *values in zip(numbers.tolist(), *columns, strict=True):
@@ -200,7 +200,7 @@ class Order:
         return self.tables.values(self.kind, self.sort)
 
     def _key(self, values: Floats) -> Floats:
-        """What comes first is least, and what has no value infinite."""
+        """Returns sort keys, so that the first row has the least key, and a row without a value an infinite one."""
         key = np.clip(self._sign * values, -LARGEST, LARGEST)
         key[np.isnan(key)] = np.inf
         return key
@@ -214,16 +214,16 @@ class Order:
         return float(self._key(np.array([np.nan if value is None else float(value)]))[0])
 
 
-def _first(keys: Floats, ranks: Floats, many: int) -> Numbers:
-    """Where the least so many of them are, in order."""
-    chosen: Numbers = np.arange(len(keys))
+def _first(keys: Floats, ranks: Floats, many: int) -> RowNumbers:
+    """Returns the numbers of the first `many` rows, in order."""
+    chosen: RowNumbers = np.arange(len(keys))
     if many < len(keys):
         edge = np.partition(keys, many - 1)[many - 1]
         below, level = np.flatnonzero(keys < edge), np.flatnonzero(keys == edge)
         room = many - len(below)
         level = level[np.argpartition(ranks[level], room - 1)[:room]]
         chosen = np.concatenate([below, level])
-    order: Numbers = chosen[np.lexsort((ranks[chosen], keys[chosen]))]
+    order: RowNumbers = chosen[np.lexsort((ranks[chosen], keys[chosen]))]
     return order
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from claw_r1.datapool.view.listing.columns import Kind
+from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.pages import Order, tables_of
-from claw_r1.datapool.view.listing.table import Value
+from claw_r1.datapool.view.listing.table import CellValue
 from claw_r1.datapool.view.query import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 
@@ -21,13 +21,13 @@ class StandingRow(NamedTuple):
     """Its columns by name; None: the row is gone."""
 
     ids: tuple[str, ...]
-    columns: Mapping[str, Value] | None
+    columns: Mapping[str, CellValue] | None
 
 
 class StandingOrder:
     """The rows that a filter found, in the order of a column, both of one moment."""
 
-    def __init__(self, rows: PoolRows, kind: Kind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
+    def __init__(self, rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
         """Raises ValueError for an unknown column."""
         order = Order(rows, kind, pool_filter, sort, descending=descending)
         self._kind, self._filter = kind, pool_filter
@@ -48,12 +48,12 @@ class StandingOrder:
         ]
 
     def new(self, rows: PoolRows) -> int:
-        """How many rows the filter finds now that it did not find then."""
+        """Returns how many rows the filter finds now that it did not find then."""
         mask = tables_of(rows).mask(self._kind, self._filter)
         mask[self._numbers] = False
         return int(np.count_nonzero(mask))
 
     def place(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
-        """Where a row stands; None: it does not."""
+        """Returns the position of a row; None: it does not."""
         places = np.flatnonzero(self._numbers == tables_of(rows).table(self._kind).number_of(ids))
         return int(places[0]) if len(places) else None

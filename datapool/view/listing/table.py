@@ -18,9 +18,9 @@ from claw_r1.datapool.view.listing.columns import Column
 from claw_r1.datapool.view.store import as_bytes, as_text
 
 Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Value = Any  # str | tuple[str, ...] | bool | int | float | None, as the column's type says
+RowNumbers = NDArray[np.int64]
+RowMask = NDArray[np.bool_]
+CellValue = Any  # str | tuple[str, ...] | bool | int | float | None, as the column's type says
 FIRST_ROWS = 256
 MERGED_ROWS = 2000
 """From so many new rows on all are sorted anew, which is quick for what is nearly in order."""
@@ -59,17 +59,17 @@ class ColumnTable:
         self._readers = [attrgetter(read) if isinstance(read, str) else read for read in readers.values()]
         self._times = {name for name in readers if columns[name].type == "time_us"}
         self.words: dict[str, list[Any]] = {name: [] for name in readers if columns[name].type in ("word", "words")}
-        """Of each column of words, words or tuples of words by code."""
+        """The words, or tuples of words, of each column of words by code."""
         self.codes = {name: _Codes(words) for name, words in self.words.items()}
         """By word or tuple of words."""
         self._values: Floats = np.full((FIRST_ROWS, len(self._at)), np.nan, order="F")
-        self._alive: Mask = np.zeros(FIRST_ROWS, bool)
-        self._owners: Numbers = np.zeros(FIRST_ROWS, np.int64)
+        self._alive: RowMask = np.zeros(FIRST_ROWS, bool)
+        self._owners: RowNumbers = np.zeros(FIRST_ROWS, np.int64)
         self._keys: list[bytes] = []
         self.lowered: list[bytes] = []
         """Ids in lower case, to look for a text in."""
-        self._order: Numbers = np.empty(0, np.int64)
-        self._ranks: Numbers = np.empty(0, np.int64)
+        self._order: RowNumbers = np.empty(0, np.int64)
+        self._ranks: RowNumbers = np.empty(0, np.int64)
         self._word_ranks: dict[str, tuple[list[Any], Floats]] = {}
         self.changes = 0
 
@@ -111,16 +111,16 @@ class ColumnTable:
         self.changes += 1
 
     def has(self, number: int) -> bool:
-        """Whether there is a row."""
+        """Returns whether there is a row of this number."""
         return bool(self._alive[number])
 
     @property
-    def alive(self) -> Mask:
-        """Which numbers have a row."""
+    def alive(self) -> RowMask:
+        """The mask of the numbers that have a row."""
         return self._alive[: len(self)]
 
     @property
-    def owners(self) -> Numbers:
+    def owners(self) -> RowNumbers:
         """By number, rows that are not there yet, too."""
         return self._owners[: len(self)]
 
@@ -137,12 +137,12 @@ class ColumnTable:
         return ranked
 
     def place_of_word(self, name: str, word: Any) -> float:
-        """Where a word is among the ranks of those there are, itself among them or not."""
+        """Returns the position of a word among the ranks of those there are, itself among them or not."""
         words, _ = self._ranks_of(name)
         at = bisect_left(words, word)
         return float(at) if at < len(words) and words[at] == word else at - 0.5
 
-    def holding(self, name: str, words: Sequence[Any]) -> Mask:
+    def holding(self, name: str, words: Sequence[Any]) -> RowMask:
         """Rows whose column has one of these words or tuples of words."""
         codes = [self.codes[name][word] for word in words if word in self.codes[name]]
         values = self.values(name)
@@ -162,12 +162,12 @@ class ColumnTable:
     def ids(self, number: int) -> tuple[str, ...]:
         return ids_of(self._keys[number])
 
-    def ranks(self) -> Numbers:
+    def ranks(self) -> RowNumbers:
         """By number, the place of each in the order of ids."""
         self._sort()
         return self._ranks
 
-    def order(self) -> Numbers:
+    def order(self) -> RowNumbers:
         """Numbers in order of ids."""
         self._sort()
         return self._order

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from claw_r1.datapool.feedback import HUMAN
-from claw_r1.datapool.view.listing.columns import COLUMNS, Kind, column
-from claw_r1.datapool.view.listing.table import ColumnTable, Floats, Mask, Numbers, Value
+from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
+from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers
+from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -22,8 +23,7 @@ from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 if TYPE_CHECKING:
     from claw_r1.datapool.view.query import PoolFilter
 
-Row = GroupRecord | TrajectoryRecord | StepRecord
-Slot = tuple[str, str]
+SlotName = tuple[str, str]
 """source and name of a reward."""
 COMING_ROWS = 1024
 
@@ -33,19 +33,23 @@ class PoolTables:
 
     def __init__(self, store: StepStore) -> None:
         self._store = store
-        self._tables: dict[Kind, ColumnTable] = {kind: ColumnTable(columns) for kind, columns in COLUMNS.items()}
-        self._coming: dict[Kind, dict[int, tuple[Row, bytes]]] = {"groups": {}, "trajectories": {}, "steps": {}}
+        self._tables: dict[RowKind, ColumnTable] = {kind: ColumnTable(columns) for kind, columns in COLUMNS.items()}
+        self._coming: dict[RowKind, dict[int, tuple[PooledRow, bytes]]] = {
+            "groups": {},
+            "trajectories": {},
+            "steps": {},
+        }
         """Rows that no column has yet, by number: many at once cost less, and each question takes them in."""
         self._members: dict[int, list[int]] = {}
         """Numbers of the trajectories that a group's row names."""
-        self._is_member: Mask = np.zeros(1, bool)
+        self._is_member: RowMask = np.zeros(1, bool)
         self._left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
-        self._scored: dict[Slot, dict[int, float]] = {}
-        """What each scorer gave to which trajectory."""
-        self._made: dict[tuple[Kind, str], tuple[tuple[int, ...], Floats]] = {}
+        self._scored: dict[SlotName, dict[int, float]] = {}
+        """The values that each scorer gave, by trajectory."""
+        self._made: dict[tuple[RowKind, str], tuple[tuple[int, ...], Floats]] = {}
 
-    def table(self, kind: Kind) -> ColumnTable:
+    def table(self, kind: RowKind) -> ColumnTable:
         """With all rows that have come."""
         self._take_in()
         return self._tables[kind]
@@ -62,7 +66,7 @@ class PoolTables:
     def steps(self) -> ColumnTable:
         return self.table("steps")
 
-    def reserve(self, kind: Kind, ids: tuple[str, ...], owner: int = 0) -> int:
+    def reserve(self, kind: RowKind, ids: tuple[str, ...], owner: int = 0) -> int:
         """The number of a row that may come later. owner: that of what it is in."""
         return self._tables[kind].reserve(ids, owner)
 
@@ -81,7 +85,7 @@ class PoolTables:
             self.reserve("steps", (record.group_id, record.trajectory_id, record.call_id), trajectory)
         self._put("steps", number, record, b"")
 
-    def drop(self, kind: Kind, number: int) -> None:
+    def drop(self, kind: RowKind, number: int) -> None:
         """A tombstone, or a group that is forgotten."""
         table = self.table(kind)
         if kind == "groups":
@@ -92,23 +96,23 @@ class PoolTables:
         table.drop(number)
         self._store.unlist(kind, number)
 
-    def record(self, kind: Kind, number: int) -> Row | None:
+    def record(self, kind: RowKind, number: int) -> PooledRow | None:
         """A row decoded; None where there is none."""
         if number in self._coming[kind]:
             return self._coming[kind][number][0]
         value = self._store.listed(kind, number)
         record = None if value is None else decode(value)
-        assert record is None or isinstance(record, Row)  # nothing else was put
+        assert record is None or isinstance(record, PooledRow)  # nothing else was put
         return record
 
-    def values(self, kind: Kind, name: str) -> Floats:
+    def values(self, kind: RowKind, name: str) -> Floats:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
-    def mask(self, kind: Kind, pool_filter: "PoolFilter") -> Mask:
-        """Which rows a filter finds, by number."""
+    def mask(self, kind: RowKind, pool_filter: "PoolFilter") -> RowMask:
+        """Returns the mask of the rows that a filter finds, by number."""
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
@@ -121,8 +125,10 @@ class PoolTables:
         )
         return [group_id for (group_id,) in groups], list(trajectories)
 
-    def select(self, kind: Kind, pool_filter: "PoolFilter", after: tuple[str, ...], limit: int | None) -> Iterator[Row]:
-        """What a filter finds behind `after`, in order of ids."""
+    def select(
+        self, kind: RowKind, pool_filter: "PoolFilter", after: tuple[str, ...], limit: int | None
+    ) -> Iterator[PooledRow]:
+        """Returns the rows that a filter finds behind `after`, in order of ids."""
         table = self.table(kind)
         order = table.order()[int(table.place_of_ids(after, behind=True) + 0.5) if after else 0 :]
         for number in order[self.mask(kind, pool_filter)[order]][:limit].tolist():
@@ -130,7 +136,7 @@ class PoolTables:
             if row is not None:
                 yield row
 
-    def cells(self, kind: Kind, name: str, numbers: Numbers) -> list[Value]:
+    def cells(self, kind: RowKind, name: str, numbers: RowNumbers) -> list[CellValue]:
         """The values of rows in a column, as its type says; None where they have none."""
         form, table = column(kind, name), self.table(kind)
         cells = (table.values(name) if form.read else self._derived(kind, name))[numbers].tolist()
@@ -140,10 +146,10 @@ class PoolTables:
         plain = {"flag": bool, "number": float}.get(form.type, int)
         return [None if cell != cell else plain(cell) for cell in cells]
 
-    def counted(self, kind: Kind, name: str, mask: Mask, most: int | None = None) -> Counter[Value]:
-        """How many of these rows have each value of a column, or each word; no value is none. most: of so many values alone, the
-        most frequent ones, for columns where nearly every row has its own."""
-        counts: Counter[Value] = Counter()
+    def counted(self, kind: RowKind, name: str, mask: RowMask, most: int | None = None) -> Counter[CellValue]:
+        """Counts the rows of the mask for each value of a column, or each word; no value is none. most: of so many
+        values alone, the most frequent ones, for columns where nearly every row has its own."""
+        counts: Counter[CellValue] = Counter()
         if column(kind, name).type == "words":
             for words, many in self._several(kind, name, mask):
                 counts.update(dict.fromkeys(words, many))
@@ -155,13 +161,13 @@ class PoolTables:
         cells = zip(self.cells(kind, name, numbers[first[often]]), times[often].tolist(), strict=True)
         return Counter({cell: many for cell, many in cells if cell is not None})
 
-    def groups_of(self, kind: Kind) -> Numbers:
+    def groups_of(self, kind: RowKind) -> RowNumbers:
         """By number of a row, that of its group."""
         if kind == "groups":
             return np.arange(len(self.groups))
         return self.trajectories.owners if kind == "trajectories" else self.trajectories.owners[self.steps.owners]
 
-    def _several(self, kind: Kind, name: str, mask: Mask) -> Iterator[tuple[frozenset[str], int]]:
+    def _several(self, kind: RowKind, name: str, mask: RowMask) -> Iterator[tuple[frozenset[str], int]]:
         """The words of rows, and how many have just these; tags are those of what a row is in, too."""
         sources = [(self.table(kind), np.arange(len(mask)))]
         if name == "tags" and kind == "steps":
@@ -178,13 +184,13 @@ class PoolTables:
         for combination, many in zip(combinations.T.astype(int).tolist(), times.tolist(), strict=True):
             yield frozenset(chain(*(each[rank] for each, rank in zip(words, combination, strict=True)))), many
 
-    def _put(self, kind: Kind, number: int, record: Row, value: bytes) -> None:
+    def _put(self, kind: RowKind, number: int, record: PooledRow, value: bytes) -> None:
         self._coming[kind][number] = record, value
         if len(self._coming[kind]) == COMING_ROWS:
             self._take_in()
 
     def _take_in(self) -> None:
-        """What has come since."""
+        """Takes in the rows that came since the last call."""
         for kind, rows in self._coming.items():
             if not rows:
                 continue
@@ -206,7 +212,7 @@ class PoolTables:
         self._is_member[members] = True
         self._members[number] = members
 
-    def _score(self, number: int, record: Row | None) -> None:
+    def _score(self, number: int, record: PooledRow | None) -> None:
         for values in self._scored.values() if self._tables["trajectories"].has(number) else ():
             values.pop(number, None)
         for slot in record.rewards if isinstance(record, TrajectoryRecord) else ():
@@ -214,10 +220,10 @@ class PoolTables:
             if of_scorer and slot.value is not None and math.isfinite(slot.value):
                 self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
 
-    def _tests(self, kind: Kind, terms: "PoolFilter") -> Iterator[Mask]:
-        """One for each field of a filter that asks something."""
+    def _tests(self, kind: RowKind, terms: "PoolFilter") -> Iterator[RowMask]:
+        """Makes one mask for each field of a filter that is set."""
         table, reward = self.table(kind), "reward" if kind == "steps" else "return"
-        tests: list[tuple[Any, Callable[[Any], Mask]]] = [
+        tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
             (terms.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
             (terms.trajectory, lambda value: self._named(kind, value)),
             (terms.channel, lambda value: table.holding("channel", [value])),
@@ -237,9 +243,9 @@ class PoolTables:
         elif judged or terms.tags:
             yield self._holding(kind, judged, terms.tags)
 
-    def _judged(self, terms: "PoolFilter") -> list[Mask]:
-        """What steps alone have."""
-        tests: list[tuple[Any, Callable[[Any], Mask]]] = [
+    def _judged(self, terms: "PoolFilter") -> list[RowMask]:
+        """Makes the masks for the fields that only steps have."""
+        tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
             (terms.trainable, lambda value: self.steps.values("trainable") == value),
             (terms.quality_min, lambda value: self.steps.values("quality") >= value),
             (terms.quality_max, lambda value: self.steps.values("quality") <= value),
@@ -252,8 +258,9 @@ class PoolTables:
                     masks.append(self._at("steps", self._store.numbers(where, [scorer, value])))
         return masks
 
-    def _holding(self, kind: Kind, judged: Sequence[Mask], tags: Sequence[str]) -> Mask:
-        """Trajectories or groups of which one step meets all of that; of tags alone those suffice that it has itself."""
+    def _holding(self, kind: RowKind, judged: Sequence[RowMask], tags: Sequence[str]) -> RowMask:
+        """Masks the trajectories or groups that have a step which passes all tests and carries all tags; where there are
+        only tags, a row that carries them itself is in the mask too."""
         meeting = self.steps.alive.copy()
         for test in (*judged, *(self._carrying("steps", tag) for tag in tags)):
             meeting &= test
@@ -265,14 +272,14 @@ class PoolTables:
         groups = self._at("groups", self.trajectories.owners[trajectories])
         return groups if judged else groups | np.all([self._carrying("groups", tag) for tag in tags], axis=0)
 
-    def _carrying(self, kind: Kind, tag: str) -> Mask:
+    def _carrying(self, kind: RowKind, tag: str) -> RowMask:
         """Rows that have a tag, or are in what has it."""
         mask = _tagged(self.table(kind), tag)
         if kind == "steps":
             mask |= _tagged(self.trajectories, tag)[self.steps.owners]
         return mask if kind == "groups" else mask | _tagged(self.groups, tag)[self.groups_of(kind)]
 
-    def _named(self, kind: Kind, name: str) -> Mask:
+    def _named(self, kind: RowKind, name: str) -> RowMask:
         numbers = self.trajectories.ending_with(name)
         if kind == "groups":
             alive, left_out = self.trajectories.alive, self._left_out
@@ -282,7 +289,7 @@ class PoolTables:
         mask = self._at("trajectories", numbers)
         return mask if kind == "trajectories" else mask[self.steps.owners]
 
-    def _played_by(self, kind: Kind, agent: str) -> Mask:
+    def _played_by(self, kind: RowKind, agent: str) -> RowMask:
         """A group is played by the declared agent, and by those of its members."""
         mask = self.table(kind).holding("agent", [agent])
         if kind != "groups":
@@ -290,27 +297,27 @@ class PoolTables:
         members = self.trajectories.holding("agent", [agent]) & self._of_members()
         return mask | self._at("groups", self.trajectories.owners[members])
 
-    def _of_members(self) -> Mask:
+    def _of_members(self) -> RowMask:
         """By number of a trajectory, whether its group's row names it."""
         missing = len(self.trajectories) - len(self._is_member)
         return np.pad(self._is_member, (0, max(0, missing)))[: len(self.trajectories)]
 
-    def _saying(self, kind: Kind, text: str) -> Mask:
+    def _saying(self, kind: RowKind, text: str) -> RowMask:
         needle = as_bytes(text.lower())
         mask = np.fromiter((needle in ids for ids in self.table(kind).lowered), bool, len(self.table(kind)))
         return mask | self._at(kind, self._store.saying(kind, needle))
 
-    def _at(self, kind: Kind, numbers: Sequence[int] | Numbers) -> Mask:
+    def _at(self, kind: RowKind, numbers: Sequence[int] | RowNumbers) -> RowMask:
         mask = np.zeros(len(self.table(kind)), bool)
         mask[numbers] = True
         return mask
 
-    def _derived(self, kind: Kind, name: str) -> Floats:
+    def _derived(self, kind: RowKind, name: str) -> Floats:
         """A column that other rows make, made anew when a row has changed."""
         changes = (self.groups.changes, self.trajectories.changes, self.steps.changes)
         made_at, values = self._made.get((kind, name), ((), np.empty(0)))
         if made_at != changes or len(values) != len(self.table(kind)):
-            makers: dict[str, Callable[[Kind], Floats]] = {
+            makers: dict[str, Callable[[RowKind], Floats]] = {
                 "calls": lambda _: self._sum("groups", self.values("trajectories", "calls"), self.trajectories),
                 "tokens": self._tokens,
                 "quality": self._quality,
@@ -322,26 +329,26 @@ class PoolTables:
             self._made[kind, name] = changes, values
         return values
 
-    def _sum(self, kind: Kind, values: Floats, of: ColumnTable) -> Floats:
+    def _sum(self, kind: RowKind, values: Floats, of: ColumnTable) -> Floats:
         """Over the rows of another table that are in each row of this kind."""
         owners = self.groups_of("steps") if (kind, of) == ("groups", self.steps) else of.owners
         return np.bincount(owners, np.nan_to_num(values), len(self.table(kind))).astype(np.float64)
 
-    def _tokens(self, kind: Kind) -> Floats:
+    def _tokens(self, kind: RowKind) -> Floats:
         return self._sum(kind, self.steps.values("tokens"), self.steps)
 
-    def _quality(self, kind: Kind) -> Floats:
+    def _quality(self, kind: RowKind) -> Floats:
         values = self.steps.values("quality")
         with np.errstate(invalid="ignore"):  # of none: NaN
             return self._sum(kind, values, self.steps) / self._sum(kind, (~np.isnan(values)).astype(float), self.steps)
 
-    def _started(self, _: Kind) -> Floats:
+    def _started(self, _: RowKind) -> Floats:
         first = np.full(len(self.trajectories), np.inf)
         np.minimum.at(first, self.steps.owners, np.nan_to_num(self.steps.values("started"), nan=np.inf))
         registered = self.trajectories.values("registered")
         return np.where(np.isnan(registered), np.where(np.isinf(first), np.nan, first), registered)
 
-    def _doubt(self, kind: Kind) -> Floats:
+    def _doubt(self, kind: RowKind) -> Floats:
         if kind == "groups":
             most = np.zeros(len(self.groups))
             np.maximum.at(most, self.trajectories.owners, np.nan_to_num(self._derived("trajectories", "doubt")))
@@ -363,8 +370,8 @@ class PoolTables:
         return np.where(high > low, high - low, 0.0)
 
 
-def _words(record: Row) -> Sequence[str | None]:
-    """What a text is looked for in, beside ids."""
+def _words(record: PooledRow) -> Sequence[str | None]:
+    """Returns the fields of a record, beside ids, in which a text is looked for."""
     if isinstance(record, StepRecord):
         curation = record.curation
         return (curation.note, *record.tags, *curation.tags) if curation else record.tags
@@ -372,6 +379,6 @@ def _words(record: Row) -> Sequence[str | None]:
     return record.task, metadata, *record.tags
 
 
-def _tagged(table: ColumnTable, tag: str) -> Mask:
+def _tagged(table: ColumnTable, tag: str) -> RowMask:
     """Rows that have it themselves."""
     return table.holding("tags", [tags for tags in table.words["tags"] if tag in tags])

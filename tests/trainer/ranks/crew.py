@@ -10,7 +10,7 @@ import threading
 from claw_r1.trainer.ranks.follower import follow
 from claw_r1.trainer.ranks.launch import Launched
 from claw_r1.trainer.ranks.leader import leading
-from claw_r1.trainer.ranks.place import Place
+from claw_r1.trainer.ranks.place import RankPlace
 from tests.children import HEAVY_START_S
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -23,7 +23,7 @@ def places(ranks):
     """Of as many ranks, which meet on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    return [Place(rank, ranks, rank, "127.0.0.1", port) for rank in range(ranks)]
+    return [RankPlace(rank, ranks, rank, "127.0.0.1", port) for rank in range(ranks)]
 
 
 def crew(folder, lead, settings, *arguments):

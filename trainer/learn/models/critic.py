@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 FOLDER = "critic"
-"""Of a checkpoint: where the critic's part lies."""
+"""The folder of a checkpoint: where the critic's part lies."""
 
 
 class ValueHead(nn.Linear):
@@ -108,7 +108,7 @@ class Critic:
         self._device = device
 
     def warms_up(self, sequence: int) -> bool:
-        """Whether the critic alone is trained on the batch of this number."""
+        """Returns whether the critic alone is trained on the batch of this number."""
         return sequence < self._settings.warmup_batches
 
     def judged(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:

@@ -1,14 +1,14 @@
 """Subjects to judge."""
 
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
 
 
-def says(content: str, role: str = "assistant") -> Message:
+def says(content: str, role: str = "assistant") -> JudgedMessage:
     return {"role": role, "content": content}
 
 
 def call(
-    reply: str | None, *before: Message, after: tuple[Message, ...] | None = None, call_id: str = "c"
+    reply: str | None, *before: JudgedMessage, after: tuple[JudgedMessage, ...] | None = None, call_id: str = "c"
 ) -> JudgedCall:
     answer = None if reply is None else says(reply)
     return JudgedCall(call_id=call_id, messages=before or (says("find c", "user"),), reply=answer, after=after)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from claw_r1.consumers.errors import ConsumerError
-from claw_r1.consumers.rewards.judged import Judged, JudgedCall, Message
+from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.pooling import RewardModel
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
@@ -22,11 +22,11 @@ from tests.consumers.rewards.scripted_http import Answerer, HttpRequest, serving
 BASE = {"source": "model", "name": "helpful", "use": "pooling", "version": 1, "scope": "trajectory", "timeout_s": 5}
 
 
-def user(text: str) -> Message:
+def user(text: str) -> JudgedMessage:
     return {"role": "user", "content": text}
 
 
-def reply(text: str) -> Message:
+def reply(text: str) -> JudgedMessage:
     return {"role": "assistant", "content": text}
 
 
