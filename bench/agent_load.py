@@ -67,7 +67,7 @@ async def by_sdk(load: Load) -> int:
     async def episode() -> None:
         client = root.with_options(base_url=f"{load.url}/{uuid.uuid4().hex}/bench/v1")
         for _ in range(CALLS_PER_EPISODE):
-            await client.chat.completions.create(model="bench", messages=MESSAGES, temperature=1.0)  # type: ignore[arg-type]
+            await client.chat.completions.create(model="bench", messages=MESSAGES, temperature=1.0)  # type: ignore[arg-type]  # a literal is one of the client's messages
 
     await _at_once(load, episode)
     return load.episodes * CALLS_PER_EPISODE

@@ -103,7 +103,7 @@ def moved(scorer: RewardScorer, subjects: int, rng: random.Random) -> dict[str, 
     calls = [wrong_verb(rng) for _ in range(subjects)]
     firm = [call for call, value in zip(calls, values(scorer, calls), strict=True) if value < 0.5]
     noise = {f"noise of {n}": random_text(rng, n) for n in NOISE_LENGTHS}
-    appended: dict[str, Callable[[], str]] = {name: lambda text=text: text for name, text in ATTEMPTS.items()}  # type: ignore[misc]
+    appended: dict[str, Callable[[], str]] = {name: lambda text=text: text for name, text in ATTEMPTS.items()}  # type: ignore[misc]  # a lambda with a default
     shares = {}
     for name, text in {**noise, **appended}.items():
         longer = [

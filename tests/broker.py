@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,22 +33,41 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield local.bootstrap
 
 
-@pytest.fixture
-def local_broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A node of the test's own, started, which it may stop and kill."""
-    local = LocalBroker(tmp_path / "broker").start()
+@pytest.fixture(scope="session")
+def killable_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """One node for all tests that stop theirs: a start costs more than most of these tests. Ask for `local_broker`."""
+    local = LocalBroker(tmp_path_factory.mktemp("killable"))
     yield local
     local.stop()
 
 
 @pytest.fixture
+def local_broker(killable_broker: LocalBroker) -> Iterator[LocalBroker]:
+    """A node that runs when the test begins, and that it may pause, stop and kill: the next test finds it running again."""
+    yield killable_broker.start()
+    if process := killable_broker.process:
+        process.signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def local_log(local_broker: LocalBroker) -> LogSettings:
+    """`log_settings` on `local_broker`."""
+    return new_log(local_broker.bootstrap)
+
+
+@pytest.fixture
 def log_settings(broker: str) -> LogSettings:
-    """A log of the test's own on the shared broker: a fresh prefix, few partitions, every topic created."""
+    """A log of the test's own on the shared broker."""
+    return new_log(broker)
+
+
+def new_log(bootstrap: str) -> LogSettings:
+    """A fresh prefix, few partitions, every topic created."""
     from claw_r1.eventlog.kafka.admin import (
         create_topics,  # imports the Kafka client, which tests without a broker do not need
     )
 
-    settings = LogSettings(bootstrap_servers=broker, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
+    settings = LogSettings(bootstrap_servers=bootstrap, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
     create_topics(settings)
     return settings
 

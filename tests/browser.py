@@ -3,6 +3,7 @@
 Where none is to be had the tests are skipped, and pytest's last lines say why.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -16,10 +17,14 @@ from playwright.sync_api import Browser, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 UNPACK_TIMEOUT_S = 400
+ELSEWHERE = "trainer.example"
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--renderer-process-limit=1", "--process-per-site", "--disable-site-isolation-trials",
+    f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
 )  # fmt: skip
+"""One process draws all pages: starting one costs as much as the page. The resolver's rule lets a test visit another machine's name."""
 
 
 @cache
@@ -40,14 +45,46 @@ def chromium() -> str:
     return unpacked.stdout.strip()
 
 
+class Engine:
+    """One Chromium for all files of a process: its driver and itself start once."""
+
+    def __init__(self) -> None:
+        self.playwright = sync_playwright().start()
+        self.loop = asyncio.get_running_loop()  # Playwright's, which it leaves marked as running
+        self.browser = self._launched()
+
+    def enter(self) -> Browser:
+        """The browser, for whoever calls it from this thread until `leave`."""
+        asyncio._set_running_loop(self.loop)
+        if not self.browser.is_connected():
+            self.browser = self._launched()
+        return self.browser
+
+    def leave(self) -> None:
+        """Gives the thread back to tests that run an event loop of their own."""
+        asyncio._set_running_loop(None)
+
+    def close(self) -> None:
+        self.enter().close()
+        self.playwright.stop()
+
+    def _launched(self) -> Browser:
+        return self.playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+
+
+ENGINE = pytest.StashKey[Engine]()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A browser for the tests of a file; each takes a context of its own."""
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """The process's Chromium, for the tests of a file."""
     try:
-        program = chromium()
+        chromium()
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
-        yield opened
-        opened.close()
+    engine = request.config.stash.get(ENGINE, None)
+    if engine is None:
+        engine = request.config.stash[ENGINE] = Engine()
+        request.config.add_cleanup(engine.close)
+    yield engine.enter()
+    engine.leave()

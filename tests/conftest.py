@@ -3,10 +3,19 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.broker import broker, catalogue, local_broker, log_settings
-from tests.scheduling import first, pytest_xdist_make_scheduler
+from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
+from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 
-__all__ = ["broker", "catalogue", "local_broker", "log_settings", "pytest_xdist_make_scheduler"]
+__all__ = [
+    "broker",
+    "catalogue",
+    "killable_broker",
+    "local_broker",
+    "local_log",
+    "log_settings",
+    "pytest_runtest_protocol",
+    "pytest_xdist_make_scheduler",
+]
 
 # The machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])

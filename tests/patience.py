@@ -18,7 +18,7 @@ LOOK_EVERY_S = 0.02
 
 
 def until(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str = "",
     *,
     step: Callable[[], object] | None = None,
@@ -35,7 +35,7 @@ def until(
     return value
 
 
-async def until_async(condition: Callable[[], T], what: str = "", *, patience_s: float = PATIENCE_S) -> T:
+async def until_async(condition: Callable[[], T | None], what: str = "", *, patience_s: float = PATIENCE_S) -> T:
     """`until` in an event loop, which goes on between two looks."""
     deadline = time.monotonic() + patience_s
     while not (value := condition()):

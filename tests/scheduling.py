@@ -5,9 +5,13 @@ xdist's own scheduler of files gives the dying test to the next process, again a
 still collect, which ends the whole run by an internal error.
 """
 
-from collections.abc import Sequence
+import faulthandler
+from collections.abc import Iterator, Sequence
 
 import pytest
+from _pytest.faulthandler import (
+    fault_handler_stderr_fd_key,
+)  # pytest's own copy of stderr: what fd 2 is now, is captured
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -27,8 +31,13 @@ HEAVY_FILES = (
     "tests/gateway/tokens/test_real_routes.py",
     "tests/gateway/tokens/test_real_tokens.py",
     "tests/gateway/anthropic/test_real_messages.py",
+    "tests/docs/test_own_environment.py",
 )
 """Files that start an engine: two at once leave no time for what waits for them, and the gateway's share one."""
+
+
+LAST_RESORT_S = 120.0
+"""So long after its time limit a test that could not be interrupted (native code, another event loop's) ends its process."""
 
 
 class FileScheduling(LoadFileScheduling):
@@ -66,3 +75,18 @@ def first(item: pytest.Item, slow: bool) -> int:
     """When a test comes: what is heavy first, of which one process has work for as long as the others; then files with slow tests."""
     heavy = item.nodeid.split("::", 1)[0] in HEAVY_FILES
     return 0 if heavy else 1 if slow else 2
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that outlives its own time limit writes all stacks and ends its process: it must not hold up the whole run."""
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout") or 0)
+    if limit_s:
+        faulthandler.dump_traceback_later(
+            limit_s + LAST_RESORT_S, exit=True, file=item.config.stash.get(fault_handler_stderr_fd_key, 2)
+        )
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

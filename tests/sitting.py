@@ -1,10 +1,11 @@
 """A person at a real browser before one of our pages: what it asked for, what it complained of, and texts that attack it."""
 
-import time
-from typing import Any
+from functools import cache
+from typing import Literal
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
+from tests import patience
 from tests.patience import PATIENCE_S
 
 WATCH = """
@@ -23,27 +24,57 @@ PAYLOADS = {
 }
 
 
-class Sitting:
-    """A person at a browser, and what it asked for."""
+@cache
+def profile(browser: Browser) -> BrowserContext:
+    """The one profile of all sittings: a new one would start a process and compile our scripts again, which costs a CPU second."""
+    context = browser.new_context(accept_downloads=True)
+    context.set_default_timeout(PATIENCE_S * 1000)
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    context.add_init_script(WATCH)
+    context.new_page()  # keeps the process between two sittings
+    return context
 
-    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
-        self.context: BrowserContext = browser.new_context(**options)
-        self.context.set_default_timeout(PATIENCE_S * 1000)
-        expect.set_options(timeout=PATIENCE_S * 1000)
-        self.context.add_init_script(WATCH)
+
+class Sitting:
+    """A person at a browser, and what it asked for.
+
+    Tabs of all sittings share a profile: what a page stores stays with its origin, which has a port of its own, and cookies go at the end.
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        url: str,
+        *,
+        viewport: ViewportSize | None = None,
+        color_scheme: Literal["light", "dark"] | None = None,
+    ) -> None:
+        self.context = profile(browser)
         self.url = url
+        self.viewport, self.color_scheme = viewport, color_scheme
+        self.pages: list[Page] = []
         self.requests: list[str] = []
         self.complaints: list[str] = []
 
     def open(self, path: str = "/", *, waits_for: str = "article, .empty p") -> Page:
         """A tab, once something is to be judged or nothing is."""
+        page = self.tab()
+        page.goto(self.url + path)
+        page.wait_for_selector(waits_for)
+        return page
+
+    def tab(self) -> Page:
+        """An empty one, watched."""
         page = self.context.new_page()
+        self.pages.append(page)
+        if self.viewport:
+            page.set_viewport_size(self.viewport)
+        if self.color_scheme:
+            page.emulate_media(color_scheme=self.color_scheme)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
-        page.goto(self.url + path)
-        page.wait_for_selector(waits_for)
         return page
 
     def clean(self, page: Page) -> None:
@@ -53,10 +84,14 @@ class Sitting:
         assert [url for url in self.requests if not url.startswith((self.url, "data:"))] == []
         assert self.complaints == [], self.complaints
 
+    def close(self) -> None:
+        """Leaves nothing for the next one."""
+        for page in self.pages:
+            page.close()
+        self.context.clear_cookies()
+        self.context.clear_permissions()
 
-def until(page: Page, expression: str, timeout_s: float = PATIENCE_S) -> None:
+
+def until(page: Page, expression: str) -> None:
     """Waits for an expression to be true in the page: Playwright's own wait needs `eval`, which our policy forbids."""
-    deadline = time.monotonic() + timeout_s
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"never so: {expression}"
-        time.sleep(0.05)
+    patience.until(lambda: page.evaluate(expression), expression)

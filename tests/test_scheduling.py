@@ -17,14 +17,21 @@ VLLM = "pytest.mark.vllm"
 TESTS = 7
 # Which test of which file ends its process: in the middle, the first, the last one, two of one file, one in its fixture, none.
 DYING = {"a": {3}, "b": {0}, "c": {TESTS - 1}, "d": {2, 5}, "e": {4}, "f": set(), "g": {1}, "h": {TESTS - 1}}
+HANGING = "h"
+"""The file whose test does not end its process but outlives its time limit, and hears no signal."""
 FILE = """
 import os
+import signal
+import time
 from pathlib import Path
 import pytest
 
 @pytest.fixture
 def dies(request):
     if request.getfixturevalue("number") in {dying}:
+        if {hanging}:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            time.sleep(1000)
         os._exit(3) if {quietly} else os.kill(os.getpid(), 4)
 
 @pytest.mark.parametrize("number", range({tests}))
@@ -35,7 +42,13 @@ def test_one(number, dies):
 CONFTEST = """
 from pathlib import Path
 import pytest
-from tests.scheduling import pytest_xdist_make_scheduler
+from tests import scheduling
+from tests.scheduling import pytest_runtest_protocol, pytest_xdist_make_scheduler
+
+scheduling.LAST_RESORT_S = 1
+
+def pytest_addoption(parser):
+    parser.addini("timeout", "as pytest-timeout has it", default="10")
 
 @pytest.hookimpl
 def pytest_runtest_setup(item):
@@ -45,9 +58,9 @@ def pytest_runtest_setup(item):
 
 
 def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
-    """Of eight files in three processes seven hold tests that end theirs: those fail by name, each begun once, all others pass."""
+    """Of eight files in three processes seven hold tests that end or hold theirs: those fail by name, each begun once, all others pass."""
     for name, dying in DYING.items():
-        text = FILE.format(dying=dying or "()", quietly=name == "e", tests=TESTS)
+        text = FILE.format(dying=dying or "()", quietly=name == "e", hanging=name == HANGING, tests=TESTS)
         (tmp_path / f"test_{name}.py").write_text(text)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {PROJECT}\n")

@@ -65,9 +65,9 @@ def run(job: Job) -> Outcome:
             learning_rate=job.learning_rate,
             zero_stage=job.stage,
             device=job.device,  # type: ignore[arg-type]  # a word of the command line
-            precision=job.precision,  # type: ignore[arg-type]
+            precision=job.precision,  # type: ignore[arg-type]  # the job's text is one of the setting's values
             micro_batch_tokens_max=job.micro_batch_tokens_max,
-            layout=job.layout,  # type: ignore[arg-type]
+            layout=job.layout,  # type: ignore[arg-type]  # the job's text is one of the setting's values
         ),
     )
     if job.load is not None:

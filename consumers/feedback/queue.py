@@ -40,7 +40,7 @@ class QueueItem(NamedTuple):
     def place(self) -> Place | Pair:
         """What people's words name it by."""
         two = self.other_id is not None
-        return (self.group_id, frozenset({self.trajectory_id, self.other_id or ""}) if two else self.trajectory_id)  # type: ignore[return-value]
+        return (self.group_id, frozenset({self.trajectory_id, self.other_id or ""}) if two else self.trajectory_id)  # type: ignore[return-value]  # two shapes of one key
 
 
 class Silent(NamedTuple):

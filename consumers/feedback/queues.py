@@ -68,7 +68,7 @@ class Queues:
         after: tuple[str, ...] = ()
         limit = self._pool.ask(lambda rows: None if rows.tables is None else PAGE)
         while True:
-            page = self._pool.ask(lambda rows, after=after: find_trajectories(rows, pool_filter, after, limit))  # type: ignore[misc]
+            page = self._pool.ask(lambda rows, after=after: find_trajectories(rows, pool_filter, after, limit))  # type: ignore[misc]  # a lambda with a default
             yield from page
             if limit is None or len(page) < limit:
                 return

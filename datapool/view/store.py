@@ -104,7 +104,7 @@ class StepStore:
             *_key(ids), bytes.fromhex(record.digest), record.attempt, base, edge.keep, edge.full_length,
             edge.full_digest, spans, whole, edge.suffix, record.response_ids, record.response_logprobs,
         )  # fmt: skip
-        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608
+        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)  # noqa: S608  # only names of this file are put in, values are bound
 
     def drop_step(self, ids: Ids) -> list[int]:
         """A tombstone of the step; its tokens have one of their own. Its number, if it was there."""
@@ -112,7 +112,7 @@ class StepStore:
 
     def drop_tokens(self, ids: Ids) -> None:
         """A tombstone of the tokens."""
-        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608
+        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))  # noqa: S608  # only names of this file are put in, values are bound
 
     def forget(self, group_id: str) -> list[int]:
         """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know.
@@ -125,7 +125,7 @@ class StepStore:
     def _drop_steps(self, where: str, values: Sequence[Value]) -> list[int]:
         numbers = self.numbers(where, values)
         self._db.executemany("DELETE FROM bodies WHERE id = ?", [(number,) for number in numbers])
-        self._db.execute(f"DELETE FROM steps WHERE {where}", values)  # noqa: S608
+        self._db.execute(f"DELETE FROM steps WHERE {where}", values)  # noqa: S608  # only names of this file are put in, values are bound
         return numbers
 
     def is_forgotten(self, group_id: str) -> bool:
@@ -154,7 +154,7 @@ class StepStore:
 
     def tokens(self, ids: Ids) -> TokenRow | None:
         """The token row of one call."""
-        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608
+        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()  # noqa: S608  # only names of this file are put in, values are bound
         return None if columns is None else _token_row(columns)
 
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
@@ -172,7 +172,7 @@ class StepStore:
         """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
         condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
         rows = self._db.execute(
-            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608
+            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "  # noqa: S608  # only names of this file are put in, values are bound
             "JOIN bodies USING (id) ORDER BY g, t, c",
             (*values, *_key(after or ()), -1 if limit is None else limit),
         )
@@ -180,12 +180,12 @@ class StepStore:
 
     def trajectories(self, where: str, values: Sequence[Value]) -> set[tuple[str, str]]:
         """(group_id, trajectory_id) of all that have a step which meets the condition."""
-        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608
+        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)  # noqa: S608  # only names of this file are put in, values are bound
         return {(as_text(g), as_text(t)) for g, t in pairs}
 
     def numbers(self, where: str, values: Sequence[Value]) -> list[int]:
         """Of the steps that meet the condition, in no order."""
-        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608
+        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]  # noqa: S608  # only names of this file are put in, values are bound
 
     def list_rows(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep the bytes of groups or trajectories by number."""
@@ -194,28 +194,28 @@ class StepStore:
     def listed(self, kind: str, number: int) -> bytes | None:
         """The bytes of a group, a trajectory or a step, by its number."""
         table = "bodies" if kind == "steps" else kind
-        row = self._db.execute(f"SELECT value FROM {table} WHERE id = ?", (number,)).fetchone()  # noqa: S608
+        row = self._db.execute(f"SELECT value FROM {table} WHERE id = ?", (number,)).fetchone()  # noqa: S608  # only names of this file are put in, values are bound
         return None if row is None else bytes(row[0])
 
     def unlist(self, kind: str, number: int) -> None:
         """Drop what `list_rows` and `say` kept."""
         for table in (f"words_of_{kind}", *(() if kind == "steps" else (kind,))):
-            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608
+            self._db.execute(f"DELETE FROM {table} WHERE id = ?", (number,))  # noqa: S608  # only names of this file are put in, values are bound
 
     def say(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep the words of rows by number, in lower case, to look for a text in."""
-        self._db.executemany(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", rows)  # noqa: S608
+        self._db.executemany(f"INSERT OR REPLACE INTO words_of_{kind} VALUES (?, ?)", rows)  # noqa: S608  # only names of this file are put in, values are bound
 
     def saying(self, kind: str, text: bytes) -> list[int]:
         """Numbers of the rows of which some word holds the text, which is in lower case."""
         return [
             number
-            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))  # noqa: S608
+            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))  # noqa: S608  # only names of this file are put in, values are bound
         ]
 
     def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
         """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""
-        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)  # noqa: S608
+        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)  # noqa: S608  # only names of this file are put in, values are bound
 
 
 def as_bytes(text: str) -> bytes:

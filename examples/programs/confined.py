@@ -59,14 +59,14 @@ def main() -> None:
     try:
         exec(compile(request["source"], "program", "exec"), scope)  # noqa: S102  # what all this is for
         solve = scope["solve"]
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  # whatever ends the program is what is reported
         solve = error
     for arguments in request["inputs"]:
         try:
             if isinstance(solve, BaseException):
                 raise solve
             line = json.dumps({"value": solve(*arguments)})  # type: ignore[operator]  # an input's error where it is none
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  # whatever ends the program is what is reported
             line = json.dumps({"error": f"{type(error).__name__}: {error}"[:200]})
         out.write(line + "\n")
         out.flush()

@@ -51,7 +51,7 @@ def tap_engine(engine: Any) -> None:  # Any: vLLM's EngineClient; importing it h
         request_id = args[0] if args else kwargs.get("request_id", "")
         record = current.get()
         if record is None or "-beam-" in request_id:  # beam search is many one-token calls: it has no spans
-            return inner(prompt, sampling_params, *args, **kwargs)  # type: ignore[no-any-return]
+            return inner(prompt, sampling_params, *args, **kwargs)  # type: ignore[no-any-return]  # vLLM's own function has no types
         generation = Generation(sampling_params) if record.wants_tokens else None
         params = sampling_params if generation is None else generation.params
         outputs: AsyncGenerator[Any, None] = inner(prompt, params, *args, **kwargs)

@@ -2,9 +2,8 @@
 
 import contextlib
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -22,13 +21,12 @@ from claw_r1.schemas.events import Envelope, TrajectoryStarted
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, LARGEST_RECORD_BYTES, REWARDS
 from tests.eventlog.conftest import PARTITIONS
 from tests.eventlog.samples import AnyLog, item, names, started
+from tests.patience import until
 
 GROUP = "judges"
 WAIT_S = 60
 NEVER_S = 3600.0
 OFTEN = ConsumeLimits(commit_interval_s=0.01)
-SILENT = ConsumeLimits(work_timeout_s=6.0, commit_interval_s=NEVER_S)
-"""Kafka puts nobody out who was silent for less than six seconds."""
 
 
 def judged(record: Record) -> list[Output]:
@@ -61,17 +59,14 @@ def committed(log: AnyLog, group: str = GROUP) -> dict[int, int | None]:
     return {number: offset for (_, number), offset in offsets.items()}
 
 
+def silent_limits(log: AnyLog) -> ConsumeLimits:
+    """Kafka puts nobody out who was silent for less than six seconds; the log in memory does as it is told."""
+    return ConsumeLimits(work_timeout_s=1.0 if isinstance(log, MemoryLog) else 6.0, commit_interval_s=NEVER_S)
+
+
 def waits(lines: Iterable[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
     """The log lines in which a consumer says that it waits."""
     return [line for line in lines if line["event"] == "consumer_waits"]
-
-
-def until(condition: Callable[[], object], step: Callable[[], object] = lambda: time.sleep(0.05)) -> None:
-    """Returns once the condition holds; fails after WAIT_S."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        step()
 
 
 @contextlib.contextmanager
@@ -158,10 +153,10 @@ def test_what_work_kept_in_hand_is_written_before_its_offsets_move(log: AnyLog) 
 
     stop = threading.Event()
     with consumer() as failing, pytest.raises(LogError, match="first poll"):
-        until(lambda: False, lambda: failing.step(stop))
+        until(lambda: False, step=lambda: failing.step(stop))
     assert set(committed(log).values()) == {None}
     with consumer() as successor:
-        until(lambda: len(in_topic(log)) == 6, lambda: successor.step(stop))
+        until(lambda: len(in_topic(log)) == 6, step=lambda: successor.step(stop))
         successor.commit()
     assert committed(log) == {0: 3, 1: 3}
     assert sorted(names(in_topic(log))) == [f"{number}!" for number in range(6)]
@@ -171,14 +166,14 @@ def test_what_a_member_did_not_commit_is_done_again_to_the_same_events(log: AnyL
     """Put out between output and commit, a member commits nothing any more; its successor writes the same event ids."""
     publish(log, numbered(6))
     stop = threading.Event()
-    with loop(log, judged, SILENT) as silent:
-        until(lambda: len(in_topic(log)) == 6, lambda: silent.step(stop))
-        with loop(log, judged, SILENT) as successor:
-            until(lambda: len(in_topic(log)) == 12, lambda: successor.step(stop))
+    with loop(log, judged, silent_limits(log)) as silent:
+        until(lambda: len(in_topic(log)) == 6, step=lambda: silent.step(stop))
+        with loop(log, judged, silent_limits(log)) as successor:
+            until(lambda: len(in_topic(log)) == 12, step=lambda: successor.step(stop))
             silent.commit()
             assert committed(log) == {0: None, 1: None}
             publish(log, numbered(2, first=6))
-            until(lambda: len(in_topic(log)) == 14, lambda: successor.step(stop))
+            until(lambda: len(in_topic(log)) == 14, step=lambda: successor.step(stop))
         assert committed(log) == {0: 4, 1: 4}
         silent.commit()  # nobody is in the group, so Kafka itself would take it
         assert committed(log) == {0: 4, 1: 4}
@@ -193,14 +188,14 @@ def test_a_member_that_was_put_out_comes_back(log: AnyLog) -> None:
     stop = threading.Event()
     revoked: list[object] = []
     with contextlib.closing(
-        ConsumerLoop(log, [CALLS], GROUP, judged, limits=SILENT, on_revoked=revoked.extend)
+        ConsumerLoop(log, [CALLS], GROUP, judged, limits=silent_limits(log), on_revoked=revoked.extend)
     ) as silent:
-        until(lambda: len(in_topic(log)) == 2, lambda: silent.step(stop))
-        with loop(log, judged, SILENT) as successor:
-            until(lambda: len(in_topic(log)) == 4, lambda: successor.step(stop))
+        until(lambda: len(in_topic(log)) == 2, step=lambda: silent.step(stop))
+        with loop(log, judged, silent_limits(log)) as successor:
+            until(lambda: len(in_topic(log)) == 4, step=lambda: successor.step(stop))
         assert committed(log) == {0: 1, 1: 1}
         publish(log, numbered(2, first=2))
-        until(lambda: len(in_topic(log)) == 6, lambda: silent.step(stop))
+        until(lambda: len(in_topic(log)) == 6, step=lambda: silent.step(stop))
     assert len(revoked) >= 2
     assert committed(log) == {0: 2, 1: 2}
 
@@ -225,7 +220,7 @@ def test_two_members_share_the_work_and_neither_repeats_the_other(log: AnyLog) -
             number = iter(range(50, 10_000, 10))
             until(
                 lambda: {"first", "second"} <= set(list(workers.values())[-20:]),
-                lambda: publish(log, numbered(10, next(number))),
+                step=lambda: publish(log, numbered(10, next(number))),
             )
         total = next(number)
         publish(log, numbered(10, total))
@@ -250,14 +245,14 @@ def test_a_member_knows_its_partitions_whatever_is_in_them(log: AnyLog) -> None:
 
     both = tuple((log.settings.catalogue().name(CALLS), number) for number in (0, 1))
     with member("first") as first:
-        until(lambda: assigned["first"] == both and at_work, lambda: first.step(stop))
+        until(lambda: assigned["first"] == both and at_work, step=lambda: first.step(stop))
         assert at_work == [set(both)]
         with member("second") as second:
             until(
                 lambda: assigned["second"] and sorted(assigned["first"] + assigned["second"]) == list(both),
-                lambda: (first.step(stop), second.step(stop)),
+                step=lambda: (first.step(stop), second.step(stop)),
             )
-        until(lambda: assigned["first"] == both, lambda: first.step(stop))
+        until(lambda: assigned["first"] == both, step=lambda: first.step(stop))
 
 
 def test_what_work_remembers_it_forgets_before_another_member_goes_on(log: AnyLog) -> None:
@@ -270,8 +265,8 @@ def test_what_work_remembers_it_forgets_before_another_member_goes_on(log: AnyLo
         assert set(committed(log).values()) <= {2, None}
         revoked.extend(places)
 
-    first = ConsumerLoop(log, [CALLS], GROUP, judged, limits=SILENT, on_revoked=on_revoked)
-    until(lambda: len(in_topic(log)) == 4, lambda: first.step(stop))
+    first = ConsumerLoop(log, [CALLS], GROUP, judged, limits=silent_limits(log), on_revoked=on_revoked)
+    until(lambda: len(in_topic(log)) == 4, step=lambda: first.step(stop))
     first.close()
     assert sorted(revoked) == [(log.settings.catalogue().name(CALLS), number) for number in (0, 1)]
     assert committed(log) == {0: 2, 1: 2}
@@ -428,7 +423,7 @@ def test_no_more_records_are_in_hand_than_the_limit_says(log: AnyLog) -> None:
     publish(log, numbered(30))
     with loop(log, judged, replace(OFTEN, records_max=7)) as bounded:
         sizes: list[int] = []
-        until(lambda: sum(sizes) == 30, lambda: sizes.append(bounded.step(threading.Event())))
+        until(lambda: sum(sizes) == 30, step=lambda: sizes.append(bounded.step(threading.Event())))
     assert max(sizes) <= 7
 
 
@@ -436,7 +431,7 @@ def test_a_group_whose_history_was_cut_says_so(log: AnyLog) -> None:
     """Records that retention took before the group read them are an error, not a jump."""
     publish(log, [item(str(number), partition=0) for number in range(6)])
     with loop(log, judged, replace(OFTEN, records_max=1)) as early:
-        until(lambda: len(in_topic(log)) == 1, lambda: early.step(threading.Event()))
+        until(lambda: len(in_topic(log)) == 1, step=lambda: early.step(threading.Event()))
     log.delete_records({(log.settings.catalogue().name(CALLS), 0): 4})
     with pytest.raises(LogError, match="begins at 4"), running(log, judged) as thread:
         thread.join(WAIT_S)

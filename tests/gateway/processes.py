@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import CallCaptured, TrajectoryCompleted
 from claw_r1.schemas.topics import CALLS
 from tests import children
-from tests.gateway.house import until
 from tests.gateway.speaking import CHAT, SPEAKING, Spoken
+from tests.patience import until
 
 STARTED = re.compile(r'"url": "(http://[^"]+)".*"event": "gateway_listening"')
 ASK = CHAT.ask
@@ -40,7 +41,7 @@ class GatewayProcess:
         with self.stderr.open("wb") as stderr:
             self.process = children.start(argv, env=environment, stderr=stderr)
         try:
-            until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers, 60)
+            until(lambda: self.process.poll() is not None or len(STARTED.findall(self.said)) >= workers)
         except BaseException:
             children.end(self.process)  # nobody else would: there is no object yet that could be asked to stop
             raise
@@ -178,6 +179,6 @@ class Found:
             assert max(counted.values(), default=1) == 1, "a call is in the log twice"
 
 
-async def poll(holds: object, timeout_s: float = 30.0) -> None:
-    """`until`, without blocking the loop."""
-    await asyncio.to_thread(until, holds, timeout_s)
+async def poll(holds: Callable[[], object]) -> None:
+    """`until` in a thread: what it looks at may answer over HTTP."""
+    await asyncio.to_thread(until, holds)

@@ -59,10 +59,10 @@ def test_models_have_aliases(name: str, by_key: bool) -> None:
         assert (got, words) == ({"model": served, "messages": []}, ("model",))
 
 
-async def test_calls_of_a_weak_models_alias_are_side_calls(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_of_a_weak_models_alias_are_side_calls(house: House) -> None:
     """aider's commit messages, which have tools as little as its turns; the client's own word counts before."""
     aliases = key(aliases={"weak": "tiny:side", "strong": "tiny"})
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (aliases, headers))
+    house.keys.everyones = aliases
     for model in ("weak", "strong", "tiny"):
         assert (await ask(house, {**ASK, "model": model}, f"/{model}/{model}/v1/chat/completions")).status == 200
     assert (await ask(house, {**ASK, "model": "weak"}, "/said/said/v1/chat/completions", kind="main")).status == 200

@@ -23,8 +23,9 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 from tests import children
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import until
 from tests.gateway.processes import Found, GatewayProcess
+from tests.patience import until
+from tests.soak import SOAK
 
 TASKS, SIZE = 7, 2
 
@@ -54,12 +55,13 @@ class RunnerProcess:
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.process
+@pytest.mark.soak
 def test_a_killed_runner_goes_on_behind_the_last_ordinal(
     log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """After kills at random moments, of the runner and of the gateway, each ordinal was opened by one request, none is left
     out but those in flight, each group was played by one runner, and each epoch holds each task once."""
-    rng, rounds = random.Random(12), 5
+    rng, rounds = random.Random(12), SOAK or 2
     (tmp_path / "tasks.jsonl").write_bytes(
         b"".join(orjson.dumps({"observations": [f"find {n}"]}) + b"\n" for n in range(TASKS))
     )
@@ -69,7 +71,7 @@ def test_a_killed_runner_goes_on_behind_the_last_ordinal(
         for number in range(rounds):
             before = len(engine.requests)
             runner = RunnerProcess(gateway.url, tmp_path)
-            until(lambda before=before: len(engine.requests) > before, 60)
+            until(lambda before=before: len(engine.requests) > before)
             time.sleep(rng.uniform(0, 0.5))
             if number % 3 == 1:  # both at once: the gateway has to know from the log alone
                 gateway.kill()

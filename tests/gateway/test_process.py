@@ -24,9 +24,11 @@ from claw_r1.schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryC
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
 from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import report, until
+from tests.gateway.house import report
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.test_words import group, started
+from tests.patience import until
+from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
 
@@ -176,9 +178,9 @@ async def test_a_key_is_in_force_everywhere_within_two_seconds(
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--port", "70000"], "port"),
+        in_soak(["--port", "70000"], "port"),
         (["--host", "0.0.0.0", "--metrics-port", "9100"], "CLAW_GATEWAY_API_KEYS"),
-        (["--upstream", "ftp://x"], "upstream"),
+        in_soak(["--upstream", "ftp://x"], "upstream"),
         (["--upstream", "http://user:hunter2@x"], "credentials"),
         (["--bootstrap-servers", "127.0.0.1:1"], "127.0.0.1:1"),
     ],

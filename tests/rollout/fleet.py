@@ -19,8 +19,9 @@ from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.schemas.http import VERSION_SPANS_HEADER
 from tests import children
+from tests.patience import until
 from tests.rollout.trainer import last_version
-from tests.rollout.worker import ROOT, RUN, Worker, changed, gap, until
+from tests.rollout.worker import ROOT, RUN, Worker, changed, gap
 
 PERIOD_S = 0.4
 ATTEMPT_S = 10.0
@@ -89,14 +90,15 @@ class Fleet:
         self._hold.touch()
         try:
 
-            def same() -> int | None:
+            def same() -> tuple[int] | None:
                 version = last_version(self.events)
                 assert self.trainer.poll() is None, self._trainer_log.read_text()[-3000:]
                 reports = [worker.last_report() or {} for worker in self.workers]
                 at_last = all((each.get("state"), each.get("version")) == ("ready", version) for each in reports)
-                return version if at_last and self._copies() == [self._last_digest()] else None
+                return (version,) if at_last and self._copies() == [self._last_digest()] else None
 
-            return until(same, SLOW_S, "both ready with the last version, and one copy of it")
+            (version,) = until(same, "both ready with the last version, and one copy of it", patience_s=SLOW_S)
+            return version
         finally:
             self._hold.unlink()
 
@@ -121,10 +123,10 @@ class Fleet:
         """Until a worker has something to fetch, or has begun to load."""
         worker, version = self.workers[number], last_version(self.events)
         if moment == "fetch":
-            until(lambda: last_version(self.events) > version or None, SLOW_S, "a newer version")
+            until(lambda: last_version(self.events) > version, "a newer version", patience_s=SLOW_S)
         else:
             seen = worker.reports.stat().st_size
-            until(lambda: b'"updating"' in worker.reports.read_bytes()[seen:] or None, SLOW_S, "a sync")
+            until(lambda: b'"updating"' in worker.reports.read_bytes()[seen:], "a sync", patience_s=SLOW_S)
 
     def kill(self, kind: str, number: int) -> None:
         """kill -9, and start again what nobody else starts again."""

@@ -40,7 +40,7 @@ def ended_after(seen: Sequence[Activity]) -> tuple[int, str] | None:
         (lambda n: 5.0 + (n > 10), lambda n: 9, 350, "--start-quiet-s"),
     ],
 )
-def test_a_start_ends_when_nothing_moves_or_at_the_far_bound(cpu_s, log_bytes, at_s, says) -> None:  # type: ignore[no-untyped-def]
+def test_a_start_ends_when_nothing_moves_or_at_the_far_bound(cpu_s, log_bytes, at_s, says) -> None:  # type: ignore[no-untyped-def]  # cases of any type
     """Processor time or the log, either is enough; the message names the setting that ended it."""
     end = ended_after([Activity(cpu_s(number), log_bytes(number)) for number in range(40)])
     assert end is not None

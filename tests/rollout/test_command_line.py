@@ -105,7 +105,7 @@ def test_a_bad_setting_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def settings(**fields: object) -> RolloutSettings:
-    return RolloutSettings(**{"model": Path("m"), "model_id": "m", "worker_id": "w", **fields})  # type: ignore[arg-type]
+    return RolloutSettings(**{"model": Path("m"), "model_id": "m", "worker_id": "w", **fields})  # type: ignore[arg-type]  # fields by name, of any type
 
 
 def test_the_engine_samples_what_it_reports() -> None:

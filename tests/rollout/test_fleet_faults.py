@@ -12,13 +12,13 @@ from itertools import product
 import pytest
 import torch
 
+from tests.patience import until
 from tests.rollout.fleet import Fleet
 from tests.rollout.tiny_model import make_tiny_model
-from tests.rollout.worker import until
-from tests.soak import SOAK
+from tests.soak import SOAK, in_soak
 
 SEEDED = 4
-"""In `make test`; a restart of an engine costs half a minute of both cores. More by `make soak N=50`."""
+"""Seeds whose fault is not drawn but the next of FAULTS, so that they meet each process and both faults."""
 DEADLINE_S = 90.0
 """For a call, whatever happens to one worker: generous, for the machine is shared; the other worker answers in seconds."""
 PAUSES_S = 0.08
@@ -27,7 +27,6 @@ STOPPED_S = (0.1, 6.0)
 """Around what the fleet takes for dead (3 s without an answer of an engine, 2 s without a byte written)."""
 SAMPLE = 6
 FAULTS = [*product(("engine", "supervisor", "trainer", "server"), ("kill", "stop"))]
-"""The first four seeds meet each process, and both faults."""
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.soak]
 
@@ -52,9 +51,9 @@ def test_a_worker_without_memory_for_the_copy_says_so_and_serves_on(fleet: Fleet
     supervisor.rlimit(resource.RLIMIT_FSIZE, (sum(p.nbytes for p in fleet.base.parameters()) // 2, -1))
     other.suspend()  # or its copy, which is the host's, would do
     try:
-        detail = until(lambda: (worker.last_report() or {}).get("detail"), 30, "the reason in a report")
+        detail = until(lambda: (worker.last_report() or {}).get("detail"), "the reason in a report")
         assert "no memory for a copy" in detail
-        until(lambda: len(fleet.calls.replies) > replies + 5 or None, 60, "replies meanwhile")
+        until(lambda: len(fleet.calls.replies) > replies + 5, "replies meanwhile")
         report = worker.last_report()
         assert report is not None
         assert report["state"] == "ready"
@@ -65,7 +64,8 @@ def test_a_worker_without_memory_for_the_copy_says_so_and_serves_on(fleet: Fleet
     assert fleet.converge() > before
 
 
-@pytest.mark.parametrize("seed", range(SEEDED + SOAK))
+# A restart of an engine costs half a minute of both cores: `make test` kills one engine and stops one trainer.
+@pytest.mark.parametrize("seed", [0, 1, *map(in_soak, range(2, SEEDED + SOAK))])
 def test_any_process_may_die_or_stand_still_at_any_phase(fleet: Fleet, seed: int) -> None:
     """The fleet comes to the last version, no call is lost or waits beyond its deadline, and no token is mislabelled."""
     dice = random.Random(seed)

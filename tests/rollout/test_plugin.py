@@ -32,7 +32,7 @@ async def answered(secret: str, path: str, headers: list[tuple[bytes, bytes]], k
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await ControlGuard(app, secret)({"type": kind, "path": path, "headers": headers}, None, send)  # type: ignore[arg-type]
+    await ControlGuard(app, secret)({"type": kind, "path": path, "headers": headers}, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     return sent[0].get("status", sent[0]["type"])
 
 
@@ -93,7 +93,7 @@ async def replied(chunks: list[bytes], *, stream: bool, prompts: list[str], n: i
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await VersionSpans(app)({"type": "http", "path": "/v1/completions", "headers": []}, None, send)  # type: ignore[arg-type]
+    await VersionSpans(app)({"type": "http", "path": "/v1/completions", "headers": []}, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     assert engine.closed == len(prompts)
     return sent
 
@@ -177,7 +177,7 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
         sent.append(message)
 
     scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")]}
-    await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]
+    await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     assert (seen == [None, None]) is own, "who asked for none sees none"
     assert asked == params(**wishes), "a route writes its parameters into its reply"
     return engine, sent

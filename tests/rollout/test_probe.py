@@ -31,7 +31,7 @@ class Engine:
 
 
 def settings(**changes: object) -> RolloutSettings:
-    return RolloutSettings(model=Path("m"), model_id="m", device="cpu", **changes)  # type: ignore[arg-type]
+    return RolloutSettings(model=Path("m"), model_id="m", device="cpu", **changes)  # type: ignore[arg-type]  # fields by name, of any type
 
 
 def version(dtype: str = "float32", ids: tuple[int, ...] = IDS, expected: Sequence[float] = RIGHT) -> WeightsPublished:

@@ -3,9 +3,9 @@
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from claw_r1.consumers.rewards.opinions import GaveUp
 from claw_r1.runtime.child import start
 from tests import children
 from tests.consumers.rewards.scripted_http import serving as answering
+from tests.patience import until
+from tests.soak import SOAK, only_in_soak
 
 ROOT = Path(__file__).parents[2]
 EPISODES = 200
@@ -35,7 +37,9 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return reward_model.ensure(tmp_path_factory.mktemp("models"))
+    """Trained in `make soak`, where what it says is worth something; else what it says is compared alone."""
+    recipe = reward_model.SHAPE if SOAK else replace(reward_model.SHAPE, steps=3)
+    return reward_model.ensure(tmp_path_factory.mktemp("models"), recipe=recipe)
 
 
 @contextmanager
@@ -99,8 +103,11 @@ def steps(episode: LabelledEpisode) -> Judged:
     return Judged(scope="steps", group_id="g", calls=whole.calls, conversation=whole.conversation)
 
 
-def test_what_it_says_is_what_transformers_says_and_solved_stands_above_failed(model: Path, tmp_path: Path) -> None:
-    """Raw logits within 1e-4, per episode and per step; an over-long one fails or is cut; and nothing is left afterwards."""
+def test_what_it_says_is_what_transformers_says(model: Path, tmp_path: Path) -> None:
+    """Raw logits within 1e-4, per episode and per step; an over-long one fails or is cut; and nothing is left afterwards.
+
+    Of a trained model, solved episodes stand above failed ones.
+    """
     played = episodes()
     reference = by_transformers(model, [episode.messages for episode in played])
     with server(model, tmp_path / "log") as (url, process):
@@ -120,7 +127,9 @@ def test_what_it_says_is_what_transformers_says_and_solved_stands_above_failed(m
     assert max(abs(logit - row[-1]) for logit, row in zip(engine_logits, reference, strict=True)) <= GAP_MAX
     solved = [logit for logit, episode in zip(engine_logits, played, strict=True) if episode.solved]
     failed = [logit for logit, episode in zip(engine_logits, played, strict=True) if not episode.solved]
-    assert auc(solved, failed) >= AUC_MIN
+    assert max(engine_logits) - min(engine_logits) > 100 * GAP_MAX, "all alike: nothing was compared"
+    if SOAK:
+        assert auc(solved, failed) >= AUC_MIN
     assert [values[-1] for values in by_step] == pytest.approx(engine_logits[:50], abs=GAP_MAX)
     assert [len(values) for values in by_step] == [len(episode.faultless) for episode in played[:50]]
     assert (too_long.value.reason, other.value.reason, no_model.value.reason) == (
@@ -129,12 +138,10 @@ def test_what_it_says_is_what_transformers_says_and_solved_stands_above_failed(m
         "wrong_shape",
     )
     assert isinstance(cut[0], float)
-    deadline = time.monotonic() + 5
-    while [each for each in tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]:
-        assert time.monotonic() < deadline, "processes are left"
-        time.sleep(0.05)
+    until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in tree), "nothing left")
 
 
+@only_in_soak
 def test_rows_per_token_at_the_ends_of_replies_are_the_steps(model: Path, tmp_path: Path) -> None:
     """token_classify on the same weights: the row behind each reply is transformers' logit at that token."""
     played = episodes()[:30]

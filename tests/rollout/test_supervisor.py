@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,12 @@ import pytest
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.weights.sources import SECRET_VARIABLE
 from claw_r1.weights.transfer_server import TransferServer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until_async
 from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
 
 
 def is_at(version: int, state: str = "ready") -> "object":
     return lambda report: (report.state, report.version) == (state, version)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for what a test sees beside the reports."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  # plain fields of the script
-            await asyncio.sleep(0.005)
 
 
 async def test_a_load_longer_than_the_health_deadline_is_no_hang(tmp_path: Path) -> None:
@@ -31,7 +23,7 @@ async def test_a_load_longer_than_the_health_deadline_is_no_hang(tmp_path: Path)
 
     async def outlasts_a_question() -> None:
         before = engine.given_up
-        await until(lambda: engine.given_up > before)
+        await until_async(lambda: engine.given_up > before)
 
     engine.load = outlasts_a_question
     trainer.publish(0)

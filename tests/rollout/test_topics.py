@@ -1,7 +1,7 @@
 """A worker's two ends on the log, on its memory twin."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,6 +15,7 @@ from claw_r1.schemas.codec import decode
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import WeightsPublished, WorkerReported
 from claw_r1.schemas.topics import WEIGHTS, WORKERS, Topic
+from tests.patience import until_async
 
 
 def published(version: int, run_id: str = "run") -> WeightsPublished:
@@ -27,12 +28,6 @@ def published(version: int, run_id: str = "run") -> WeightsPublished:
         bytes_total=0,
         manifest=(),
     )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  # the condition is a plain list, it has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_the_backlog_comes_before_caught_up_and_new_versions_after() -> None:
@@ -48,7 +43,7 @@ async def test_the_backlog_comes_before_caught_up_and_new_versions_after() -> No
     await asyncio.wait_for(caught_up.wait(), 5)
     assert got == [0, 1]
     await producer.publish(WEIGHTS, b"m", published(2))
-    await until(lambda: got == [0, 1, 2])
+    await until_async(lambda: got == [0, 1, 2])
     feed.cancel()
 
 
@@ -63,7 +58,7 @@ async def test_a_record_that_cannot_be_decoded_is_passed_over() -> None:
     feed = asyncio.create_task(
         WeightsTopic(log, "m", None).run(lambda event: got.append(event.version), asyncio.Event())
     )
-    await until(lambda: got == [1])
+    await until_async(lambda: got == [1])
     feed.cancel()
 
 
@@ -101,7 +96,7 @@ async def test_of_many_versions_only_the_newest_are_read() -> None:
         topic = WeightsTopic(log, "m", run_id)
         feed = asyncio.create_task(
             topic.run(lambda event, got=got: got.append((event.run_id, event.version)), caught_up)
-        )  # type: ignore[misc]
+        )  # type: ignore[misc]  # a class or a lambda made in the test
         await asyncio.wait_for(caught_up.wait(), 5)
         assert got[-1] == (run_id or "other", newest)
         assert len(got) <= 8
@@ -120,7 +115,7 @@ async def test_versions_after_a_start_are_those_of_the_run() -> None:
     await asyncio.wait_for(caught_up.wait(), 5)
     await producer.publish(WEIGHTS, b"m", published(7, "other"))
     await producer.publish(WEIGHTS, b"m", published(3))
-    await until(lambda: got == [3])
+    await until_async(lambda: got == [3])
     feed.cancel()
 
 
@@ -151,14 +146,14 @@ async def test_a_broker_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPat
     caught_up = asyncio.Event()
     log.away = True
     feed = asyncio.create_task(WeightsTopic(log, "m", "run").run(lambda event: got.append(event.version), caught_up))
-    await until(lambda: log.refused >= 3)
+    await until_async(lambda: log.refused >= 3)
     assert not caught_up.is_set(), "a worker that knows no version would be ready with old weights"
     for version in range(3):
         await producer.publish(WEIGHTS, b"m", published(version))
         log.away = False
-        await until(lambda version=version: got[-1:] == [version])  # type: ignore[misc]  # bound now
+        await until_async(lambda version=version: got[-1:] == [version])  # type: ignore[misc]  # bound now
         log.away, log.refused = True, 0
-        await until(lambda: log.refused >= 3)
+        await until_async(lambda: log.refused >= 3)
     feed.cancel()
     await asyncio.gather(feed, return_exceptions=True)
 

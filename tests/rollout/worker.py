@@ -4,10 +4,8 @@ import copy
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
@@ -21,21 +19,12 @@ from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
 from tests import children
+from tests.patience import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"
 PROBE = [(7 * number) % 250 + 5 for number in range(48)]
-T = TypeVar("T")
 Json = dict[str, Any]
-
-
-def until(probe: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Poll until the probe gives something that is not None."""
-    ends_at = time.monotonic() + seconds
-    while (found := probe()) is None:
-        assert time.monotonic() < ends_at, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 class Worker:
@@ -84,8 +73,10 @@ class Worker:
             self.process = children.start(command, env=environment, stderr=errors, cwd=ROOT)
 
     def last_report(self) -> Json | None:
-        reports = self._read_reports()
-        return reports[-1] if reports else None
+        """The last whole line, read alone: who waits for it looks fifty times a second, and a long test has thousands of lines."""
+        text = self.reports.read_bytes() if self.reports.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1].rstrip()
+        return json.loads(whole[whole.rfind(b"\n") + 1 :]) if whole else None
 
     def last_sync_ms(self) -> dict[str, float]:
         return dict((self.last_report() or {})["sync_ms"])
@@ -102,7 +93,7 @@ class Worker:
         text = self.reports.read_text() if self.reports.exists() else ""
         return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
 
-    def wait_ready(self, version: int | None, seconds: float = 60) -> Json:
+    def wait_ready(self, version: int | None, seconds: float = PATIENCE_S) -> Json:
         """Until the worker reports that it serves this version."""
 
         def probe() -> Json | None:
@@ -110,7 +101,7 @@ class Worker:
             assert self.process.poll() is None, self.errors.read_text()[-3000:]
             return report if report and (report["state"], report["version"]) == ("ready", version) else None
 
-        return until(probe, seconds, f"ready with {version}, is {self.last_report()}")
+        return until(probe, f"ready with {version}, is {self.last_report()}", patience_s=seconds)
 
     @property
     def url(self) -> str:

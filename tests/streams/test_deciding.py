@@ -28,7 +28,7 @@ from tests.streams.pool import ROUNDS, whole
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-QUICK = {"CLAW_STREAMS_REACTOR_INTERVAL_S": "0.2"}
+QUICK = {"CLAW_STREAMS_REACTOR_INTERVAL_S": "0.1"}
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US
 
@@ -98,7 +98,7 @@ def test_nothing_is_decided_without_reactors_and_by_a_rebuild(log_settings, star
     publish(log_settings, [facts.started("s", "s", idle_s=1.0), facts.call("s", "s", "c0")])
     publish(log_settings, due_at(now_us() - SECOND_US, "g"))
     before = end_offsets(log_settings, [CALLS, REWARDS, DEAD_LETTERS])
-    old = {"CLAW_STREAMS_RETENTION_S": "1", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.2"}
+    old = {"CLAW_STREAMS_RETENTION_S": "1", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.1"}
     idle = start("--no-reactors", **QUICK, **old)
     whole(log_settings)
     second = log_settings.model_copy(update={"generation": 2})

@@ -10,24 +10,25 @@ from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.streams import pool
-from tests.streams.partition.test_isolation import spoilt, wide
+from tests.streams.partition.test_isolation import CROWD, spoilt, wide
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
+@pytest.mark.soak
 def test_a_group_larger_than_a_record_ends_no_worker_and_no_rebuild(log_settings, start):
     """It is written, taken over and gone on with; a rebuild makes the same rows, and verify finds them right."""
     worker = start()
-    crowd = [facts.failure("g", wide(number), "c") for number in range(4200)]
+    crowd = [facts.failure("g", wide(number), "c") for number in range(CROWD)]
     pool.publish(log_settings, map(pool.outgoing, crowd))
-    pool.wait_for_oracle(log_settings, 150)
+    pool.wait_for_oracle(log_settings)
     assert worker.stop() == ExitCode.STOPPED
     worker = start()
-    pool.publish(log_settings, map(pool.outgoing, [facts.failure("g", wide(4200), "c"), *pool.episode("h", "t")]))
-    pool.wait_for_oracle(log_settings, 150)
+    pool.publish(log_settings, map(pool.outgoing, [facts.failure("g", wide(CROWD), "c"), *pool.episode("h", "t")]))
+    pool.wait_for_oracle(log_settings)
     assert worker.stop() == ExitCode.STOPPED
     (group,) = [one for one in pool.decoded(log_settings) if isinstance(one, GroupRecord) and one.group_id == "g"]
-    assert (len(group.members), group.members_left_out) == (971, 4201 - 971)
+    assert (len(group.members), group.members_left_out) == (971, CROWD + 1 - 971)
     second = log_settings.model_copy(update={"generation": 2})
     rebuild(second, end_offsets(log_settings, [CALLS, REWARDS]), lambda done, total: None)
     assert pool.pool(second) == pool.pool(log_settings)

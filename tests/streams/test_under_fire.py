@@ -1,7 +1,7 @@
 """The Faust shell under fire. The invariant each time: the pool is what the oracle makes of the facts, byte for byte; no
 record is missing; every partition moves on; nothing is a dead letter that is not poison.
 
-Each trouble comes twice in `make test`, and N times in `make soak N=100`.
+Each trouble comes once in `make test`, and N times in `make soak N=100`.
 """
 
 import random
@@ -13,8 +13,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
-from claw_r1.eventlog.settings import LogSettings
+from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
@@ -32,7 +31,7 @@ PATIENT_MS = 60_000
 
 
 def taken_up(worker):
-    pool.wait_for("its share", lambda: bool(worker.said("streams_assigned")), 60)
+    pool.wait_for("its share", lambda: worker.said("streams_assigned"))
 
 
 @pytest.mark.timeout(60 + 60 * ROUNDS)
@@ -44,7 +43,7 @@ def test_killed_at_random_points_under_load(log_settings, start):
         worker = start()
         taken_up(worker)
         pool.wait_for_more(log_settings)
-        time.sleep(dice.uniform(0, 1.5))
+        time.sleep(dice.uniform(0, 0.5))
         letters += pool.poisoned(log_settings, f"poison{dice.randrange(99)}")
         assert traffic.flowing
         worker.signal(signal.SIGKILL)
@@ -183,18 +182,15 @@ def test_a_stopped_owner_with_nothing_in_hand_keeps_nothing(log_settings, start)
 
 
 @pytest.mark.timeout(120 + 60 * ROUNDS)
-def test_the_broker_is_killed_under_load_and_comes_back(local_broker, start):
+def test_the_broker_is_killed_under_load_and_comes_back(local_broker, local_log, start):
     """What was acknowledged survives; a worker that gave up meanwhile is started again, as its supervisor would."""
-    settings = LogSettings(
-        bootstrap_servers=local_broker.bootstrap, prefix="fire", partitions=2, ack_timeout_ms=PATIENT_MS
-    )
-    create_topics(settings)
+    settings = local_log.model_copy(update={"ack_timeout_ms": PATIENT_MS})
     workers = [start(settings=settings)]
     traffic = pool.Traffic(settings)
     dice = random.Random(3)
     for _ in range(ROUNDS):
         wait_for_more_under(settings, workers, start)
-        time.sleep(dice.uniform(0, 1))
+        time.sleep(dice.uniform(0, 0.5))
         assert traffic.flowing
         local_broker.kill()
         local_broker.start()

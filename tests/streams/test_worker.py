@@ -1,6 +1,5 @@
 """The Faust shell on a real broker: whatever happens to workers, the pool ends as the oracle makes it of the facts."""
 
-import time
 import urllib.request
 
 import pytest
@@ -133,8 +132,9 @@ def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_
     start(**quick)
     pool.publish(log_settings, [pool.outgoing(facts.reward("old", "listed", 5.0, call_id="listed-0"))])
     pool.wait_for_oracle(log_settings)
-    time.sleep(2)  # ten more looks: there is nothing left to evict
-    assert len(evictions(log_settings)) == 3
+    pool.publish(log_settings, map(pool.outgoing, pool.episode("older", "t")))
+    pool.wait_for("a later look", lambda: any(one.group_id == "older" for one in evictions(log_settings)))
+    assert [one.group_id for one in evictions(log_settings)].count("old") == 3, "there was nothing left to evict"
     kept = [event for event, _ in pool.facts_in_log(log_settings) if event.group_id == "old"]
     assert len(kept) == len(old) + 3 + 1
     assert [row for row in pool.decoded(log_settings) if isinstance(row, StepRecord) and row.group_id == "old"] == []

@@ -64,23 +64,23 @@ def _fault(observation: str, rng: random.Random) -> str:
     return reply if reply != right else _fault(observation, rng)
 
 
-def make_reward_model(directory: Path, seed: int = 0) -> None:
+def make_reward_model(directory: Path, seed: int = 0, recipe: Recipe = SHAPE) -> None:
     """Saves model and tokenizer in Hugging Face's format into the existing directory; takes less than a minute on one core."""
     # torch costs seconds to import, and a model that is kept needs none of it.
     from claw_r1.claw.demo.models.tokenizer import build_tokenizer
     from claw_r1.claw.demo.verbs.reward_training import trained_reward_model
 
     tokenizer = build_tokenizer()
-    trained_reward_model(tokenizer, seed, SHAPE).save_pretrained(directory)
+    trained_reward_model(tokenizer, seed, recipe).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     for path in directory.iterdir():
         path.chmod(0o644)  # safetensors writes for its owner only
 
 
-def ensure(cache: Path, seed: int = 0) -> Path:
+def ensure(cache: Path, seed: int = 0, recipe: Recipe = SHAPE) -> Path:
     """The model's directory under `cache`, made when it is not there yet."""
-    target = cache / f"verbs-reward-seed{seed}-{SHAPE.digest([*Path(__file__).parent.glob('*.py')])}"
-    return keep(target, lambda draft: make_reward_model(draft, seed))
+    target = cache / f"verbs-reward-seed{seed}-{recipe.digest([*Path(__file__).parent.glob('*.py')])}"
+    return keep(target, lambda draft: make_reward_model(draft, seed, recipe))
 
 
 def main() -> int:

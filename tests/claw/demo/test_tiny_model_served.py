@@ -1,49 +1,49 @@
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The demo's policy in a real engine: what its tokenizer and its chat template promise to whoever merges calls."""
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
 import pytest
 
 from claw_r1.claw.demo.models.tokenizer import END, build_tokenizer
-from claw_r1.claw.demo.verbs.tiny_model import ensure
-from claw_r1.runtime.child import start
-from tests import children
-from tests.models import MODELS
+from claw_r1.claw.demo.verbs.flow import SAMPLING
+from claw_r1.claw.demo.verbs.judge import MODEL
+from tests.patience import PATIENCE_S
 
-ONE_THREAD = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(Path(__file__).parents[3]),
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_PLUGINS": "",
-}
+SCRIPT = ({"role": "user", "content": "find c"}, {"role": "tool", "tool_call_id": "turn-1", "content": "c=7"})
+CONVERSATIONS = 64
+
+Json = dict[str, Any]
 
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_vllm_serves_it_and_turns_extend() -> None:
+def test_vllm_serves_it_and_turns_extend(policy_engine: str) -> None:
     """Replies that stopped end with the end id in their ids but not in their text, and the next prompt extends them."""
-    directory = ensure(MODELS, 0)
-    child = [sys.executable, str(Path(__file__).with_name("chat_in_engine.py")), str(directory)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = start(child, env=os.environ | ONE_THREAD, text=True, **pipes)
-    try:
-        said, errors = process.communicate(timeout=children.HEAVY_START_S)
-    finally:
-        children.end(process)
-    assert process.returncode == 0, errors[-3000:]
-    first, second = json.loads(said.splitlines()[-1])
     end = build_tokenizer().convert_tokens_to_ids(END)
     stopped = 0
-    for (prompt, response, text, reason), (next_prompt, *_) in zip(first, second, strict=True):
-        assert (response[-1] == end) == (reason == "stop")
+    with httpx.Client(base_url=policy_engine, timeout=PATIENCE_S) as http, ThreadPoolExecutor(16) as pool:
+        turns = list(pool.map(lambda seed: two_turns(http, seed), range(CONVERSATIONS)))
+    for first, second in turns:
+        (choice,) = first["choices"]
+        ids, text = choice["token_ids"], choice["message"]["content"]
+        assert (ids[-1] == end) == (choice["finish_reason"] == "stop")
         if "\N{REPLACEMENT CHARACTER}" not in text:
-            stopped += reason == "stop"
+            stopped += choice["finish_reason"] == "stop"
             assert END not in text
-            assert next_prompt[: len(prompt) + len(response)] == prompt + response
-    assert stopped >= 32
+            before = [*first["prompt_token_ids"], *ids]
+            assert second["prompt_token_ids"][: len(before)] == before
+    assert stopped >= CONVERSATIONS / 2
+
+
+def two_turns(http: httpx.Client, seed: int) -> list[Json]:
+    """The replies to the script, whatever the model says."""
+    messages: list[Json] = []
+    replies: list[Json] = []
+    for message in SCRIPT:
+        messages.append(message)
+        body = {"model": MODEL, "messages": messages, "seed": seed, "return_token_ids": True, **SAMPLING}
+        replies.append(http.post("/v1/chat/completions", json=body).raise_for_status().json())
+        messages.append({"role": "assistant", "content": replies[-1]["choices"][0]["message"]["content"]})
+    return replies

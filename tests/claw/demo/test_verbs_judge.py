@@ -1,6 +1,5 @@
 """The judge of verbs: its lessons, and that it agrees with the rule through a real engine and a real gateway."""
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +10,12 @@ import pytest
 
 from bench.judge import agreement, judge_at, kappa, moved
 from claw_r1.claw.demo.models.tiny_model import Recipe
-from claw_r1.claw.demo.verbs.judge import MODEL, RECIPE, call_of, is_right, lesson, make_judge
-from claw_r1.claw.local.ports import free_ports
+from claw_r1.claw.demo.verbs.judge import MODEL, call_of, is_right, lesson, make_judge
 from claw_r1.schemas.keys import step_key
-from tests import children
+from tests.claw.demo.conftest import served
 from tests.gateway.house import House
 from tests.models import MODELS
-from tests.soak import SOAK
+from tests.soak import SOAK, only_in_soak
 
 BRIEF = Recipe(steps=1, batch_dialogues=2)
 
@@ -49,28 +47,16 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     ) == pytest.approx(0.4)
 
 
-TAUGHT = bool(SOAK)
-"""Whether the judge is the real one, which takes two minutes of one core to make; else it has seen one batch of lessons."""
 MAKING = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a vLLM with the judge, started as our workers start it."""
-    from claw_r1.rollout.process.command import arguments, environment
-    from claw_r1.rollout.settings import RolloutSettings
-
-    settings = RolloutSettings(
-        model=make_judge(MODELS, 0, RECIPE if TAUGHT else BRIEF),
-        model_id=MODEL,
-        served_name=MODEL,
-        worker_id="w0",
-        kv_cache_bytes="64M",
-    )
-    (port,) = free_ports(1)
-    url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("judge") / "log"
-    env = environment(settings, "for this test only", os.environ)
-    with children.serving(arguments(settings, port), f"{url}/health", log, env=env):
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a vLLM with the judge, which takes two minutes of one core to make; in `make test` with an untaught one."""
+    if not SOAK:
+        yield request.getfixturevalue("policy_engine")
+        return
+    with served(make_judge(MODELS), tmp_path_factory.mktemp("judge") / "log") as url:
         yield url
 
 
@@ -100,8 +86,7 @@ def test_each_verdict_has_its_evidence(gateway: House) -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.soak
-@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
+@only_in_soak
 @MAKING
 def test_it_agrees_with_the_rule(gateway: House) -> None:
     """Kappa of at least 0.6 over 200 calls."""
@@ -110,8 +95,7 @@ def test_it_agrees_with_the_rule(gateway: House) -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.soak
-@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
+@only_in_soak
 @MAKING
 def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
     """And agrees with the rule as well; the engine's probabilities come through the gateway."""
@@ -123,8 +107,7 @@ def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.soak
-@pytest.mark.skipif(not TAUGHT, reason="only in make soak")
+@only_in_soak
 @MAKING
 def test_how_often_it_is_moved_is_measured(gateway: House) -> None:
     """Every attempt has a share; whatever it is, each question got an answer."""

@@ -9,12 +9,15 @@ from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.digests import call_digest
 from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.view.view import TOPICS, PoolView
+from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import CallCaptured, Event, WeightsPublished, WorkerReported
 from claw_r1.schemas.keys import tokens_key
 from claw_r1.schemas.topics import BATCHES, STEPS, WEIGHTS, WORKERS
 from tests.consumers.feedback import stage
+from tests.patience import until
 
 
 class DashboardStage(stage.Stage):
@@ -24,9 +27,14 @@ class DashboardStage(stage.Stage):
         """The app."""
         self.live = LiveStream()
         heard = pool_change(self.live)
-        pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), heard=heard)
-        self.source = DashboardSource(self.log, pool, self.live)
+        self.pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), heard=heard)
+        self.source = DashboardSource(self.log, self.pool, self.live)
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
+
+    def wait_read(self) -> None:
+        source = self.source
+        until(lambda: source.feedback.caught_up and source.runs_caught_up, "the dashboard has read the log")
+        super().wait_read()
 
     def tell(self, *events: Event) -> None:
         """Facts, with the tokens of calls, which pass by the fold."""
@@ -47,3 +55,17 @@ class DashboardStage(stage.Stage):
                 case _:
                     topic, key = BATCHES, event.run_id  # type: ignore[union-attr]  # all that is left has one
             self.log.append([Outgoing(topic=topic, key=key.encode(), value=encode(event))])
+
+
+class BrokerStage(DashboardStage):
+    """The dashboard on a real log."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def page(self, **settings: Any) -> object:
+        self.live = LiveStream()
+        self.pool = PoolView(self.settings, listed=True, heard=pool_change(self.live))
+        self.source = DashboardSource(KafkaLog(self.settings), self.pool, self.live)
+        return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)

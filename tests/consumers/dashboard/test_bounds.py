@@ -40,13 +40,11 @@ def nested(trajectory: str) -> CallCaptured:
 
 
 class Asker:
-    """Somebody who asks in process, once everything was read."""
+    """Somebody who asks in process."""
 
     def __init__(self, client: TestClient) -> None:
         self.client = client
         client.get("/api/v1/session")
-        while not self("state")["caught_up"]:
-            time.sleep(0.01)
 
     def __call__(self, path: str, status: int = 200, **query: Any) -> Any:
         answer = self.client.get(f"/api/v1/{path}", params=query)
@@ -57,6 +55,7 @@ class Asker:
 @contextmanager
 def asking(stage: DashboardStage) -> Iterator[Asker]:
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200", raise_server_exceptions=False) as client:
+        stage.wait_read()
         yield Asker(client)
 
 
@@ -66,7 +65,7 @@ def test_who_asks_the_runs_and_then_the_pool_is_not_waited_for_by_why() -> None:
     stage.page()
     source, held = stage.source, threading.Event()
     source.start()
-    source.pool.wait_caught_up(10)
+    stage.wait_read()
     row, tree = trajectory._outline(source, "g", "t")
 
     def of_both() -> None:

@@ -29,7 +29,7 @@ def seat(browser: Browser) -> Iterator[Seat]:
     with stage.served() as url:
         one = Sitting(browser, url)
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def judging(page: Page) -> str:
@@ -207,7 +207,7 @@ def test_payloads_are_text_everywhere(browser: Browser) -> None:
                     expect(page.locator(".sides h3")).to_have_count(1)
                     page.locator(".judge summary").click()
             one.clean(page)
-        one.context.close()
+        one.close()
 
 
 @pytest.mark.parametrize(("address", "route"), [("/curation?mode=pair", "preferences"), ("/curation", "judgements")])

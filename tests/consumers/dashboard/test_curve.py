@@ -34,7 +34,7 @@ def one(browser: Browser) -> Iterator[Sitting]:
     with DashboardStage().served() as url:
         sitting = Sitting(browser, url)
         yield sitting
-        sitting.context.close()
+        sitting.close()
 
 
 def test_curves_are_drawn_walked_and_told(one: Sitting) -> None:

@@ -25,7 +25,7 @@ def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
     )
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
         client.get("/api/v1/session")
-        stage.source.pool.wait_caught_up(10)
+        stage.wait_read()
         yield stage, client
 
 
@@ -45,7 +45,7 @@ def test_a_list_stands_still_and_counts_what_is_new(opened: tuple[DashboardStage
     first = get(client, "rows", sort="return", desc=True, columns="return", at="h/t")
     assert (names(first), first["place"], first["new"]) == (["g/t", "h/t", "g/u"], 1, 0)
     stage.tell(*episode("i", "t", "Which stone?", "flint", 2.0))
-    stage.source.pool.wait_caught_up(10)
+    stage.wait_read()
     again = get(client, "rows", sort="return", desc=True, columns="return", order=first["order"])
     assert (names(again), again["new"], again["order"]) == (["g/t", "h/t", "g/u"], 1, first["order"])
     other = get(client, "rows", sort="return", columns="return", order=first["order"])
@@ -128,7 +128,7 @@ def test_orders_are_forgotten_oldest_first(opened: tuple[DashboardStage, TestCli
 def test_an_evicted_row_is_still_told(opened: tuple[DashboardStage, TestClient]) -> None:
     stage, client = opened
     stage.tell(facts.evicted("h", "t"))
-    stage.source.pool.wait_caught_up(10)
+    stage.wait_read()
     assert get(client, "rows", group="h", columns="status")["rows"][0]["values"]["status"] == "evicted"
 
 
@@ -141,6 +141,6 @@ def test_a_return_that_is_no_number_empties_no_list() -> None:
     stage.log.append([Outgoing(topic=TRAJECTORIES, key=trajectory_key("h", "odd"), value=encode(row))])
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
         client.get("/api/v1/session")
-        stage.source.pool.wait_caught_up(10)
+        stage.wait_read()
         rows = {row["ids"][1]: row["values"]["return"] for row in get(client, "rows", columns="return")["rows"]}
     assert rows == {"t": 1.0, "odd": None}

@@ -25,7 +25,7 @@ def opening(browser: Browser) -> Iterator[Open]:
     def begin(stage: DashboardStage) -> Sitting:
         served = stage.served()
         one = Sitting(browser, served.__enter__())
-        ends.extend((lambda: served.__exit__(None, None, None), one.context.close))
+        ends.extend((lambda: served.__exit__(None, None, None), one.close))
         return one
 
     yield begin
@@ -201,14 +201,14 @@ def test_hostile_text_in_every_field_is_text(opening: Open) -> None:
         for name, reward in ((text, 1.0), (f"{text}2", 0.0)):
             stage.tell(*episode(text, name, text, text + name, reward, agent=text, tags=(text,)))
     one = opening(stage)
-    for kind in ("groups", "trajectories", "steps"):
-        page = one.open(f"/explorer?kind={kind}&cols=agent,task,tags,channel,reasons", waits_for=f"{ROW} a")
+    page = one.tab()
+    for kind in ("trajectories", "steps", "groups"):
+        page.goto(f"{one.url}/explorer?kind={kind}&cols=agent,task,tags,channel,reasons&sort=id")
         expect(page.locator(f"{ROW} a")).to_have_count(len(PAYLOADS) * (1 if kind == "groups" else 2))
         for button in page.locator(".facets button").all()[:3]:
             button.click()
         one.clean(page)
-        page.close()
-    page = one.open("/explorer?kind=groups&sort=id", waits_for=f"{ROW} a")
+    page.goto(f"{one.url}/explorer?kind=groups&sort=id")
     for number in range(len(PAYLOADS)):
         page.locator(f"{ROW} a").nth(number).click()
         page.wait_for_selector(".pair .ids")

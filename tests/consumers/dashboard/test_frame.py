@@ -1,7 +1,6 @@
 """The frame of the dashboard in a real Chromium: views by keys, one stream for eight tabs, and a server that goes and comes back."""
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -13,7 +12,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
 from tests import facts
-from tests.browser import ARGUMENTS, browser, chromium
+from tests.browser import ELSEWHERE, browser
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting, until
@@ -28,7 +27,7 @@ def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
     with stage.served() as url:
         one = Sitting(browser, url)
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardStage, Sitting]) -> None:
@@ -80,18 +79,14 @@ def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> Non
     secret, entry = new_key("operator")
     key = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="operator")
     stage.log.append([Outgoing(topic=KEYS, key=key.digest.encode(), value=encode(key))])
-    arguments = [*ARGUMENTS, "--host-resolver-rules=MAP trainer.example 127.0.0.1"]
-    with (
-        stage.served(keys=True) as url,
-        closing(browser.browser_type.launch(executable_path=chromium(), args=arguments)) as elsewhere,
-    ):
-        one = Sitting(elsewhere, url.replace("127.0.0.1", "trainer.example"))
+    with stage.served(keys=True) as url:
+        one = Sitting(browser, url.replace("127.0.0.1", ELSEWHERE))
         page = one.open("/trajectory?g=g&t=t", waits_for="input")
         assert not page.evaluate("isSecureContext")
         page.locator("input").fill(secret)
         page.keyboard.press("Enter")
         expect(page.locator("header .stream.live")).to_be_visible()
-        other = one.context.new_page()
+        other = one.tab()
         other.add_init_script(COUNTS_STREAMS)
         other.goto(page.url)
         expect(other.locator("header .stream.live")).to_be_visible()
@@ -107,3 +102,4 @@ def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> Non
         assert other.evaluate("streams") == 1
         page.get_by_role("button", name="copy", exact=True).first.click()
         expect(page.get_by_role("button", name="copied", exact=True)).to_be_visible()
+        one.close()

@@ -26,7 +26,7 @@ def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
     )
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
         client.get("/api/v1/session")
-        stage.source.pool.wait_caught_up(10)
+        stage.wait_read()
         yield stage, client
 
 
@@ -86,7 +86,7 @@ def test_tokens_of_a_later_call_are_read_over_its_base() -> None:
         stage.tell(first, second)
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
         client.get("/api/v1/session")
-        stage.source.pool.wait_caught_up(10)
+        stage.wait_read()
         answer = get(client, "group/tokens?g=g&a=a&b=b")
         assert (answer["k"], answer["parts_at"], answer["calls"]) == (1, 6, [2, 2])
         assert [token[0] for token in answer["sides"][0]["tokens"]] == [1, 2, 3, 1, 2, 50, 4]
@@ -98,7 +98,7 @@ def test_a_member_without_tokens_is_none() -> None:
     stage = DashboardStage(member("high", "yes", 1.0, [5]), [facts.started("g", "idle")])
     with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
         client.get("/api/v1/session")
-        stage.source.pool.wait_caught_up(10)
+        stage.wait_read()
         assert get(client, "group/tokens?g=g&a=high&b=idle")["sides"][1] is None
         assert get(client, "group/pair?g=g&a=high&b=idle")["sides"][1]["turns"] == []
 

@@ -34,12 +34,7 @@ from tests.trainer.pooled import SETTINGS, group, rows_of
 
 
 class Reader(Person):
-    """Somebody who asks until everything was read."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        while not self.get("state")["caught_up"]:
-            pass
+    """Somebody who asks what may be refused."""
 
     def refusal(self, path: str, status: int, **query: Any) -> str:
         answer: httpx.Response = self.http.get(path, params=query)

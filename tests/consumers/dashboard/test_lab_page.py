@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
     stage = world()
     with stage.served() as url:
-        one = Sitting(browser, url, accept_downloads=True)
+        one = Sitting(browser, url)
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def test_a_what_if_by_form_and_by_text(sitting: tuple[TrainingStage, Sitting], tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_what_others_wrote_stays_text_and_the_preview_is_live(browser: Browser) 
         expect(page.get_by_role("heading", name="9 of 9 groups, a whole batch")).to_be_visible()
         until(page, "document.querySelectorAll('.lab-row').length === 18")
         one.clean(page)
-        one.context.close()
+        one.close()

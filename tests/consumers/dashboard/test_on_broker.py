@@ -1,29 +1,20 @@
 """The dashboard on a real broker before a real Chromium: what a person does there is what `claw` sees, and the other way round."""
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, expect
 from typer.testing import CliRunner
 
 from claw_r1.claw.cli import app
-from claw_r1.consumers.dashboard.app import dashboard_app
-from claw_r1.consumers.dashboard.settings import DashboardSettings
-from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
-from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
-from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.state import Fact
-from claw_r1.datapool.view.view import TOPICS, PoolView
-from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.datapool.view.view import TOPICS
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import Outgoing
@@ -33,6 +24,7 @@ from claw_r1.schemas.events import FactPosition
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.browser import browser
+from tests.consumers.dashboard.stage import BrokerStage
 from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting
 
@@ -64,19 +56,8 @@ def url(log_settings: LogSettings) -> Iterator[str]:
         for event in history:
             producer.publish_now(CALLS, group_key("g"), event)
     stream(log_settings)
-    live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
-    settings = DashboardSettings(who="ann", port=0)
-    listener = bind_page(settings)
-    server = PageServer(uvicorn.Config(dashboard_app(settings, source), ws="none", log_level="warning", lifespan="on"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the page ended at its start"
-        time.sleep(0.02)
-    yield url_of(listener)
-    server.should_exit = True
-    thread.join(20)
+    with BrokerStage(log_settings).served() as address:
+        yield address
 
 
 def claw(settings: LogSettings, *arguments: str) -> list[dict[str, Any]]:
@@ -133,4 +114,4 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     (step,) = claw(log_settings, "steps", "--group", "g", "--trajectory", "t1")
     assert (step["curation"]["quality"], step["curation"]["tags"]) == (None, [])
     one.clean(page)
-    one.context.close()
+    one.close()

@@ -1,20 +1,13 @@
 """Operations: what only a broker knows is asked of a real one; dead letters go back after a dry run, by an operator alone."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
-from claw_r1.consumers.dashboard.app import dashboard_app
-from claw_r1.consumers.dashboard.settings import DashboardSettings
-from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
-from claw_r1.consumers.web.stream import LiveStream
-from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.dead_letters import dead_letter
-from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Record
@@ -27,25 +20,11 @@ from tests import facts
 from tests.browser import browser
 from tests.consumers import published
 from tests.consumers.dashboard.overview_scene import worker
-from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
 from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
 PATHS = ("groups", "topics", "letters", "generations")
-
-
-class BrokerStage(DashboardStage):
-    """The dashboard on a real log."""
-
-    def __init__(self, settings: LogSettings) -> None:
-        super().__init__()
-        self.settings = settings
-
-    def page(self, **settings: Any) -> object:
-        self.live = LiveStream()
-        pool = PoolView(self.settings, listed=True, heard=pool_change(self.live))
-        self.source = DashboardSource(KafkaLog(self.settings), pool, self.live)
-        return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 
 
 def read(settings: LogSettings, topic: Topic) -> list[Record]:
@@ -126,8 +105,6 @@ def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
         http.get("session")
         statuses = {path: http.get(f"operations/{path}").status_code for path in PATHS}
         assert statuses == dict.fromkeys(PATHS, 501)
-        while not http.get("state").json()["caught_up"]:
-            pass
         assert [each["worker"] for each in http.get("operations/workers").json()["workers"]] == ["w", "old"]
 
 

@@ -25,8 +25,7 @@ def overview(stage: DashboardStage, path: str = "overview", **query: Any) -> dic
     """The answer, once everything is read."""
     with TestClient(stage.page(), base_url="http://localhost") as client:
         client.get("/api/v1/session")
-        while not client.get("/api/v1/state").json()["caught_up"]:
-            pass
+        stage.wait_read()
         answer: dict[str, Any] = client.get(f"/api/v1/{path}", params=query).json()
         return answer
 
@@ -135,7 +134,7 @@ def sitting(browser: Browser) -> Iterator[tuple[WholeStage, Sitting]]:
     with stage.served() as url:
         one = Sitting(browser, url, viewport={"width": 1280, "height": 1000})
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 @pytest.mark.process

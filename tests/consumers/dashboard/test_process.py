@@ -66,7 +66,7 @@ def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path:
             while not (state := http.get("state").json())["caught_up"]:
                 pass
         assert (state["prefix"], state["generation"]) == (log_settings.prefix, 1)
-        one.context.close()
+        one.close()
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -90,7 +90,7 @@ def test_a_broker_that_is_away_is_said_on_every_page(
     local_broker: LocalBroker, tmp_path: Path, browser: Browser
 ) -> None:
     """A banner while the broker is away, though the dashboard's own server answers; none once it is back."""
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away", partitions=2)
+    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away-page", partitions=2)
     create_topics(settings)
     seed(settings)
     with dashboard(settings, tmp_path / "log") as (url, _):
@@ -103,5 +103,5 @@ def test_a_broker_that_is_away_is_said_on_every_page(
         local_broker.start()
         for page in pages:
             expect(page.locator(".banner")).to_have_count(0, timeout=60_000)
-        one.context.close()
+        one.close()
     assert "Traceback" not in (tmp_path / "log").read_text()

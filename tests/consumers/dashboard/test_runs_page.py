@@ -24,7 +24,7 @@ def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
     with stage.served() as url:
         one = Sitting(browser, url)
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[TrainingStage, Sitting]) -> None:
@@ -127,4 +127,4 @@ def test_what_trainers_and_agents_wrote_stays_text(browser: Browser) -> None:
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Nothing is known of")).to_be_visible()
         one.clean(page)
-        one.context.close()
+        one.close()

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.dashboard.token_scenes import planned, run_started, sampled, write_tokenizer
 from tests.consumers.feedback.test_routes import Person
+from tests.patience import until
 
 FAMILY = "👨‍👩‍👧"
 TEXTS = ("日本語のテキスト", f"a family {FAMILY}!", "שלום עולם", "naïve €5", "\x00 \x1b[31m \u202e")
@@ -79,11 +79,12 @@ class Scene:
 
     def ask_until(self, word: str, path: str, **query: Any) -> Any:
         """The answer, once the word stands in it: what was written last is read soon."""
-        deadline = time.monotonic() + 20
-        while word not in json.dumps(answer := self.ask(path, **query)):
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.05)
-        return answer
+
+        def answer() -> Any:
+            said = self.ask(path, **query)
+            return said if word in json.dumps(said) else None
+
+        return until(answer, word)
 
 
 @pytest.fixture
@@ -91,8 +92,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path / "model")
     with scene.stage.served() as url:
         scene.person = Person(url)
-        while not scene.person.get("state")["caught_up"]:
-            time.sleep(0.02)
         yield scene
 
 
@@ -249,8 +248,6 @@ def test_raw_records_are_not_for_annotators() -> None:
         for role, key in secrets.items():
             with httpx.Client(base_url=f"{url}/api/v1/") as http:
                 assert http.post("session", json={"key": key}).status_code == 200
-                while http.get("tokens", params={"g": "g", "t": "t"}).status_code == 404:
-                    time.sleep(0.05)  # still being read
                 paths = ("tokens", "tokens/messages", "record")
                 answers = [http.get(path, params={"g": "g", "t": "t", "c": "c"}) for path in paths]
                 statuses[role] = [answer.status_code for answer in answers]

@@ -43,7 +43,7 @@ def scene(browser: Browser, tmp_path: Path) -> Iterator[tuple[DashboardStage, Si
     with stage.served() as url:
         one = Sitting(browser, url, viewport={"width": 1280, "height": 860})
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def picture(page: Page, name: str) -> None:
@@ -146,7 +146,7 @@ def test_dark_and_narrow(browser: Browser, scene: tuple[DashboardStage, Sitting]
     until(page, "document.documentElement.scrollWidth <= 360")
     picture(page, "narrow")
     dark.clean(page)
-    dark.context.close()
+    dark.close()
 
 
 def test_ten_thousand_tokens_are_there_in_half_a_second(browser: Browser, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_ten_thousand_tokens_are_there_in_half_a_second(browser: Browser, tmp_pa
         print({name: [round(each) for each in figures[name]] for name in figures}, nodes)
         assert min(figures["of that, the page's processor"]) <= 500  # whatever else this machine does
         assert nodes < 5000
-        one.context.close()
+        one.close()
 
 
 def busy_s(devtools: CDPSession) -> float:

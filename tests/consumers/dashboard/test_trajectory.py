@@ -1,6 +1,5 @@
 """What the trajectory view is told: the tree, what a call adds, rewards at their call, why, attempts."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +23,6 @@ def asking(stage: DashboardStage) -> Iterator[Any]:
     """`ask(path, **query)` of trajectory t in group g."""
     with stage.served() as url, httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http:
         http.get("session")
-        while not http.get("state").json()["caught_up"]:
-            time.sleep(0.02)
 
         def ask(path: str = "", status: int = 200, **query: Any) -> Any:
             answer = http.get(f"trajectory{path}", params={"g": "g", "t": "t", **query})

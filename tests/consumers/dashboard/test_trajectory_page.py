@@ -24,7 +24,7 @@ def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
     with stage.served() as url:
         one = Sitting(browser, url)
         yield stage, one
-        one.context.close()
+        one.close()
 
 
 def place(page: Page) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +24,7 @@ from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition, Outp
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
+from tests.patience import PATIENCE_S, until
 
 NAMES = {topic.name: topic for topic in TOPICS}
 
@@ -78,22 +78,28 @@ class Stage:
 
     def page(self, **settings: object) -> object:
         """The app."""
-        pool = PoolView(self.log.settings, tokens=False, open_reader=lambda: self.log.reader(TOPICS))
-        return feedback_app(FeedbackPageSettings(**{"who": "ann", "port": 0, **settings}), self.log, pool)
+        self.pool = PoolView(self.log.settings, tokens=False, open_reader=lambda: self.log.reader(TOPICS))
+        return feedback_app(FeedbackPageSettings(**{"who": "ann", "port": 0, **settings}), self.log, self.pool)
+
+    def wait_read(self) -> None:
+        """Returns once the page has read what was told before it started."""
+        self.pool.wait_caught_up(PATIENCE_S)
 
     @contextmanager
     def served(self, **settings: object) -> Iterator[str]:
-        """The page on a port of this machine, in a thread; gives its address."""
+        """The page on a port of this machine, in a thread; gives its address, once it has read the log."""
         listener = bind_page(FeedbackPageSettings(port=0))
-        server = PageServer(uvicorn.Config(self.page(**settings), ws="none", log_level="warning", lifespan="on"))
+        server = PageServer(
+            uvicorn.Config(
+                self.page(**settings), ws="none", log_level="warning", lifespan="on", timeout_graceful_shutdown=1
+            )
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 20
-        while not server.started:
-            assert thread.is_alive(), "the page ended at its start"
-            assert time.monotonic() < deadline, "the page does not start"
-            time.sleep(0.02)
+        until(lambda: server.started or not thread.is_alive(), "the page starts")
+        assert thread.is_alive(), "the page ended at its start"
         try:
+            self.wait_read()
             yield url_of(listener)
         finally:
             server.should_exit = True

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -11,13 +12,15 @@ from playwright.sync_api import Browser, Page, expect
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
 from claw_r1.schemas.topics import KEYS
-from tests import facts
+from tests import facts, patience
 from tests.browser import browser
 from tests.consumers.feedback.stage import Stage, episode
-from tests.sitting import PAYLOADS, Sitting
+from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
+ACTIVE = ", ".join(f"article {tag}" for tag in ("a", "img", "svg", "style", "script", "iframe"))
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def sitting(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Any]:
         server = stage.served(keys=keys)
         closing.append(lambda: server.__exit__(None, None, None))
         one = Sitting(browser, server.__enter__(), **options)
-        closing.append(one.context.close)
+        closing.append(one.close)
         return one
 
     yield begin
@@ -43,6 +46,14 @@ def group(name: str, *replies: str, question: str = "Which animal is it?") -> li
 
 def name_of(page: Page) -> str:
     return page.locator("article header .word").first.inner_text()
+
+
+def step(page: Page) -> None:
+    """On to the next subject."""
+    idle(page)
+    before = name_of(page)
+    page.keyboard.press("j")
+    patience.until(lambda: name_of(page) != before, "the next one is shown")
 
 
 def idle(page: Page) -> None:
@@ -235,33 +246,37 @@ def test_what_agents_do_now_appears(sitting: Any) -> None:
     one.clean(page)
 
 
-@pytest.mark.parametrize("name", PAYLOADS)
-def test_text_of_agents_is_text(sitting: Any, name: str) -> None:
+def test_text_of_agents_is_text(sitting: Any) -> None:
     """In ids, tags, task, question, reply and a comment: shown, and nothing of it runs, loads or turns the line around."""
-    payload = PAYLOADS[name]
-    two: list[list[Event]] = []
-    for n in "ab":
-        place = (f"g{payload}", f"{n}{payload}")
-        about = facts.started(*place, tags=(payload,), task=payload)
-        two.append([about, *episode(*place, payload, f"{payload} {n}", 1.0)])
-    stage = Stage(*two)
+    stage = Stage()
+    for payload in PAYLOADS.values():
+        for n in "ab":
+            place = (f"g{payload}", f"{n}{payload}")
+            about = facts.started(*place, tags=(payload,), task=payload)
+            stage.tell(about, *episode(*place, payload, f"{payload} {n}", 1.0))
     one = sitting(stage)
-    page = one.open()
+    page = one.open("/?order=newest")
     write(page, "c")
     page.keyboard.insert_text(PAYLOADS["script"])
     page.keyboard.press("Control+Enter")
     expect(page.locator(".words")).to_contain_text("<script>")
-    expect(page.locator("article .tag")).to_be_visible()
-    page.locator("details", has_text="task").locator("summary").click()
-    text = page.locator("main").inner_text()
+    texts = []
+    for number in range(2 * len(PAYLOADS)):
+        if number:
+            step(page)
+        expect(page.locator("article .tag")).to_be_visible()
+        page.locator("details", has_text="task").locator("summary").click()
+        texts.append(page.locator("main").inner_text())
+    text = "\n".join(texts)
     assert not set(text) & set("\x00\x1b\x07\u202e\u2066\u2069\u200b\U000e0041")
-    expected = {"bidi": ("U+202E", "U+200B", "U+E0041"), "control": ("U+0000", "U+001B[31m")}.get(name, (payload,))
-    assert all(part in text for part in expected), text
-    page.goto(f"{one.url}/?mode=pair&text=g")
-    expect(page.locator("article")).to_have_count(2)
-    assert (
-        page.locator("article a, article img, article svg, article style, article script, article iframe").count() == 0
-    )
+    plain = [payload for name, payload in PAYLOADS.items() if name not in ("bidi", "control")]
+    assert [part for part in (*plain, "U+202E", "U+200B", "U+E0041", "U+0000", "U+001B[31m") if part not in text] == []
+    page.goto(f"{one.url}/?mode=pair")
+    for number in range(len(PAYLOADS)):
+        if number:
+            step(page)
+        expect(page.locator("article")).to_have_count(2)
+        assert page.locator(ACTIVE).count() == 0
     one.clean(page)
 
 
@@ -281,26 +296,26 @@ def test_a_very_long_text_is_bounded(sitting: Any) -> None:
     one.clean(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("mode", ["single", "pair"])
-def test_it_fits(sitting: Any, tmp_path: Path, mode: str, width: int, scheme: str) -> None:
+def test_it_fits(sitting: Any, tmp_path: Path, mode: str) -> None:
     """On a phone and a desk, light and dark: nothing is wider than the screen, and every button is on it. Keeps a picture."""
     replies = [
         f"Take the {each} train; it leaves at nine and is there by noon.\n\nBring water." for each in ("early", "late")
     ]
     question = "How do I get from Bern to Lugano before lunch? I have two suitcases and a dog."
-    stage = Stage(group("trip", *replies, question=question))
-    one = sitting(stage, viewport={"width": width, "height": 760}, color_scheme=scheme)
+    one = sitting(Stage(group("trip", *replies, question=question)))
     page = one.open(f"/?mode={mode}")
     page.keyboard.press("?")
     page.keyboard.press("Escape")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for button in page.locator("footer button").all():
-        box = button.bounding_box()
-        assert box is not None
-        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
-        assert box["y"] + box["height"] <= 760
     folder = Path(os.environ.get("CLAW_SCREENSHOTS", tmp_path))
-    page.screenshot(path=folder / f"feedback-{mode}-{width}-{scheme}.png")
+    for width, scheme in product((360, 1280), SCHEMES):
+        page.set_viewport_size({"width": width, "height": 760})
+        page.emulate_media(color_scheme=scheme)
+        until(page, f"innerWidth === {width} && document.documentElement.scrollWidth <= {width}")
+        for button in page.locator("footer button").all():
+            box = button.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+            assert box["y"] + box["height"] <= 760
+        page.screenshot(path=folder / f"feedback-{mode}-{width}-{scheme}.png")
     one.clean(page)

@@ -2,9 +2,8 @@
 
 import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import Popen
@@ -23,16 +22,8 @@ from claw_r1.schemas.topics import REWARDS, TOPICS, VERDICTS
 from tests.children import end, start
 from tests.trainer.pooled import rows_of
 
-WAIT_S = 90.0
 RULES = "tests.consumers.rewards.own_rules"
 RULE = {"version": 1, "scope": "call", "environment": ["RULE_LOG"], "processes": 2}
-
-
-def until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.1)
 
 
 def write(settings: LogSettings, history: Iterable[Event]) -> None:
@@ -85,6 +76,15 @@ class RewardsFleet:
         """How often the rules were asked about each subject."""
         return Counter(self.rule_log.read_text().splitlines())
 
+    def in_flight(self) -> int:
+        """Subjects about which a rule was asked and of which no verdict is kept: a successor may ask again about these."""
+        return len(self.questions()) - len({verdict.verdict_id for verdict in self.verdicts()})
+
+    def stop(self) -> None:
+        """Ends all that is left of it; what they had in hand they write before, or never."""
+        for process in self.processes:
+            end(process)
+
     def rewards(self) -> list[RewardAssigned | ScoringFailed]:
         events = readable(read_topics(self.settings, [REWARDS]))
         return [event for event in events if isinstance(event, RewardAssigned | ScoringFailed)]
@@ -110,5 +110,4 @@ def fleet(settings: LogSettings, folder: Path, scorers: Mapping[str, Mapping[str
     try:
         yield scorer_fleet
     finally:
-        for process in scorer_fleet.processes:
-            end(process)
+        scorer_fleet.stop()

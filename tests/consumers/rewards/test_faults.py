@@ -3,23 +3,26 @@
 import os
 import random
 import signal
-import time
+from subprocess import Popen
 
 import pytest
 
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import RewardAssigned
 from tests.consumers.published import episode, say
-from tests.consumers.rewards.fleet import RewardsFleet, fleet, until, write
+from tests.consumers.rewards.fleet import RewardsFleet, fleet, write
+from tests.patience import PATIENCE_S, until
+from tests.soak import SOAK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-KILLS = int(os.environ.get("CLAW_REWARDS_KILLS", "3"))
-TRAJECTORIES = int(os.environ.get("CLAW_REWARDS_TRAJECTORIES", "60"))
+KILLS = SOAK or 1
+TRAJECTORIES = 30
+"""Published at a time."""
 SLOT = {"rule/moody": {"use": "moody", "scope": "call", "pure": False}}
 """Not pure: these calls have equal words, and would be judged once."""
-IN_FLIGHT = 100
-"""Subjects of one poll, `records_max`: as many are asked about at once."""
+HANDED_OVER_MAX = 30
+"""Subjects that an owner which lives may be asking about when it has to hand them over."""
 
 
 def publish(settings: LogSettings, first: int, count: int) -> set[tuple[str, str, str]]:
@@ -29,8 +32,29 @@ def publish(settings: LogSettings, first: int, count: int) -> set[tuple[str, str
     return {(f"g{n}", f"g{n}", f"g{n}-{at}") for n in range(first, first + count) for at in (0, 1)}
 
 
-def check(scorers: RewardsFleet, calls: set[tuple[str, str, str]], paid_twice_max: int) -> None:
-    """Every call has one event with one value, and that is the value of its only verdict."""
+def judged(scorers: RewardsFleet, calls: set[tuple[str, str, str]]) -> None:
+    """Waits until every call has its value."""
+    until(lambda: {slot[:3] for slot in scorers.values()} >= calls, "a value for each call", patience_s=3 * PATIENCE_S)
+
+
+def at_work(scorers: RewardsFleet, most: int = 5) -> None:
+    """Waits until a few calls more than by now were asked about."""
+    enough = sum(scorers.questions().values()) + random.randint(1, most)
+    until(lambda: sum(scorers.questions().values()) >= enough, "questions")
+
+
+def kill(process: "Popen[bytes]") -> None:
+    """With its rules' processes, so that no question comes after it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def check(scorers: RewardsFleet, calls: set[tuple[str, str, str]], in_flight: int) -> None:
+    """Every call has one event with one value, that of its only verdict; paid twice is at most what was in flight.
+
+    All scorers have ended by then, so that nothing comes after the look.
+    """
+    scorers.stop()
     values = scorers.values()
     assert {slot[:3] for slot in values} == calls
     assert {slot: each for slot, each in values.items() if len(each) != 1} == {}
@@ -43,48 +67,45 @@ def check(scorers: RewardsFleet, calls: set[tuple[str, str, str]], paid_twice_ma
         assert event.verdict is not None
         assert by_id[event.verdict.verdict_id] == {event.value}
     twice = sum(scorers.questions().values()) - len(scorers.questions())
-    print(f"verdicts_twice=0 paid_twice={twice} in_flight_max={paid_twice_max} subjects={len(calls)}")
-    assert twice <= paid_twice_max
+    print(f"verdicts_twice=0 paid_twice={twice} in_flight={in_flight} subjects={len(calls)}")
+    assert twice <= in_flight
 
 
-def test_a_scorer_that_is_killed_again_and_again_judges_each_call_once(log_settings, tmp_path):
+@pytest.mark.soak
+@pytest.mark.timeout(120 + 60 * KILLS)
+def test_a_scorer_that_is_killed_judges_each_call_once(log_settings, tmp_path):
     """kill -9 under load: what was kept is never asked again, and nothing is left out."""
     calls: set[tuple[str, str, str]] = set()
+    in_flight = 0
     with fleet(log_settings, tmp_path, SLOT) as scorers:
         for number in range(KILLS):
             calls |= publish(log_settings, number * TRAJECTORIES, TRAJECTORIES)
-            before = sum(scorers.questions().values())
             process = scorers.start()
-            until(lambda before=before: sum(scorers.questions().values()) > before + random.randint(1, TRAJECTORIES))
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            at_work(scorers, TRAJECTORIES)
+            kill(process)
+            in_flight += scorers.in_flight()
         scorers.start()
-        until(lambda: {slot[:3] for slot in scorers.values()} == calls)
-        time.sleep(1.0)
-        check(scorers, calls, KILLS * IN_FLIGHT)
+        judged(scorers, calls)
+        check(scorers, calls, in_flight)
 
 
 def test_a_fleet_grows_and_shrinks_under_load(log_settings, tmp_path):
-    """1 -> 4 -> 2 processes while calls come: partitions change hands, verdicts do not."""
-    calls: set[tuple[str, str, str]] = set()
+    """1 -> 3 -> 1 processes while calls come: partitions change hands, verdicts do not, and who goes leaves nothing undone."""
+    calls = publish(log_settings, 0, TRAJECTORIES)
     with fleet(log_settings, tmp_path, SLOT) as scorers:
-        scorers.start()
-        for number in range(6):
-            calls |= publish(log_settings, number * TRAJECTORIES, TRAJECTORIES)
-            if number == 1:
-                for _ in range(3):
-                    scorers.start()
-            if number == 3:
-                for process in scorers.processes[:2]:
-                    process.terminate()
-            time.sleep(2.0)
-        until(lambda: {slot[:3] for slot in scorers.values()} == calls)
-        time.sleep(1.0)
-        check(scorers, calls, 4 * IN_FLIGHT)
-        assert {process.wait(30) for process in scorers.processes[:2]} <= {
-            0,
-            -signal.SIGTERM,
-        }  # it may not have begun yet
+        first = scorers.start()
+        at_work(scorers)
+        guests = [scorers.start(), scorers.start()]
+        calls |= publish(log_settings, TRAJECTORIES, TRAJECTORIES)
+        until(lambda: '"partitions": 1' in scorers.log(), "a share for a guest")
+        calls |= publish(log_settings, 2 * TRAJECTORIES, TRAJECTORIES)
+        at_work(scorers)
+        for process in (first, guests[0]):
+            process.terminate()
+        calls |= publish(log_settings, 3 * TRAJECTORIES, TRAJECTORIES)
+        judged(scorers, calls)
+        assert {process.wait(30) for process in (first, guests[0])} <= {0, -signal.SIGTERM}  # it may not have begun yet
+        check(scorers, calls, HANDED_OVER_MAX)
 
 
 def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_settings, tmp_path):
@@ -92,51 +113,44 @@ def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_sett
     with fleet(log_settings, tmp_path, SLOT) as scorers:
         sleeper = scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")
         calls = publish(log_settings, 0, TRAJECTORIES)
-        until(lambda: sum(scorers.questions().values()) > 5)
-        os.kill(sleeper.pid, signal.SIGSTOP)
+        at_work(scorers)
+        os.killpg(sleeper.pid, signal.SIGSTOP)  # with its rules' processes: nothing is asked while it sleeps
+        in_flight = scorers.in_flight()
         scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")
         calls |= publish(log_settings, TRAJECTORIES, TRAJECTORIES)
-        until(lambda: {slot[:3] for slot in scorers.values()} == calls)
-        os.kill(sleeper.pid, signal.SIGCONT)
+        judged(scorers, calls)
+        os.killpg(sleeper.pid, signal.SIGCONT)
+        until(lambda: scorers.log().count("log_partitions_assigned") == 2, "it joins again")
         calls |= publish(log_settings, 2 * TRAJECTORIES, TRAJECTORIES)
-        until(lambda: {slot[:3] for slot in scorers.values()} == calls)
-        time.sleep(3.0)
-        check(scorers, calls, 2 * IN_FLIGHT)
-        assert sleeper.poll() is None, "it joined again"
+        judged(scorers, calls)
+        assert sleeper.poll() is None
+        check(scorers, calls, in_flight + HANDED_OVER_MAX)
 
 
-def test_a_broker_that_is_restarted_costs_time_and_nothing_else(local_broker, tmp_path):
-    """Killed and started again while verdicts are being made."""
-    from claw_r1.eventlog.kafka.admin import create_topics
-
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="restarted", partitions=2)
-    create_topics(settings)
-    with fleet(settings, tmp_path, SLOT) as scorers:
+def test_a_broker_that_is_restarted_costs_time_and_nothing_else(local_broker, local_log, tmp_path):
+    """Stopped and started again while verdicts are being made."""
+    with fleet(local_log, tmp_path, SLOT) as scorers:
         process = scorers.start()
-        calls = publish(settings, 0, TRAJECTORIES)
-        until(lambda: sum(scorers.questions().values()) > 5)
+        calls = publish(local_log, 0, TRAJECTORIES)
+        at_work(scorers)
         local_broker.stop()
-        time.sleep(2.0)
         local_broker.start()
-        calls |= publish(settings, TRAJECTORIES, TRAJECTORIES)
-        until(lambda: {slot[:3] for slot in scorers.values()} == calls, timeout_s=150)
-        time.sleep(1.0)
-        check(scorers, calls, 2 * IN_FLIGHT)
+        calls |= publish(local_log, TRAJECTORIES, TRAJECTORIES)
+        judged(scorers, calls)
         assert process.poll() is None
+        check(scorers, calls, HANDED_OVER_MAX)
 
 
 def test_rows_are_judged_once_however_often_their_scorer_dies(log_settings, tmp_path):
     """Scopes that read the pool: killed once in the middle, every trajectory has one word."""
-    history = [event for n in range(30) for event in episode(f"t{n}", f"t{n}", None)]
-    write(log_settings, history)
-    with fleet(
-        log_settings, tmp_path, {"rule/whole": {"use": "moody", "scope": "trajectory", "pure": False}}
-    ) as scorers:
+    write(log_settings, [event for n in range(20) for event in episode(f"t{n}", f"t{n}", None)])
+    with fleet(log_settings, tmp_path, {"rule/whole": {**SLOT["rule/moody"], "scope": "trajectory"}}) as scorers:
         process = scorers.start()
-        until(lambda: sum(scorers.questions().values()) > 5)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        at_work(scorers)
+        kill(process)
+        in_flight = scorers.in_flight()
         scorers.start()
-        until(lambda: len(scorers.values()) == 30)
-        time.sleep(1.0)
+        until(lambda: len(scorers.values()) == 20, "a value for each row")
+        scorers.stop()
         assert all(len(each) == 1 for each in scorers.values().values())
+        assert sum(scorers.questions().values()) - len(scorers.questions()) <= in_flight

@@ -9,7 +9,8 @@ from claw_r1.consumers.rewards.measures.totals import totals
 from claw_r1.consumers.rewards.trial import rows_of, try_out
 from claw_r1.schemas.events import RewardAssigned
 from tests.consumers.published import group
-from tests.consumers.rewards.fleet import fleet, until, write
+from tests.consumers.rewards.fleet import fleet, write
+from tests.patience import until
 
 pytestmark = pytest.mark.kafka
 

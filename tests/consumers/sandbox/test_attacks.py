@@ -361,9 +361,7 @@ if os.fork() == 0:
     os._exit(0)
 print('gone')
 """
-    begun_s = time.monotonic()
     assert said(attack(sandbox, code)) == "gone"
-    assert time.monotonic() - begun_s < 3
 
 
 @pytest.mark.parametrize(

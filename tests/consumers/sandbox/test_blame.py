@@ -4,6 +4,7 @@ import pytest
 
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
 from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_tests
+from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=10, wall_s=60, memory_bytes=256 << 20)
@@ -42,6 +43,21 @@ USED = {
     "what a function gives": ("CASES = list(make(3))\ndef first(): return CASES[0]\nFIRST = first()", "def make(n): return []"),
     "a constant": ("if type(SIZE) is not int: raise ValueError('SIZE')", "SIZE = 'x'"),
 }  # fmt: skip
+DIFFERENT = frozenset(
+    {
+        "items",
+        "an assertion",
+        "a name",
+        "an exit",
+        "an end of the process",
+        "pytest's skip",
+        "parameters",
+        "whether there are tests",
+        "a truth",
+        "what a function took",
+    }
+)
+"""Of `USED`, one of each way in which a file stops; the others come in `make soak`."""
 NOT_HANDABLE = {
     "a function": "assert same(lambda x: x)(1) == 1",
     "a class": "class Mine: pass\n    assert same(Mine) is Mine",
@@ -58,12 +74,23 @@ def test_tests_that_run_with_no_code_are_broken(sandbox, tests) -> None:
         by_tests(sandbox, "pytest", RIGHT, tests, LIMITS)
 
 
-@pytest.mark.parametrize(("use", "wrong"), USED.values(), ids=USED)
-def test_tests_that_stop_at_the_code_are_its_failure(sandbox, use, wrong) -> None:
+def using(use: str) -> str:
+    """Tests that use the code before they begin."""
+    return f"import pytest, solution\nfrom solution import *\ndef test_it(): assert True\n{use}\n"
+
+
+def test_right_code_passes_each_use(sandbox) -> None:
+    """All uses of `USED` in one file: where wrong code fails there, it is the code's failure."""
+    tests = using("\n".join(use for use, _ in USED.values()))
+    assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS) == CodeResult(passed=2, tests=2)
+
+
+@pytest.mark.parametrize("name", [name if name in DIFFERENT else in_soak(name) for name in USED])
+def test_tests_that_stop_at_the_code_are_its_failure(sandbox, name) -> None:
     """Also where it is used before there are tests; a 0 that could be evaded would be missing in its group."""
-    tests = f"import pytest, solution\nfrom solution import *\ndef test_it(): assert True\n{use}\n"
-    assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS).reason == ""
-    result = by_tests(sandbox, "pytest", f"{RIGHT}\n{wrong}\n" if "sub" not in wrong else wrong, tests, LIMITS)
+    use, wrong = USED[name]
+    code = f"{RIGHT}\n{wrong}\n" if "sub" not in wrong else wrong
+    result = by_tests(sandbox, "pytest", code, using(use), LIMITS)
     assert (result.passed, result.reason) == (0, "failed")
 
 
@@ -77,9 +104,15 @@ def test_right_code_passes_tests_that_use_it_before_they_begin(sandbox) -> None:
 def test_tests_that_hand_over_what_cannot_go_are_broken(sandbox, use) -> None:
     """It cannot go to any code, right or wrong, and a 0 would say nothing."""
     tests = f"import pytest, solution\nfrom solution import *\ndef test_first(): assert add(1, 2) == 3\ndef test_it():\n    {use}\n"
-    for code in (RIGHT, f"{RIGHT}\ndef add(a, b): return 0"):
-        with pytest.raises(BrokenTests, match="cannot be handed to code"):
-            by_tests(sandbox, "pytest", code, tests, LIMITS)
+    with pytest.raises(BrokenTests, match="cannot be handed to code"):
+        by_tests(sandbox, "pytest", RIGHT, tests, LIMITS)
+
+
+def test_what_cannot_go_is_not_held_against_wrong_code(sandbox) -> None:
+    """Neither by pytest's tests, of which others fail, nor by a script."""
+    tests = f"from solution import *\ndef test_first(): assert add(1, 2) == 3\ndef test_it(): {NOT_HANDABLE['a function']}\n"
+    with pytest.raises(BrokenTests, match="cannot be handed to code"):
+        by_tests(sandbox, "pytest", f"{RIGHT}\ndef add(a, b): return 0", tests, LIMITS)
     with pytest.raises(BrokenTests, match="cannot be handed to code"):
         by_tests(sandbox, "python", RIGHT, "assert same(lambda: 1)() == 1", LIMITS)
 
@@ -108,18 +141,22 @@ def test_a_script_that_stops_with_no_code_is_broken(sandbox, line) -> None:
         by_tests(sandbox, "python", RIGHT, f"assert add(1, 2) == 3\n{line}\n", LIMITS)
 
 
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("assert make(2)[1] == 1", "def make(n): return [0]"),
-        ("FIRST = list(make(3))[0]", "def make(n): return []"),
-        ("assert add(1, 2) == 3", "del add"),
-        ("assert int(add(1, 2)) == 3", "def add(a, b): return 'x'"),
-        ("make(1)", "def make(n): return {}['x']"),
-    ],
-)
+SCRIPTS = {
+    "assert make(2)[1] == 1": "def make(n): return [0]",
+    "FIRST = list(make(3))[0]": "def make(n): return []",
+    "assert add(1, 2) == 3": "del add",
+    "assert int(add(1, 2)) == 3": "def add(a, b): return 'x'",
+    "make(1)": "def make(n): return {}['x']",
+}
+
+
+def test_right_code_passes_each_line(sandbox) -> None:
+    """All lines of `SCRIPTS` in one script."""
+    assert by_tests(sandbox, "python", RIGHT, "\n".join(SCRIPTS), LIMITS).reason == ""
+
+
+@pytest.mark.parametrize(("line", "wrong"), SCRIPTS.items(), ids=SCRIPTS)
 def test_a_script_that_stops_at_the_code_is_its_failure(sandbox, line, wrong) -> None:
     """Whatever kind of error comes of it."""
-    assert by_tests(sandbox, "python", RIGHT, line, LIMITS).reason == ""
     result = by_tests(sandbox, "python", f"{RIGHT}\n{wrong}", line, LIMITS)
     assert (result.passed, result.tests, result.reason) == (0, 1, "failed")

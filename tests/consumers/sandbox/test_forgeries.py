@@ -7,6 +7,7 @@ import pytest
 from claw_r1.consumers.sandbox.joined import wire
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
 from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
+from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=20, wall_s=60, memory_bytes=512 << 20)
@@ -125,8 +126,13 @@ import cmath, copy, json, math, operator, statistics, numpy, pytest
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from solution import f
+import solution
 mock_like = type('Sentinel', (), {'__hash__': None})()
+"""
+HOLDS = """
+def holds(text, f):
+    try: return bool(CLAIMS[text](f))
+    except BaseException: return False
 """
 ENDS = {
     "a StopIteration": "def inc(x): raise StopIteration\nis_ok = inc",
@@ -141,12 +147,10 @@ LOOPS = (
     "assert [got for got in map(inc, [1])] != []",
 )
 UNITS = """
-import unittest
-from solution import f
-class TestIt(unittest.TestCase):
-    def test_it(self): self.assertEqual(f(1), 7.5)
+class TestItNUMBER(unittest.TestCase):
+    def test_it(self): self.assertEqual(solution.fNUMBER(1), 7.5)
     def test_parts(self):
-        with self.subTest('a'): self.assertEqual(f(1), 7.5)
+        with self.subTest('a'): self.assertEqual(solution.fNUMBER(1), 7.5)
 """
 ENDINGS = {
     "unittest's own stop": "import unittest.case\ndef f(x): raise unittest.case._ShouldStop",
@@ -160,33 +164,45 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_objects_that_answer_what_one_hopes_for_pass_nothing(sandbox, lie) -> None:
-    """No operator, no order, no text, no conversion: every claim names 7.5, which this code does not know."""
-    claims = CLAIMS.strip().split("\n")
-    tests = HEAD + "".join(f"def test_{number}(): assert {claim}\n" for number, claim in enumerate(claims))
-    result = by_tests(
-        sandbox, "pytest", f"{LIAR}\nLiar = lying('Liar', {lie})\ndef f(x): return Liar()\n", tests, LIMITS
+def test_objects_that_answer_what_one_hopes_for_pass_nothing(sandbox) -> None:
+    """No operator, no order, no text, no conversion: every claim names 7.5, which this code does not know.
+
+    All claims on all lies go into one file, with a test for each lie that no claim holds: a failure for each costs ten times as much.
+    """
+    claims = "".join(f"    {claim!r}: lambda f: {claim},\n" for claim in CLAIMS.strip().split("\n"))
+    code, tests = (
+        LIAR,
+        f"{HEAD}\nCLAIMS = {{\n{claims}}}\n{HOLDS}def test_right(): assert holds('f(1) == 7.5', lambda x: 7.5)\n",
     )
-    assert (result.passed, result.tests, result.reason) == (0, len(claims), "failed"), result.detail
+    for number, lie in enumerate(LIES.values()):
+        code += f"Liar{number} = lying('Liar', {lie})\ndef f{number}(x): return Liar{number}()\n"
+        tests += f"def test_{number}(): assert [text for text in CLAIMS if holds(text, solution.f{number})] == []\n"
+    assert by_tests(sandbox, "pytest", code, tests, LIMITS) == CodeResult(passed=len(LIES) + 1, tests=len(LIES) + 1)
 
 
-@pytest.mark.parametrize("kind", ["pytest", "python"])
-@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
-def test_an_end_of_iteration_ends_no_loop_of_the_tests(sandbox, code, kind) -> None:
-    """As in a generator it is a RuntimeError."""
-    if kind == "pytest":
-        tests = "from solution import *\n" + "".join(f"def test_{n}():\n    {loop}\n" for n, loop in enumerate(LOOPS))
-        assert by_tests(sandbox, kind, code, tests, LIMITS).passed == 0
-    else:
-        assert [by_tests(sandbox, kind, code, loop, LIMITS).passed for loop in LOOPS] == [0] * len(LOOPS)
+def test_an_end_of_iteration_ends_no_loop_of_the_tests(sandbox) -> None:
+    """As in a generator it is a RuntimeError; all codes and all loops in one file."""
+    code, tests = "", "import solution\n"
+    for number, each in enumerate(ENDS.values()):
+        code += each.replace("inc", f"inc{number}").replace("is_ok", f"is_ok{number}") + "\n"
+        names = f"inc, is_ok = solution.inc{number}, solution.is_ok{number}"
+        tests += "".join(f"def test_{number}_{n}():\n    {names}\n    {loop}\n" for n, loop in enumerate(LOOPS))
+    result = by_tests(sandbox, "pytest", code, tests, LIMITS)
+    assert (result.passed, result.tests, result.reason) == (0, len(ENDS) * len(LOOPS), "failed")
 
 
-@pytest.mark.parametrize("code", ENDINGS.values(), ids=ENDINGS)
-def test_errors_that_end_or_skip_tests_are_failures(sandbox, code) -> None:
-    """Those of test runners are not the code's to raise."""
-    result = by_tests(sandbox, "pytest", code, UNITS, LIMITS)
-    assert (result.passed, result.tests, result.reason) == (0, 2, "failed")
+@pytest.mark.parametrize("name", [name if name == "one of its own" else in_soak(name) for name in ENDS])
+def test_an_end_of_iteration_ends_no_loop_of_a_script(sandbox, name) -> None:
+    """Which would come to its end, and so have passed."""
+    assert [by_tests(sandbox, "python", ENDS[name], loop, LIMITS).passed for loop in LOOPS] == [0] * len(LOOPS)
+
+
+def test_errors_that_end_or_skip_tests_are_failures(sandbox) -> None:
+    """Those of test runners are not the code's to raise; one that ended the run would leave tests uncounted."""
+    codes = [code.replace("def f(", f"def f{number}(") for number, code in enumerate(ENDINGS.values())]
+    tests = "import unittest\nimport solution\n" + "".join(UNITS.replace("NUMBER", str(n)) for n in range(len(codes)))
+    result = by_tests(sandbox, "pytest", "\n".join(codes), tests, LIMITS)
+    assert (result.passed, result.tests, result.reason) == (0, 2 * len(codes), "failed")
 
 
 def test_a_context_manager_of_the_code_swallows_no_error_of_the_tests(sandbox) -> None:

@@ -9,6 +9,7 @@ import pytest
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
 from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
 from tests.consumers.sandbox.right_programs import PROGRAMS
+from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(cpu_s=30, wall_s=60, memory_bytes=1 << 30)
@@ -49,7 +50,7 @@ def test_the_programs_are_right(monkeypatch) -> None:
         assert name
 
 
-@pytest.mark.parametrize("kind", ["pytest", "python"])
+@pytest.mark.parametrize("kind", ["pytest", in_soak("python")])
 def test_right_code_keeps_its_point(sandbox, kind) -> None:
     """Whatever kinds of values, errors and operators its tests meet."""
     assert lost(sandbox, kind, list(PROGRAMS)) == []

@@ -2,33 +2,29 @@
 
 import signal
 import threading
-import uuid
 
 import pytest
 from structlog.testing import capture_logs
 
 from claw_r1.claw.local.broker import LocalBroker
 from claw_r1.eventlog.consume import ConsumeLimits, Output, consume
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS
-from tests.eventlog.test_consume import GROUP, PARTITIONS, committed, in_topic, judged, numbered, publish, until
+from tests.eventlog.test_consume import GROUP, PARTITIONS, committed, in_topic, judged, numbered, publish
+from tests.patience import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
-def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(local_broker: LocalBroker) -> None:
+def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(
+    local_broker: LocalBroker, local_log: LogSettings
+) -> None:
     """Outputs that nobody acknowledges are produced again until the broker goes on; only then do offsets move."""
-    settings = LogSettings(
-        bootstrap_servers=local_broker.bootstrap,
-        prefix=f"t{uuid.uuid4().hex[:8]}",
-        partitions=PARTITIONS,
-    )
-    create_topics(settings)
-    publish(KafkaLog(settings), numbered(6))
-    log = KafkaLog(settings.model_copy(update={"ack_timeout_ms": 500}))
+    assert local_log.partitions == PARTITIONS
+    publish(KafkaLog(local_log), numbered(6))
+    log = KafkaLog(local_log.model_copy(update={"ack_timeout_ms": 500}))
     stop, hangs = threading.Event(), threading.Event()
     broker = local_broker.process
     assert broker is not None

@@ -6,7 +6,6 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -27,6 +26,7 @@ from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
 from tests.eventlog.samples import AnyLog, item, names, started, visible
+from tests.patience import until
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 20
@@ -333,11 +333,11 @@ def test_two_may_create_the_topics_at_once(broker: str, request: pytest.FixtureR
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: LocalBroker) -> None:
+def test_what_was_acknowledged_survives_the_death_of_the_broker(
+    local_broker: LocalBroker, local_log: LogSettings
+) -> None:
     """Across a kill -9 and a restart, facts, transactions and a following view go on; nothing acknowledged is lost."""
-    settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="t", partitions=2, ack_timeout_ms=60_000)
-    create_topics(settings)
-    log = KafkaLog(settings)
+    log = KafkaLog(local_log.model_copy(update={"ack_timeout_ms": 60_000}))
     producer, owner, view = log.producer(), log.transactions("run"), log.view([GROUPS])
     owner.open()
     view.start()
@@ -356,11 +356,11 @@ def test_what_was_acknowledged_survives_the_death_of_the_broker(local_broker: Lo
     threads = [threading.Thread(target=work) for work in (publish, commit)]
     for thread in threads:
         thread.start()
-    _wait_for(lambda: len(acknowledged) > 20 and len(committed) > 5)
+    until(lambda: len(acknowledged) > 20 and len(committed) > 5)
     local_broker.kill()
     local_broker.start()
     facts, pool = len(acknowledged), len(committed)
-    _wait_for(lambda: len(acknowledged) > facts + 20 and len(committed) > pool + 5, timeout_s=90)
+    until(lambda: len(acknowledged) > facts + 20 and len(committed) > pool + 5)
     stop.set()
     for thread in threads:
         thread.join(WAIT_S)
@@ -401,13 +401,6 @@ def _poll_for(reader: Reader, count: int) -> list[Record]:
     while len(found) < count and time.monotonic() < deadline:
         found += reader.poll(0.1)
     return found
-
-
-def _wait_for(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def _nowhere(ack_timeout_ms: int = 1000) -> LogSettings:

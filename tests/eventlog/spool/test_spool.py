@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -27,15 +26,9 @@ from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.eventlog.samples import item, names
+from tests.patience import until
 
 MIB = 1 << 20
-
-
-def until(holds: Callable[[], object], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to hold in time"
-        time.sleep(0.005)
 
 
 @contextlib.contextmanager

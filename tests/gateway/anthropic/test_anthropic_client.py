@@ -8,8 +8,9 @@ import anthropic
 import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.speaking import ANTHROPIC
+from tests.patience import until
 
 ASK: dict[str, Any] = ANTHROPIC.ask
 

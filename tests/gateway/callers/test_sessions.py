@@ -30,9 +30,9 @@ async def ask(house: House, body: dict[str, Any] = ASK, path: str = "", **header
 
 
 @pytest.fixture
-def keyed(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+def keyed(house: House) -> House:
     """A gateway where every request comes under one key."""
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (KEY, headers))
+    house.keys.everyones = KEY
     return house
 
 

@@ -48,12 +48,12 @@ async def test_another_protocols_request_is_another_call(house: House) -> None:
 
 @pytest.mark.parametrize("key", [None, {"idle_s": 60.0}, {"scope": "team"}, {"scope": "team", "idle_s": 60.0}])
 async def test_a_key_is_the_same_call_where_the_path_has_no_ids(
-    house: House, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, key: dict[str, Any] | None
+    house: House, engine: ScriptedEngine, key: dict[str, Any] | None
 ) -> None:
     """One generation and one trajectory, in every process; without an idempotency key each is its own. Other words under it are
     refused; of callers without an API key, who do not know of each other, they are another call."""
     api_key = key and ApiKey("agent", b"digest", name="n", **key)
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (api_key, headers))
+    house.keys.everyones = api_key
     (_, first, told), (_, again, told_again) = [
         await ask(house, "/v1/chat/completions", idempotency_key="k") for _ in range(2)
     ]
@@ -73,17 +73,15 @@ async def test_a_key_is_the_same_call_where_the_path_has_no_ids(
     assert len(others | {told["x-claw-trajectory"]}) == 3
     with House(log=house.log) as second:
         second.worker(engine.url, capabilities=CAPABILITIES)
-        monkeypatch.setattr(second.door._keys, "checked", lambda _path, headers: (api_key, headers))
+        second.keys.everyones = api_key
         elsewhere = (await ask(second, "/v1/chat/completions", idempotency_key="k"))[2]
         assert elsewhere["x-claw-call-id"] == told["x-claw-call-id"]
 
 
-async def test_a_later_turn_that_is_asked_again_stays_in_its_conversation(
-    house: House, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_later_turn_that_is_asked_again_stays_in_its_conversation(house: House, engine: ScriptedEngine) -> None:
     """By its messages; and the conversation goes on from there."""
     key = ApiKey("agent", b"digest", scope="team")
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (key, headers))
+    house.keys.everyones = key
     messages, trajectories = list(BOTH["messages"]), set()
     for turn in range(3):
         asked = {**BOTH, "messages": messages}

@@ -21,7 +21,8 @@ from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, stream
-from tests.gateway.house import House, report, until
+from tests.gateway.house import House, report
+from tests.patience import until
 
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 PATH = "/t1/g1/v1/chat/completions"

@@ -23,7 +23,7 @@ from claw_r1.schemas.events import CallCaptured, Event, TrajectoryCompleted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 from tests.facts import call, completed, failure, reward
-from tests.gateway.house import until
+from tests.patience import until
 
 MIB = 1 << 20
 

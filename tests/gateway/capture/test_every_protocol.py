@@ -10,9 +10,10 @@ from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.packed import IDS, LOGPROBS, PROMPT
 from tests.gateway.speaking import ANTHROPIC, SPEAKING, Spoken, answer
+from tests.patience import until
 
 pytestmark = pytest.mark.parametrize("spoken", SPEAKING, ids=[spoken.name for spoken in SPEAKING])
 

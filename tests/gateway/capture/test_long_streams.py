@@ -12,8 +12,9 @@ from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.tokens.protocol import READ_BYTES
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES, comment
+from tests.patience import until
 
 CHUNKS = 20_000
 CHUNK = {"id": "c", "choices": [{"index": 0, "delta": {"content": "word "}, "logprobs": None, "finish_reason": None}]}

@@ -10,7 +10,8 @@ import pytest
 
 from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
-from tests.gateway.house import House, until
+from tests.gateway.house import House
+from tests.patience import until
 
 ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = {**ASK, "stream": True}

@@ -15,7 +15,8 @@ import pytest
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, chunk, stream
-from tests.gateway.house import House, until
+from tests.gateway.house import House
+from tests.patience import until
 
 ASK: Json = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 ALL: Json = {"logprobs": True, "return_token_ids": True}

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.http.test_malformed import send
+from tests.patience import until
 
 PATH = "/t/g/v1/messages/count_tokens"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}

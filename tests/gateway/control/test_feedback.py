@@ -20,9 +20,10 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import KEYS, REWARDS
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.http.test_keys import record
 from tests.gateway.processes import GatewayProcess
+from tests.patience import until
 
 FEEDBACK, PREFERENCES = "/t/g/v1/feedback", "/groups/g/preferences"
 ADA = {"who": "ada"}
@@ -37,9 +38,9 @@ def annotator(key: str, name: str) -> Record:
 
 
 @pytest.fixture
-def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+def house(house: House) -> House:
     """A gateway where every request comes under an operator's key: of an app that stands before many people."""
-    monkeypatch.setattr(house.door._keys, "checked", lambda _path, headers: (APP, headers))
+    house.keys.everyones = APP
     return house
 
 

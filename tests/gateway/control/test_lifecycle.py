@@ -9,8 +9,9 @@ from claw_r1.gateway.identity import ANYWHERE, OWN_ENDPOINTS
 from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
-from tests.gateway.house import House, record, until
+from tests.gateway.house import House, record
 from tests.gateway.test_words import group, started
+from tests.patience import until
 
 
 async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]

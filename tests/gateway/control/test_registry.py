@@ -21,7 +21,8 @@ from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import EVENT_TYPES
 from claw_r1.schemas.registry import Registry
 from claw_r1.schemas.topics import TOPICS, Catalogue
-from tests.gateway.house import House, until
+from tests.gateway.house import House
+from tests.patience import until
 from tests.schemas.examples import event, golden
 
 CAPTURED = current_ids()["claw.CallCaptured"]

@@ -12,6 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
+from claw_r1.eventlog.memory.readers import MemoryReader
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.gateway.identity import ANYWHERE, MODELS, OWN_ENDPOINTS
 from claw_r1.gateway.protocols import PROTOCOLS
@@ -82,6 +83,13 @@ class Guarded(NamedTuple):
 
     house: House
     keys: Mapping[tuple[str, str], str]
+    reader: MemoryReader
+    """Of all facts; it goes on where it ended, since to read all again for each request costs more than the requests."""
+
+    def written(self) -> list[Any]:
+        """The facts since the last look, in the order in which they were made."""
+        made: list[Any] = [record.event() for record in self.reader.read_to_end()]
+        return sorted(made, key=lambda event: event.envelope.occurred_at_us)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +101,7 @@ def guarded() -> Iterator[Guarded]:
             for kind, fields in (("plain", {}), ("scope", {"scope": "alice"}), ("idle", {"idle_s": 60.0})):
                 keys[role, kind] = new_key(role)[0]
                 house.keys.apply(key_record(keys[role, kind], f"{role}-{kind}", role, **fields))
-        yield Guarded(house, keys)
+        yield Guarded(house, keys, house.log.reader([CALLS, REWARDS]))
 
 
 async def answer(house: House, route: str, name: str, **headers: str) -> tuple[int, dict[str, Any]]:
@@ -107,12 +115,6 @@ async def answer(house: House, route: str, name: str, **headers: str) -> tuple[i
     status, reply = await send(house, method, path, body, **headers)
     error = json.loads(reply) if status == 403 else {}
     return status, error.get("error", error)
-
-
-def events(house: House) -> list[Any]:
-    """All in the log, in the order in which they were made."""
-    made: list[Any] = [record.event() for record in house.log.reader([CALLS, REWARDS]).read_to_end()]
-    return sorted(made, key=lambda event: event.envelope.occurred_at_us)
 
 
 def test_no_route_is_without_its_row() -> None:
@@ -138,22 +140,22 @@ async def test_a_key_may_what_its_cell_says(guarded: Guarded, route: str, role: 
     """By its role; and where it has a scope or a silence, of what is its own. A refusal leaves nothing, and what is written
     has the key's name."""
     house, (may, names) = guarded.house, TABLE[route]
+    guarded.written()
     for kind, own in (("plain", "x/y"), ("scope", "alice/y"), ("idle", f"key={role}-idle/y")):
-        before = len(events(house))
         asked = {"x_api_key": guarded.keys[role, kind], "named": "" if role == "annotator" else "who"}
         status, error = await answer(house, route, own, **asked)
         assert (status == 403) is not may[role], (kind, error)
         assert status != 401
-        written = events(house)[before:]
+        written = guarded.written()
         assert {event.envelope.key_name for event in written} <= {f"{role}-{kind}"}
         assert bool(written) <= may[role]
         for foreign in ("bob/y", "alice2/y", "alicia", f"key={role}-idle2/y", "y"):
-            before = len(events(house))
             status, error = await answer(house, route, foreign, **asked)
+            left = guarded.written()
             if may[role] and names == "own" and kind != "plain":
                 assert (status, "this key has the scope" in error["message"]) == (403, True), kind
                 assert repr(foreign) in error["message"]
-                assert len(events(house)) == before
+                assert left == []
             else:
                 assert (status == 403) is not may[role], (kind, error)
 
@@ -161,15 +163,16 @@ async def test_a_key_may_what_its_cell_says(guarded: Guarded, route: str, role: 
 @pytest.mark.parametrize("route", TABLE)
 async def test_without_a_key_this_machine_may_what_its_cell_says(guarded: Guarded, route: str) -> None:
     """And what is written has no key's name."""
-    before = len(events(guarded.house))
+    guarded.written()
     status, error = await answer(guarded.house, route, "alice/y", named="who")
     assert (status == 403) is not TABLE[route].roles["no key"], error
-    assert {event.envelope.key_name for event in events(guarded.house)[before:]} <= {None}
+    assert {event.envelope.key_name for event in guarded.written()} <= {None}
 
 
 async def test_what_is_made_up_for_a_key_is_its_own(guarded: Guarded) -> None:
     """Groups and trajectories without a name; the base URL leads to them; the same request makes the same one."""
     house, key = guarded.house, guarded.keys["agent", "scope"]
+    guarded.written()
     for path in ("/groups", "/init_trajectory"):
         made = [
             json.loads((await send(house, "POST", path, b"{}", x_api_key=key, idempotency_key="k"))[1])
@@ -179,18 +182,20 @@ async def test_what_is_made_up_for_a_key_is_its_own(guarded: Guarded) -> None:
         assert made[0]["group_id"].startswith("alice:")  # a proxy may decode it, and a path keeps its parts
     base_url = made[0]["base_url"].removeprefix(house.url)
     assert (await send(house, "POST", f"{base_url}/v1/rewards", b'{"value": 1}', x_api_key=key))[0] == 200
-    assert events(house)[-1].trajectory_id == made[0]["trajectory_id"]
-    opened = [event for event in events(house) if isinstance(event, GroupOpened)]
+    written = guarded.written()
+    assert written[-1].trajectory_id == made[0]["trajectory_id"]
+    opened = [event for event in written if isinstance(event, GroupOpened)]
     assert opened[-1].envelope.key_name == "agent-scope"
 
 
 async def test_a_call_that_is_given_again_has_the_name_of_whoever_asked_again(guarded: Guarded) -> None:
     """Also under an idempotency key, where each try is captured."""
     house, data, id_ = guarded.house, json.dumps(ASK).encode(), quote("alice/again", safe="")
+    guarded.written()
     for key in (("agent", "scope"), ("agent", "scope"), ("operator", "plain")):
         path, asked = f"/{id_}/{id_}/v1/chat/completions", {"x_api_key": guarded.keys[key], "idempotency_key": "k"}
         assert (await send(house, "POST", path, data, **asked))[0] == 200
-    tries = [(event.attempt, event.envelope.key_name) for event in events(house) if event.group_id == "alice/again"]
+    tries = [(event.attempt, event.envelope.key_name) for event in guarded.written() if event.group_id == "alice/again"]
     assert tries == [(0, "agent-scope"), (1, "agent-scope"), (2, "operator-plain")]
 
 
@@ -199,7 +204,7 @@ async def test_a_stranger_reaches_a_session_by_nothing(guarded: Guarded) -> None
     house, alice, bob = guarded.house, guarded.keys["agent", "scope"], guarded.keys["agent", "idle"]
     first = b'{"model": "tiny", "input": "her words"}'
     status, reply = await send(house, "POST", "/v1/responses", first, x_api_key=alice, x_session_id="s1")
-    mine = next(e for e in reversed(events(house)) if isinstance(e, CallCaptured | CallFailed))
+    mine = next(e for e in reversed(guarded.written()) if isinstance(e, CallCaptured | CallFailed))
     assert (mine.trajectory_id, mine.envelope.key_name) == ("alice/s1", "agent-scope")
     data = json.dumps(ASK).encode()
     for path, headers in (
@@ -209,9 +214,8 @@ async def test_a_stranger_reaches_a_session_by_nothing(guarded: Guarded) -> None
         ("/v1/chat/completions", {"x_claw_group": "alice/s1", "x_session_id": "s1"}),
         ("/v1/chat/completions", {"x_claw_parent": "alice/s1", "x_session_id": "s1"}),
     ):
-        before = len(events(house))
         status, reply = await send(house, "POST", path, data, x_api_key=bob, **headers)
         assert (status, json.loads(reply)["error"]["code"]) == (403, "not_owned"), path
-        assert len(events(house)) == before
+        assert guarded.written() == []
     assert (await send(house, "POST", "/v1/chat/completions", data, x_api_key=bob, x_session_id="s1"))[0] == 200
-    assert events(house)[-1].trajectory_id == "key=agent-idle/s1"
+    assert guarded.written()[-1].trajectory_id == "key=agent-idle/s1"

@@ -12,7 +12,6 @@ import orjson
 import pytest
 
 from claw_r1.claw.local.kafka_node import LocalBroker
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.api_keys import new_key
@@ -22,8 +21,9 @@ from tests.gateway.house import House
 from tests.gateway.http.test_malformed import BODIES, CHAT, GOOD, send
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.raw import say
+from tests.soak import SOAK
 
-IN_A_ROW = 10_000
+IN_A_ROW = 10_000 if SOAK else 2_000
 
 
 @pytest.fixture(scope="module")
@@ -137,20 +137,20 @@ class Ground:
     """A gateway process with keys on a broker whose files can be read."""
 
     def __init__(
-        self, folder: Path, log: LogSettings, process: GatewayProcess, engine: ScriptedEngine, key: str
+        self, folders: list[Path], log: LogSettings, process: GatewayProcess, engine: ScriptedEngine, key: str
     ) -> None:
-        self.folder, self.log, self.process, self.engine, self.key = folder, log, process, engine, key
+        self.folders, self.log, self.process, self.engine, self.key = folders, log, process, engine, key
 
 
 @pytest.fixture
-def on_disk(local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path) -> Iterator[Ground]:
-    """Broker data, logs and spool lie in one folder."""
-    log = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="plant", partitions=2)
-    create_topics(log)
+def on_disk(
+    local_broker: LocalBroker, local_log: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> Iterator[Ground]:
+    """Its logs and spool lie in one folder, the broker's data in another."""
     key, entry = new_key("operator")
     environment = {"CLAW_GATEWAY_API_KEYS": entry, "CLAW_GATEWAY_ACCESS_LOG": "true", "CLAW_LOG_COMPRESSION": "none"}
-    process = GatewayProcess(log, tmp_path, "--upstream", engine.url, **environment)
-    yield Ground(tmp_path, log, process, engine, key)
+    process = GatewayProcess(local_log, tmp_path, "--upstream", engine.url, **environment)
+    yield Ground([tmp_path, local_broker.data_dir], local_log, process, engine, key)
     process.kill()
 
 
@@ -211,7 +211,8 @@ async def test_no_secret_is_written_anywhere(on_disk: Ground) -> None:
     assert (await say(on_disk.process.url, upgrade, end=True)).startswith(b"HTTP/1.1 401")
     on_disk.process.process.terminate()
     assert on_disk.process.stop() == 0
-    written = metrics + b"".join(path.read_bytes() for path in on_disk.folder.rglob("*") if path.is_file())
+    files = [path for folder in on_disk.folders for path in folder.rglob("*") if path.is_file()]
+    written = metrics + b"".join(path.read_bytes() for path in files)
     assert b"harmless-agent-51d0" in written, "the grep looks at the right files"
     assert ("POST", CHAT, 200) in [(line["method"], line["path"], line["status"]) for line in _access_lines(on_disk)]
     assert on_disk.key.encode() not in written
@@ -220,8 +221,9 @@ async def test_no_secret_is_written_anywhere(on_disk: Ground) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.soak
 async def test_thousands_of_bad_requests_in_a_row(on_disk: Ground) -> None:
-    """10,000 malformed requests on a few connections: each refused, then a good one is served."""
+    """Thousands of malformed requests (ten thousand in `make soak`) on a few connections: each refused, then a good one is served."""
     bodies = [(path, body) for path, body in BODIES if len(body) < 1000]
     key = f"x-api-key: {on_disk.key}\r\n".encode()
     requests = [

@@ -12,11 +12,12 @@ from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import Event, RewardAssigned
 from claw_r1.schemas.topics import Topic
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.http.test_connection import LARGE, POST, ROOM, asking, held, statuses
 from tests.gateway.http.test_malformed import CHAT, GOOD, send
 from tests.gateway.processes import poll
 from tests.gateway.raw import say
+from tests.patience import until
 
 REWARD = "/t/g/v1/rewards"
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from claw_r1.gateway.http.server import GracefulServer
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.http.test_connection import WHOLE
 from tests.gateway.processes import poll
+from tests.patience import until
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 CLOSE = b"\r\nconnection: close\r\n"

@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine, stream
-from tests.gateway.house import House, until
+from tests.gateway.house import House
+from tests.patience import until
 
 MESSAGES: Any = [{"role": "user", "content": "Hello, what can you do?"}]
 

@@ -12,8 +12,9 @@ from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.schemas.arrays import count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.raw import say
+from tests.patience import until
 
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
 
@@ -179,8 +180,11 @@ def said(chunks: list[Json]) -> tuple[list[Any], list[Json], list[Json]]:
         silent = is_silent(chunk)
         for choice in chunk["choices"]:
             sums[0] += choice["delta"].pop("content", None) or ""
-            for tool in choice["delta"].get("tool_calls") or ():
+            tools = choice["delta"].get("tool_calls") or []
+            for tool in tools:
                 sums[1] += tool["function"].pop("arguments", "")
+            # One chunk may hold a call's name and its first arguments, or two chunks: what held arguments alone is no kind.
+            choice["delta"]["tool_calls"] = [tool for tool in tools if tool["function"]] or None
             sums[2] += (choice.get("logprobs") or {}).pop("content", ())
             if choice.get("token_ids"):
                 sums[3] += choice["token_ids"]

@@ -12,7 +12,7 @@ from claw_r1.schemas.arrays import unpack_ids
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.capture.test_streams import gather
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House, until
+from tests.gateway.house import House
 from tests.gateway.openai.responses_wire import (
     ASK,
     BEGUN,
@@ -28,6 +28,7 @@ from tests.gateway.openai.responses_wire import (
 )
 from tests.gateway.packed import CAPABILITIES, IDS, PROMPT, choice, comment, generation, whole
 from tests.gateway.speaking import added_up
+from tests.patience import until
 
 STREAMED = {**ASK, "stream": True}
 

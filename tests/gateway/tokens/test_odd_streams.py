@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from claw_r1.gateway.errors import UpstreamBroken
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.gateway.tokens.protocol import PackedProtocol
+from tests.soak import SOAK
 
 WORDS = (
     "index delta message logprobs token_ids finish_reason text content tool_calls role citation partial_json type output_index "
@@ -35,7 +36,8 @@ EVENTS = st.builds(
 
 
 @pytest.mark.parametrize("protocol", [each for _, each in PROTOCOLS], ids=[each.name for _, each in PROTOCOLS])
-@settings(max_examples=300, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=3000 if SOAK else 60, deadline=None)
 @given(st.lists(EVENTS, max_size=5), st.booleans())
 def test_odd_values_are_no_bug(protocol: PackedProtocol, events: list[dict[str, Any]], interrupted: bool) -> None:
     """An odd chunk costs what it says, never the text and tokens of the others."""

@@ -18,11 +18,14 @@ from claw_r1.streams.partition import isolation, row_sizes
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import decide, outlived
 from tests import facts
+from tests.soak import SOAK
 from tests.streams.partition.test_state import Log, record
 
 WIDE = "\U0001d535" * 507
 """With five digits the longest id that the gateway takes, in the widest characters."""
 MIB = 1 << 20
+CROWD = 4200 if SOAK else 1200
+"""More than a record lists. In `make soak` as many as fill a record of the log, were they all listed."""
 
 
 def wide(number):
@@ -64,18 +67,19 @@ def finished(count):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_group_of_more_members_than_a_record_holds_is_written_taken_over_and_evicted():
     """All trajectories have their rows, the group lists the first and counts the others; verify's oracle agrees."""
-    log, _ = run([facts.completed("g", wide(number)) for number in range(4200)])
+    log, _ = run([facts.completed("g", wide(number)) for number in range(CROWD)])
     (group,) = rows(log, GroupRecord)
-    assert (len(group.members), group.members_left_out) == (971, 4200 - 971)
+    assert (len(group.members), group.members_left_out) == (971, CROWD - 971)
     assert (group.ready, group.reasons) == (False, ("no_ready_member", "too_many_members"))
-    assert (len(rows(log, TrajectoryRecord)), log.letters) == (4200, [])
+    assert (len(rows(log, TrajectoryRecord)), log.letters) == (CROWD, [])
     assert log.pool() == log.expected()
 
     again = log.recovered()
     (old,) = again.untouched(10**9)
-    assert len(outlived([old], 10**18, 1)) == 4200  # also those that the record has no room for
+    assert len(outlived([old], 10**18, 1)) == CROWD  # also those that the record has no room for
 
 
 def test_a_reactor_closes_an_overfull_group_with_what_its_record_lists():
@@ -91,15 +95,16 @@ def test_a_reactor_closes_an_overfull_group_with_what_its_record_lists():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_trajectory_of_more_calls_than_a_record_holds_is_written():
     """Of captured calls and of failed ones; both read back and go on."""
-    calls = [facts.call("g", "t", wide(number), received_us=number) for number in range(4200)]
-    failures = [facts.failure("g", "t", wide(number)) for number in range(4200)]
+    calls = [facts.call("g", "t", wide(number), received_us=number) for number in range(CROWD)]
+    failures = [facts.failure("g", "t", wide(number)) for number in range(CROWD)]
     log, _ = run([*failures, *calls, facts.completed("g", "t")])
     (trajectory,) = rows(log, TrajectoryRecord)
-    assert (len(trajectory.calls), trajectory.calls_left_out, trajectory.trainable_calls) == (1024, 3176, 4200)
+    assert (len(trajectory.calls), trajectory.calls_left_out, trajectory.trainable_calls) == (1024, CROWD - 1024, CROWD)
     assert (len(trajectory.failed_calls), trajectory.reasons) == (1000, ("too_many_calls",))
-    assert (len(rows(log, StepRecord)), log.letters) == (4200, [])
+    assert (len(rows(log, StepRecord)), log.letters) == (CROWD, [])
     assert log.pool() == log.expected()
 
 
@@ -126,7 +131,7 @@ def test_a_fact_that_makes_a_row_too_large_is_parked_and_its_partition_goes_on(f
 
 
 @given(st.lists(facts.facts(), min_size=2, max_size=20), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=1000 if SOAK else 40, deadline=None)
 def test_whatever_finds_no_room_what_is_written_fits_together(events, random):
     """Among facts of any kind, flushes and restarts: each step has its own tokens, each fact one letter, each row room."""
     with pytest.MonkeyPatch.context() as patch, capture_logs():

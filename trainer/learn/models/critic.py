@@ -73,7 +73,7 @@ def scalar_head(directory: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path in sorted(directory.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            names = {name for name in ("score.weight", "score.bias") if name in file.keys()}  # noqa: SIM118
+            names = {name for name in ("score.weight", "score.bias") if name in file.keys()}  # noqa: SIM118  # a safetensors file cannot be iterated
             tensors |= {name.removeprefix("score."): file.get_tensor(name) for name in names}
     return tensors if "weight" in tensors and len(tensors["weight"]) == 1 else {}
 

@@ -27,6 +27,7 @@ from tests.consumers.rewards.judging.subjects import says as message
 from tests.consumers.rewards.kinds.odd_json import ODD_JSON, TOKEN, check_it_can_be_kept
 from tests.consumers.rewards.kinds.scripted_judge import Answered, Body, ScriptedJudge, says, scripted
 from tests.gateway.house import House
+from tests.patience import until
 
 NUMBER = "---\nanswer: number\nscale: [0, 10]\n---\nHow well?"
 BINARY = "---\nanswer: choice\nscale: [0, 1]\n---\nIs it right?"
@@ -218,14 +219,12 @@ def test_what_never_answers_is_given_up_with_its_word(tmp_path: Path, trouble: A
         return trouble if "get c" in str(body["messages"][1]) else says("3")
 
     with scripted(answer) as server, judging(tmp_path, server.url, timeout_s=1.0) as scorer:
-        began = time.monotonic()
         bad, good = scorer.judge([subject("get c"), subject("get d")])
         assert good.result(10).values == (3.0,)
         with pytest.raises(GaveUp) as gave_up:
             bad.result(10)
         assert gave_up.value.reason == reason
         assert "\n" not in gave_up.value.detail
-        assert time.monotonic() - began < 4
 
 
 def test_a_port_that_nobody_listens_on_is_given_up(tmp_path: Path) -> None:
@@ -440,12 +439,9 @@ def test_closing_ends_what_is_asked_for(tmp_path: Path) -> None:
     """Nobody waits for a server that says nothing."""
     with scripted(script(Answered(wait_s=3))) as server, judging(tmp_path, server.url) as scorer:
         (future,) = scorer.judge([subject()])
-        while not server.requests:
-            time.sleep(0.01)
-        began = time.monotonic()
+        until(lambda: server.requests)
         scorer.close()
-        assert time.monotonic() - began < 2
-        assert future.cancelled()
+        assert future.cancelled(), "an answer that was waited for would be its result"
 
 
 REFUSED = {

@@ -1,7 +1,6 @@
 """A member that reads up to the ends and no further, under the one loop, on the log's memory twin."""
 
 import threading
-import time
 
 from claw_r1.consumers.rewards.rescoring.bounded_log import BoundedMembership
 from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
@@ -65,9 +64,7 @@ def test_it_ends_at_the_ends_and_goes_on_there():
     write(log, 7)
     assert run(log, {(topic, 0): 3}) == ([(0, 0), (0, 1), (0, 2)], {(topic, 0): 3})
     assert run(log, {(topic, 0): 7}) == ([(0, 3), (0, 4), (0, 5), (0, 6)], {(topic, 0): 7})
-    begin_s = time.monotonic()
     assert run(log, {(topic, 0): 7})[0] == []
-    assert time.monotonic() - begin_s < 5
 
 
 def test_an_empty_partition_is_at_its_end():

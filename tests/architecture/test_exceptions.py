@@ -1,0 +1,43 @@
+"""Exceptions from the house's rules carry a reason: a silenced finding on its line, a patched name in the list beside this file."""
+
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.tree import ROOMS, ROOT
+
+SILENCED = re.compile(r"#\s*(noqa|type:\s*ignore)\b")
+PATCHED = re.compile(r'monkeypatch\.setattr\(\s*("[^"]+"|[\w.\[\]]+,\s*[^,\s]+)')
+PATCHES = Path(__file__).with_name("patches.toml")
+
+
+def files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def test_a_silenced_finding_says_why() -> None:
+    """Behind each `noqa` and each `type: ignore` stands a comment of its own with the reason."""
+    unreasoned = []
+    for path in files(*ROOMS, "bench", "examples", "tests"):
+        with path.open("rb") as source:
+            for token in tokenize.tokenize(source.readline):
+                if token.type == tokenize.COMMENT and SILENCED.match(token.string):
+                    *_, last = re.split(r"\s+(?=#)", token.string)
+                    if SILENCED.match(last):
+                        unreasoned.append(f"{path.relative_to(ROOT)}:{token.start[0]} {token.string}")
+    assert unreasoned == []
+
+
+def test_a_patched_name_stands_in_the_list_with_its_reason() -> None:
+    """What a test could be handed as an argument it is handed: the list names what is patched instead, and nothing else."""
+    patched: dict[str, set[str]] = {}
+    for path in files("tests"):
+        names = {re.sub(r'["\s]', "", name) for name in PATCHED.findall(path.read_text())}
+        if names and path != Path(__file__):
+            patched[path.relative_to(ROOT).as_posix()] = names
+    listed = tomllib.loads(PATCHES.read_text())
+    assert {path: set(names) for path, names in listed.items()} == patched
+    assert all(reason for names in listed.values() for reason in names.values())
