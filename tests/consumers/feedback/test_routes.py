@@ -17,6 +17,7 @@ from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceG
 from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.consumers.feedback.stage import Stage, episode
+from tests.patience import until
 
 ROLES = ("agent", "annotator", "reader", "operator")
 
@@ -57,9 +58,8 @@ class Person:
 
     def waiting(self, **query: Any) -> list[str]:
         """Ids in the queue's order; waits until the log was read."""
-        while (queue := self.get("queue", **query))["reading"]:
-            pass
-        return [item["trajectory_id"] for item in queue["items"]]
+        until(lambda: not self.get("queue")["reading"], "the log is read")
+        return [item["trajectory_id"] for item in self.get("queue", **query)["items"]]
 
 
 @pytest.fixture
