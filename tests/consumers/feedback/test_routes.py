@@ -297,8 +297,7 @@ def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
             envelope=envelope("test"), digest=record.digest, name="ann", role="annotator", revoked=True
         )
         stage.log.producer().publish_now(KEYS, record.digest.encode(), revoked)
-        while http.get("queue").status_code == 200:
-            pass
+        until(lambda: http.get("queue").status_code != 200, "nobody is let in")
         assert http.get("queue").status_code == 401
 
 
@@ -319,6 +318,5 @@ def test_where_keys_are_read_no_more_nobody_is_let_in(stage: Stage, monkeypatch:
         assert http.post("session", json={"key": secret}).status_code == 200
         broken.set()
         stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
-        while http.get("session").status_code == 200:
-            pass
+        until(lambda: http.get("session").status_code != 200, "nobody is let in")
         assert http.get("queue").status_code == http.post("session", json={"key": secret}).status_code == 503
