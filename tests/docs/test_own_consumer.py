@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,9 +23,9 @@ from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import children
 from tests.consumers import published
 from tests.docs.test_own_producer import return_of
+from tests.patience import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 60
 
 
 def code() -> str:
@@ -47,13 +46,6 @@ def committed(settings: LogSettings) -> bool:
     log = KafkaLog(settings)
     offsets = log.committed_offsets(f"{settings.prefix}.brevity", [CALLS], range(settings.partitions))
     return {place: offset or 0 for place, offset in offsets.items()} == log.end_offsets([CALLS])
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -101,7 +93,7 @@ def test_killed_and_started_again_each_call_is_rewarded_once(log_settings: LogSe
         published.say(log_settings, *published.group("h", [1.0], calls=3))
         until(lambda: committed(log_settings))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     copies = Counter(reward.envelope.event_id for reward in rewards(log_settings) if reward.source == "brevity")
     assert len(copies) == 6
     assert return_of(log_settings, "g") == return_of(log_settings, "h") == pytest.approx(1.0 + 3 * 0.98)

@@ -14,6 +14,7 @@ from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import ELSEWHERE, browser
 from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.dashboard.test_log_watch import Fickle
 from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting, until
 
@@ -102,4 +103,20 @@ def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> Non
         assert other.evaluate("streams") == 1
         page.get_by_role("button", name="copy", exact=True).first.click()
         expect(page.get_by_role("button", name="copied", exact=True)).to_be_visible()
+        one.close()
+
+
+def test_a_log_that_is_away_is_said_on_every_page(browser: Browser) -> None:
+    """A banner while the log does not answer, though the dashboard's own server does; none once it is back."""
+    stage = DashboardStage()
+    stage.log = log = Fickle(stage.log.settings)
+    with stage.served() as url:
+        one = Sitting(browser, url)
+        pages = [one.open(path, waits_for="header .stream.live") for path in ("/explorer", "/curation")]
+        for away, banners in ((True, 1), (False, 0)):
+            log.away = away
+            stage.source.watch.probe()
+            for page in pages:
+                expect(page.locator(".banner", has_text="the log does not answer")).to_have_count(banners)
+                expect(page.locator("header .stream.live")).to_be_visible()
         one.close()

@@ -1,11 +1,11 @@
-"""The token view in a real Chromium: exact text, keys, ranges, hostile texts, and ten thousand tokens in half a second."""
+"""The token view in a real Chromium: exact text, keys, ranges, hostile texts, and ten thousand tokens."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, CDPSession, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.events import VersionSpan
@@ -149,8 +149,8 @@ def test_dark_and_narrow(browser: Browser, scene: tuple[DashboardStage, Sitting]
     dark.close()
 
 
-def test_ten_thousand_tokens_are_there_in_half_a_second(browser: Browser, tmp_path: Path) -> None:
-    """From the key to the painted lines, with heat; the page holds some hundred lines at most."""
+def test_of_ten_thousand_tokens_a_page_holds_some_hundred_lines(browser: Browser, tmp_path: Path) -> None:
+    """They are painted with heat after the key for the next call. How long that takes, `bench.dashboard_detail` measures."""
     model = tmp_path / "model"
     words = [f"word{n} some thing {n * n}; " for n in range(200)]
     tokenizer = write_tokenizer(model, words)
@@ -165,25 +165,8 @@ def test_ten_thousand_tokens_are_there_in_half_a_second(browser: Browser, tmp_pa
     stage.report(run_started(model))
     with stage.served() as url:
         one = Sitting(browser, url, viewport={"width": 1600, "height": 900})
-        figures: dict[str, list[float]] = {"on the screen": [], "of that, the page's processor": []}
-        for _ in range(3):
-            page = one.open("/tokens?g=g&t=t&c=c0", waits_for=LINES)
-            devtools = one.context.new_cdp_session(page)
-            devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
-            before = busy_s(devtools)
-            page.evaluate(TIMED)
-            until(page, "window.tookMs !== undefined")
-            figures["on the screen"].append(page.evaluate("window.tookMs"))
-            figures["of that, the page's processor"].append(1000 * (busy_s(devtools) - before))
-            nodes = page.evaluate("document.querySelectorAll('*').length")
-            page.close()
-        print({name: [round(each) for each in figures[name]] for name in figures}, nodes)
-        assert min(figures["of that, the page's processor"]) <= 500  # whatever else this machine does
-        assert nodes < 5000
+        page = one.open("/tokens?g=g&t=t&c=c0", waits_for=LINES)
+        page.evaluate(TIMED)
+        until(page, "window.tookMs !== undefined")
+        assert page.evaluate("document.querySelectorAll('*').length") < 5000
         one.close()
-
-
-def busy_s(devtools: CDPSession) -> float:
-    """Seconds that the page's own thread had a processor."""
-    metrics = devtools.send("Performance.getMetrics")["metrics"]
-    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))

@@ -20,6 +20,7 @@ from claw_r1.schemas.events import RewardAssigned
 from claw_r1.schemas.topics import REWARDS
 from tests.children import end, start
 from tests.consumers.feedback.stage import seed
+from tests.patience import PATIENCE_S, until
 
 COMMAND = (sys.executable, "-m", "claw_r1.consumers.feedback")
 
@@ -50,8 +51,7 @@ def test_a_judgement_reaches_the_real_log(log_settings: LogSettings, tmp_path: P
         httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http,
     ):
         http.headers["x-page-token"] = http.get("session").json()["token"]
-        while http.get("queue").json()["reading"]:
-            pass
+        until(lambda: not http.get("queue").json()["reading"], "the log is read")
         (item,) = http.get("queue").json()["items"]
         assert (item["group_id"], item["trajectory_id"]) == ("g", "t")
         (side,) = http.get("subject", params={"group_id": "g", "trajectory_id": "t"}).json()["sides"]
@@ -68,7 +68,7 @@ def test_a_judgement_reaches_the_real_log(log_settings: LogSettings, tmp_path: P
         )
         assert http.get("queue").json()["items"] == []
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -90,9 +90,13 @@ def test_what_it_cannot_do_is_one_line() -> None:
             ),
             "--keys": ("--host", "0.0.0.0"),
         }
-        for words, flags in cases.items():
-            done = subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=60)
-            lines = [line for line in done.stderr.splitlines() if line.startswith("feedback: ")]
-            assert (done.returncode, len(lines)) == (2, 1), done.stderr
+        started = {
+            words: start([*COMMAND, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for words, flags in cases.items()
+        }
+        for words, process in started.items():
+            _, said = process.communicate(timeout=PATIENCE_S)
+            lines = [line for line in said.splitlines() if line.startswith("feedback: ")]
+            assert (process.returncode, len(lines)) == (2, 1), said
             assert words in lines[0]
-            assert "Traceback" not in done.stderr
+            assert "Traceback" not in said

@@ -17,6 +17,7 @@ from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceG
 from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.consumers.feedback.stage import Stage, episode
+from tests.patience import until
 
 ROLES = ("agent", "annotator", "reader", "operator")
 
@@ -57,9 +58,8 @@ class Person:
 
     def waiting(self, **query: Any) -> list[str]:
         """Ids in the queue's order; waits until the log was read."""
-        while (queue := self.get("queue", **query))["reading"]:
-            pass
-        return [item["trajectory_id"] for item in queue["items"]]
+        until(lambda: not self.get("queue")["reading"], "the log is read")
+        return [item["trajectory_id"] for item in self.get("queue", **query)["items"]]
 
 
 @pytest.fixture
@@ -297,8 +297,7 @@ def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
             envelope=envelope("test"), digest=record.digest, name="ann", role="annotator", revoked=True
         )
         stage.log.producer().publish_now(KEYS, record.digest.encode(), revoked)
-        while http.get("queue").status_code == 200:
-            pass
+        until(lambda: http.get("queue").status_code != 200, "nobody is let in")
         assert http.get("queue").status_code == 401
 
 
@@ -319,6 +318,5 @@ def test_where_keys_are_read_no_more_nobody_is_let_in(stage: Stage, monkeypatch:
         assert http.post("session", json={"key": secret}).status_code == 200
         broken.set()
         stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
-        while http.get("session").status_code == 200:
-            pass
+        until(lambda: http.get("session").status_code != 200, "nobody is let in")
         assert http.get("queue").status_code == http.post("session", json={"key": secret}).status_code == 503
