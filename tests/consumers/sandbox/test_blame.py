@@ -19,6 +19,8 @@ BROKEN = {
     "a function as decorated": "from solution import same\n@same\ndef more(): return 1\ndef test_a(): assert more() == 1",
     "an error after the code was used": "from solution import *\na, b = pair()\nCASES = [x + 1 for x in make(3)]\nN = len(CASES[0:SIZE]) + int(SIZE)\nassert add(1, 2) == 3\nassert {}['x'] == add(1, 1)",
 }
+LIKE_OTHERS = ("a name that is not there", "a module that is not there", "a function as decorated")
+"""Of `BROKEN`: these stop as others do, and come in `make soak`."""
 USED = {
     "items": ("CASES = [x + 1 for x in make(3)]", "def make(n): return 7"),
     "items of another type": ("CASES = [x + 1 for x in make(3)]", "def make(n): return ['a']"),
@@ -46,14 +48,12 @@ USED = {
 DIFFERENT = frozenset(
     {
         "items",
-        "an assertion",
         "a name",
         "an exit",
         "an end of the process",
         "pytest's skip",
         "parameters",
         "whether there are tests",
-        "a truth",
         "what a function took",
     }
 )
@@ -65,13 +65,15 @@ NOT_HANDABLE = {
     "a function in its place": "pytest.MonkeyPatch().setattr(solution, 'add', lambda a, b: 5)",
     "a function in a list": "assert same([lambda: 1])[0]() == 1",
 }
+HANDED = ("a function", "a mock in its place", "a function in its place")
+"""Of `NOT_HANDABLE`, one of each way to hand it over."""
 
 
-@pytest.mark.parametrize("tests", BROKEN.values(), ids=BROKEN)
-def test_tests_that_run_with_no_code_are_broken(sandbox, tests) -> None:
+@pytest.mark.parametrize("name", [in_soak(name) if name in LIKE_OTHERS else name for name in BROKEN])
+def test_tests_that_run_with_no_code_are_broken(sandbox, name) -> None:
     """The code is right, and its reward is missing, not 0."""
     with pytest.raises(BrokenTests):
-        by_tests(sandbox, "pytest", RIGHT, tests, LIMITS)
+        by_tests(sandbox, "pytest", RIGHT, BROKEN[name], LIMITS)
 
 
 def using(use: str) -> str:
@@ -100,10 +102,10 @@ def test_right_code_passes_tests_that_use_it_before_they_begin(sandbox) -> None:
     assert by_tests(sandbox, "pytest", RIGHT, tests, LIMITS) == CodeResult(passed=3, tests=3)
 
 
-@pytest.mark.parametrize("use", NOT_HANDABLE.values(), ids=NOT_HANDABLE)
-def test_tests_that_hand_over_what_cannot_go_are_broken(sandbox, use) -> None:
+@pytest.mark.parametrize("name", [name if name in HANDED else in_soak(name) for name in NOT_HANDABLE])
+def test_tests_that_hand_over_what_cannot_go_are_broken(sandbox, name) -> None:
     """It cannot go to any code, right or wrong, and a 0 would say nothing."""
-    tests = f"import pytest, solution\nfrom solution import *\ndef test_first(): assert add(1, 2) == 3\ndef test_it():\n    {use}\n"
+    tests = f"import pytest, solution\nfrom solution import *\ndef test_first(): assert add(1, 2) == 3\ndef test_it():\n    {NOT_HANDABLE[name]}\n"
     with pytest.raises(BrokenTests, match="cannot be handed to code"):
         by_tests(sandbox, "pytest", RIGHT, tests, LIMITS)
 

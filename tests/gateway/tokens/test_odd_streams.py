@@ -37,7 +37,7 @@ EVENTS = st.builds(
 
 @pytest.mark.parametrize("protocol", [each for _, each in PROTOCOLS], ids=[each.name for _, each in PROTOCOLS])
 @pytest.mark.soak
-@settings(max_examples=3000 if SOAK else 60, deadline=None)
+@settings(max_examples=1000 if SOAK else 60, deadline=None)
 @given(st.lists(EVENTS, max_size=5), st.booleans())
 def test_odd_values_are_no_bug(protocol: PackedProtocol, events: list[dict[str, Any]], interrupted: bool) -> None:
     """An odd chunk costs what it says, never the text and tokens of the others."""
