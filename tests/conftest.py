@@ -1,10 +1,13 @@
 """Fixtures that every room's tests share."""
 
+import gc
+
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
+from tests.soak import SOAK
 
 __all__ = [
     "broker",
@@ -18,11 +21,20 @@ __all__ = [
 ]
 
 # The machines are shared: how long one example takes says nothing about the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+settings.register_profile("soak", settings.get_profile("house"), max_examples=200)
+settings.load_profile("soak" if SOAK else "house")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first: whoever runs files side by side (`make test`) must not end with one of them."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.soak)  # with many more examples
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: first(item, item.path in slow))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: DeepSpeed collects garbage some five times per engine, through all of it each time."""
+    gc.freeze()

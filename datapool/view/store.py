@@ -210,8 +210,7 @@ class StepStore:
     def saying(self, kind: str, text: bytes) -> list[int]:
         """Numbers of the rows of which some word holds the text, which is in lower case."""
         return [
-            number
-            for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
+            number for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
         ]
 
     def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:

@@ -6,7 +6,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -17,13 +17,15 @@ from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, Undecod
 from claw_r1.schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events
+from tests.soak import SOAK
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=40 if SOAK else 10)  # of each type
 KEPT_IDS = [schema_id for schema_id in schema_ids() if written_schema(schema_id) is not None]
 OLDER_IDS = [schema_id for schema_id in KEPT_IDS if schema_id not in current_ids().values()]
 each_type = pytest.mark.parametrize("name", sorted(EVENT_TYPES))
 
 
+@pytest.mark.soak
 @each_type
 def test_every_event_comes_back_equal(name: str) -> None:
     """decode(encode(event)) == event for any values that the schema allows, and the type is told without decoding."""
@@ -45,6 +47,7 @@ def test_golden_bytes_stay_readable(name: str) -> None:
     assert codec.encode(EVENTS[name]) == golden(name)
 
 
+@pytest.mark.soak
 @each_type
 def test_damaged_bytes_are_undecodable_or_an_event_that_can_be_written(name: str) -> None:
     """A byte that was changed gives a whole event or MalformedDatum, and bytes that were cut off always the latter."""

@@ -1,5 +1,6 @@
 """One incarnation of a training run in a process of its own, which kills itself where it is told to."""
 
+import gc
 import os
 import resource
 import signal
@@ -75,6 +76,7 @@ def live(
     kill: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL),
 ) -> None:
     """Run until the end, or until `dies_at` = (milestone or "half a file", how often it is reached)."""
+    gc.freeze()  # as in tests/conftest.py
     seen: Counter[str] = Counter()
     if file_bytes_max is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from claw_r1.datapool.batch.rewards import unheard_of, worth
 from claw_r1.datapool.batch.selection import Selection, select
@@ -257,7 +257,6 @@ def test_a_slot_that_nobody_gives_is_named() -> None:
 
 
 @given(facts.logs())
-@settings(max_examples=60, deadline=None)
 def test_a_spec_that_says_nothing_of_rewards_sums_as_the_pool_does(log: list[tuple[Event, facts.FactPosition]]) -> None:
     """Whatever was given, revised, taken back or failed, slot by slot: to the last bit."""
     states: dict[str, GroupState] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.consumers.export.choose import choose
@@ -74,7 +74,6 @@ def expected(log: list[tuple[Event, FactPosition]]) -> dict[object, Event]:
 
 
 @given(facts.logs(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_of_too_many_the_same_stand_in_the_record_in_any_order_and_after_restarts(log, random):
     """Full records are functions of the set of facts, as all are, and can be read back and gone on with."""
     with small_records():

@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.datapool.fold.curation import SCORER_REVISION_MAX, annotated, undoing
@@ -139,7 +139,6 @@ def event_id(fact):
 
 
 @given(st.lists(SAID, min_size=1, max_size=6), st.data())
-@settings(max_examples=200, deadline=None)
 def test_judging_and_undoing_some_in_any_order_is_judging_the_rest(said, data):
     """Undone early or late, one by one, by somebody who had not heard of every other judgement or undo yet."""
     judgements = [judged(f"j{n}", **one) for n, one in enumerate(said)]
@@ -158,7 +157,6 @@ def test_judging_and_undoing_some_in_any_order_is_judging_the_rest(said, data):
 
 
 @given(st.lists(SAID, min_size=1, max_size=5), st.data())
-@settings(max_examples=100, deadline=None)
 def test_an_undo_that_is_undone_leaves_what_was_judged(said, data):
     """Twice taken back is given; whatever else was undone in between."""
     history = [judged(f"j{n}", **one) for n, one in enumerate(said)]

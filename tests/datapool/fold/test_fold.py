@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.datapool.errors import UnusableFact
@@ -54,7 +54,6 @@ def readable(records: oracle.Pool) -> dict[tuple[str, bytes], facts.Event]:
 
 
 @given(facts.logs(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_any_order_and_duplication_gives_the_records_of_the_oracle(log, random):
     """Records are a function of the set of facts."""
     delivered = [*log, *random.choices(log, k=5)]
@@ -119,7 +118,6 @@ def test_one_event_id_with_two_contents_has_one_outcome_in_any_order(kind):
 
 
 @given(facts.logs(), st.data())
-@settings(max_examples=80, deadline=None)
 def test_a_state_read_back_from_its_records_folds_on_as_if_nothing_happened(log, data):
     """restore is the exact inverse of project, at any moment."""
     states: dict[str, GroupState] = {}
@@ -134,7 +132,6 @@ def test_a_state_read_back_from_its_records_folds_on_as_if_nothing_happened(log,
 
 
 @given(facts.logs(), st.data())
-@settings(max_examples=80, deadline=None)
 def test_writing_differences_adds_up_to_the_whole(log, data):
     """What `changes` writes over time, tombstones removing, is what `project` says at the end."""
     states: dict[str, GroupState] = {}
@@ -154,7 +151,6 @@ def test_writing_differences_adds_up_to_the_whole(log, data):
 
 
 @given(facts.logs())
-@settings(max_examples=30, deadline=None)
 def test_nothing_new_writes_nothing_but_the_group(log):
     """A flush costs what changed: an unchanged trajectory writes no row."""
     for state in folded(log).values():

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -80,7 +80,6 @@ def put_together(calls: list[CallCaptured], steps: dict[str, StepRecord]) -> dic
 
 
 @given(conversations(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_a_forest_written_as_deltas_trains_each_response_once(calls: list[CallCaptured], random: object) -> None:
     """Whatever order the facts came in, every chain is whole, and each response is in one row, after its own prompt."""
     shuffled = random.sample(calls, len(calls))
@@ -95,7 +94,6 @@ def test_a_forest_written_as_deltas_trains_each_response_once(calls: list[CallCa
 
 
 @given(conversations(least=2), st.data())
-@settings(max_examples=80, deadline=None)
 def test_without_one_call_exactly_its_descendants_lack_a_parent(calls: list[CallCaptured], data: st.DataObject) -> None:
     """A lost base breaks the chains over it and no other."""
     lost = data.draw(st.sampled_from(calls)).call_id
@@ -205,7 +203,6 @@ def test_a_line_ends_where_another_attempt_of_its_base_counts() -> None:
 
 
 @given(conversations(least=2), st.data())
-@settings(max_examples=80, deadline=None)
 def test_what_the_pool_calls_whole_a_reader_puts_together(calls: list[CallCaptured], data: st.DataObject) -> None:
     """Whatever attempts of whatever content came in between: a chain that is known ends in the prompt that was digested."""
     ids = st.lists(st.integers(0, 2), max_size=3)

@@ -3,7 +3,7 @@
 import random as chance
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.datapool import columns, growing
@@ -60,7 +60,6 @@ def expected(log: list[tuple[Event, facts.FactPosition]]) -> oracle.Pool:
 
 
 @given(facts.logs(), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_any_facts_in_small_flushes(log, random, small):
     """Of any kind and any order, some of them twice, with room for everything or for little."""
     log = [(fact, position) for fact, position in log if type(fact) not in PASSED_BY]
@@ -76,7 +75,6 @@ def test_any_facts_in_small_flushes(log, random, small):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_long_histories_in_small_flushes(seed):
     """Trees of calls whose prompts hold or do not, retried, judged by id and index, out of order; members that come and go."""
     random = chance.Random(seed)

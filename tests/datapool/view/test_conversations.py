@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.consumers.quality.sample import Sample
@@ -205,7 +205,6 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.data(), st.sampled_from([*FORMATS, "submit_steps"]), st.sampled_from([*CHATS, "completions"]))
-@settings(max_examples=150, deadline=None)
 def test_whatever_bodies_hold_nothing_is_raised(data: st.DataObject, protocol: str, shape: str) -> None:
     """Values of any type anywhere, keys that are away, another protocol's shape, bytes cut off: text or nothing comes out."""
     parts = [{"whole": body} for body in bodies(shape)]

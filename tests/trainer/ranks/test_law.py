@@ -46,23 +46,24 @@ def train(learner, path):
     torch.save((metrics, weights), path)
 
 
-def trained(folder, model_dir, ranks, stage):
-    settings = incarnation.settings(
+def chosen(folder, model_dir, ranks, stage):
+    return incarnation.settings(
         folder / "out", model_dir, zero_stage=stage, micro_batch_tokens_max=24, device="cpu", ranks=ranks
     )
-    assert run(crew(folder, train, settings, folder / f"{ranks}-{stage}.pt")) == [0] * ranks
-    return torch.load(folder / f"{ranks}-{stage}.pt")
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, model_dir):
-    return trained(tmp_path_factory.mktemp("alone"), model_dir, ranks=1, stage=0)
+    folder = tmp_path_factory.mktemp("alone")
+    assert run(crew(folder, train, chosen(folder, model_dir, 1, 0), folder / "done.pt")) == [0]
+    return torch.load(folder / "done.pt")
 
 
 @EVERY_ZERO_STAGE
-def test_two_ranks_are_one(tmp_path, model_dir, alone, stage):
+def test_two_ranks_are_one(walk, tmp_path, model_dir, alone, stage):
     """Metrics, log-probabilities and weights of five steps agree to 1e-5, at every stage of ZeRO."""
-    (expected_metrics, expected), (metrics, weights) = alone, trained(tmp_path, model_dir, ranks=2, stage=stage)
+    walk(train, chosen(tmp_path, model_dir, 2, stage), tmp_path / "done.pt")
+    (expected_metrics, expected), (metrics, weights) = alone, torch.load(tmp_path / "done.pt")
     for one, other in zip(expected_metrics, metrics, strict=True):
         packing = {"micro_batches": 0, "tokens_computed": 0}
         assert {**other, **packing} == pytest.approx({**one, **packing}, abs=1e-5, rel=1e-5)

@@ -39,21 +39,19 @@ def train(learner, path):
     torch.save((metrics, weights, learner.hashed_critic()), path)
 
 
-def trained(folder, model_dir, ranks, stage):
-    settings = incarnation.settings(folder / "out", model_dir, zero_stage=stage, ranks=ranks, **PPO)
-    assert run(crew(folder, train, settings, folder / "done.pt")) == [0] * ranks
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, model_dir):
+    folder = tmp_path_factory.mktemp("alone")
+    settings = incarnation.settings(folder / "out", model_dir, **PPO)
+    assert run(crew(folder, train, settings, folder / "done.pt")) == [0]
     return torch.load(folder / "done.pt")
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory, model_dir):
-    return trained(tmp_path_factory.mktemp("alone"), model_dir, ranks=1, stage=0)
-
-
-@pytest.mark.parametrize("stage", [3])
-def test_two_ranks_with_a_critic_are_one(tmp_path, model_dir, alone, stage):
-    """Values, returns, losses and weights agree after three steps of both models."""
-    (expected_metrics, expected, _), (metrics, weights, digest) = alone, trained(tmp_path, model_dir, 2, stage)
+def test_two_ranks_with_a_critic_are_one(walk, tmp_path, model_dir, alone):
+    """Values, returns, losses and weights agree after three steps of both models, at stage 3."""
+    settings = incarnation.settings(tmp_path / "out", model_dir, zero_stage=3, ranks=2, **PPO)
+    walk(train, settings, tmp_path / "done.pt")
+    (expected_metrics, expected, _), (metrics, weights, digest) = alone, torch.load(tmp_path / "done.pt")
     for one, other in zip(expected_metrics, metrics, strict=True):
         packing = {"micro_batches": 0, "tokens_computed": 0}
         assert {**other, **packing} == pytest.approx({**one, **packing}, abs=1e-4, rel=1e-4)

@@ -6,7 +6,6 @@ import pytest
 
 from claw_r1.trainer.errors import CheckpointInvalid, Stopped
 from tests.trainer import incarnation
-from tests.trainer.ranks.crew import crew, run
 from tests.trainer.ranks.test_law import batch
 from tests.trainer.tiny import make_model
 
@@ -43,12 +42,11 @@ def live_through_errors(learner, folder):
     (folder / "done").touch()
 
 
-def test_errors_are_everybodys(tmp_path):
+def test_errors_are_everybodys(walk, tmp_path):
     """A stop before a micro-batch, a damaged part, a disk that takes no part of one rank, tensors that nobody reads on."""
     model_dir = make_model(tmp_path / "model")
     settings = incarnation.settings(
         tmp_path / "out", model_dir, zero_stage=2, micro_batch_tokens_max=24, device="cpu", ranks=2
     )
-    codes = run(crew(tmp_path, live_through_errors, settings, tmp_path))
-    assert codes == [0, 0], [path.read_text()[-2000:] for path in sorted(tmp_path.glob("?.txt"))]
+    walk(live_through_errors, settings, tmp_path)
     assert (tmp_path / "done").exists()

@@ -3,11 +3,10 @@
 import base64
 import random
 from contextlib import nullcontext
-from datetime import timedelta
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.datapool.view.listing.pages import COLUMNS, count, facets, neighbours, page
@@ -108,7 +107,6 @@ def test_neighbours_within_a_filter():
     assert neighbours(rows, "groups", ("nobody",)) == (None, None, None, 2)
 
 
-@settings(max_examples=40, deadline=timedelta(seconds=5))
 @given(st.integers(0, 1000), st.sampled_from(PLACES), st.booleans(), st.integers(1, 5))
 def test_rows_that_come_meanwhile_neither_repeat_nor_hide_others(seed, place, descending, limit):
     """Between two pages groups come and a group goes: what stayed is there once."""
@@ -131,7 +129,6 @@ def test_rows_that_come_meanwhile_neither_repeat_nor_hide_others(seed, place, de
     assert unmoved <= set(seen)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(HOSTILE), st.sampled_from(HOSTILE)), min_size=1, max_size=12, unique=True))
 def test_any_ids_are_in_order_and_are_told_apart(places):
     """Null characters and slashes: the order is that of the ids, and each finds itself."""

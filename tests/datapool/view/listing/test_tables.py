@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.consumers.feedback.queue import scorers_apart
@@ -86,7 +86,6 @@ def both(history, dice: random.Random) -> tuple[PoolRows, PoolRows]:
     return bare, listed
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10_000), st.lists(FILTERS, min_size=1, max_size=8))
 def test_a_listed_view_finds_what_a_scan_finds(seed, filters):
     """Rows, their order, pages behind a row and all counts, with rows that are late, tombstones and forgotten groups."""
@@ -104,7 +103,6 @@ def test_a_listed_view_finds_what_a_scan_finds(seed, filters):
                 assert find(listed, each, ids, 3) == find(bare, each, ids, 3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_listed_view_has_the_rows_of_a_bare_one(seed):
     """Whole groups, members, steps and rows by name: where they stand does not change them."""
@@ -119,7 +117,6 @@ def test_a_listed_view_has_the_rows_of_a_bare_one(seed):
     assert listed.group_row("g") == bare.group_row("g")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("tuv"), st.sampled_from("abc"), st.integers(0, 3)), max_size=12))
 def test_whose_samples_they_are_is_that_of_all_rows(calls):
     """The run of most trajectories and its latest version, without a row decoded; mixed ones and tombstones, too."""
@@ -130,7 +127,6 @@ def test_whose_samples_they_are_is_that_of_all_rows(calls):
     assert perspective_of(listed, RunIndex(), BatchSpec()) == perspective_of(bare, RunIndex(), BatchSpec())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000))
 def test_columns_that_other_rows_make(seed):
     """Tokens, quality, the start and doubt of a trajectory are those of its calls and of its scorers' ranks."""
@@ -156,7 +152,6 @@ def _spread(slots) -> float:
     return min(1.0, max((max(values) - min(values) for values in names.values()), default=0.0))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), FILTERS)
 def test_counts_per_value_are_those_of_the_filter_with_it(seed, each):
     """A number beside a value of a filter is how many rows that filter finds with it."""
