@@ -80,7 +80,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def played(fake: FakeGateway, command: str, **settings: object) -> EpisodeResult:
-    flow = BlackBox(FlowSettings(command=command, gateway=fake.url, **settings), None)  # type: ignore[arg-type]
+    flow = BlackBox(FlowSettings(command=command, gateway=fake.url, **settings), None)  # type: ignore[arg-type]  # fields by name, of any type
     async with GatewayClient(fake.url, settings=QUICK) as client:
         episode = Episode(client, TrajectoryId("t", "g/1"), task={"word": "hi", "number": 3}, seed=1)
         return await play(flow, episode, QUICK)
@@ -179,7 +179,7 @@ async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: py
 def test_what_cannot_be_played_is_refused(place: Path, settings: dict[str, str], says: str) -> None:
     """A command or reward that is none, two agents or no agent: one line, before anything is opened."""
     with pytest.raises(InvalidPlan, match=says) as refusal:
-        BlackBox(FlowSettings(gateway="http://127.0.0.1:9", **settings), None)  # type: ignore[arg-type]
+        BlackBox(FlowSettings(gateway="http://127.0.0.1:9", **settings), None)  # type: ignore[arg-type]  # fields by name, of any type
     assert "\n" not in str(refusal.value)
 
 
@@ -203,8 +203,8 @@ async def test_a_choice_of_models_is_refused(place: Path) -> None:
 
     plan = {"gateway": "http://127.0.0.1:9", "command": "true"}
     with pytest.raises(InvalidPlan, match="serves a, b: name one"):
-        await BlackBox(FlowSettings(**plan), None).choose_model(served)  # type: ignore[arg-type]
-    assert await BlackBox(FlowSettings(**plan, model="b"), None).choose_model(served) == "b"  # type: ignore[arg-type]
+        await BlackBox(FlowSettings(**plan), None).choose_model(served)  # type: ignore[arg-type]  # fields by name, of any type
+    assert await BlackBox(FlowSettings(**plan, model="b"), None).choose_model(served) == "b"  # type: ignore[arg-type]  # fields by name, of any type
 
 
 async def test_rewards_have_threads_of_their_own(place: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_flow_is_found_in_a_file_and_by_entry_point(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "mine.py").write_text(FLOW.replace("beside", "companion"))
     (tmp_path / "companion.py").write_text("ANSWER = 42")
-    assert load_flow(f"{tmp_path}/mine.py:Mine").answer == 42  # type: ignore[attr-defined]
+    assert load_flow(f"{tmp_path}/mine.py:Mine").answer == 42  # type: ignore[attr-defined]  # an attribute that only this kind has
     installed = tmp_path / "mine-1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Name: mine\nVersion: 1\n")

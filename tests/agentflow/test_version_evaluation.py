@@ -137,4 +137,4 @@ def test_versions_are_those_of_a_run() -> None:
 def test_tasks_of_evaluations_that_make_no_sense_are_refused(settings: dict[str, object], says: str) -> None:
     """Both ways at once, or for evaluations that nobody asked for."""
     with pytest.raises(InvalidPlan, match=says):
-        RunPlan(run_id="run", **settings)  # type: ignore[arg-type]
+        RunPlan(run_id="run", **settings)  # type: ignore[arg-type]  # fields by name, of any type

@@ -96,7 +96,7 @@ async def test_the_flow_of_a_perfect_model_earns_one(flow: type[CalculatorFlow],
     problems = {problem.story: problem for problem in map(Problem.from_seed, range(200))}
     problems |= {flow().task(seed)["story"]: Problem.from_seed(seed) for seed in range(3)}
 
-    class Known(flow):  # type: ignore[misc, valid-type]
+    class Known(flow):  # type: ignore[misc, valid-type]  # a class that is known at run time only
         def task(self, seed: int) -> Mapping[str, Any]:
             return super().task(seed % 200)
 

@@ -155,10 +155,10 @@ def _runs(pid: int) -> bool:
 
 def test_nobody_else_is_touched(tmp_path: Path) -> None:
     """No signal reaches the runner, no file of the machine is read, no module is loaded later, the environment is empty."""
-    assert returned("import os\ndef solve(n): os.kill(os.getpid() - 1, 9)").error.startswith("PermissionError")  # type: ignore[union-attr]
-    assert returned("def solve(n): return open('/proc/self/status').read()").error.startswith("PermissionError")  # type: ignore[union-attr]
+    assert returned("import os\ndef solve(n): os.kill(os.getpid() - 1, 9)").error.startswith("PermissionError")  # type: ignore[union-attr]  # the kind that this test makes has it
+    assert returned("def solve(n): return open('/proc/self/status').read()").error.startswith("PermissionError")  # type: ignore[union-attr]  # the kind that this test makes has it
     assert returned("import socket\ndef solve(n): return 1").error == "ModuleNotFoundError: No module named 'socket'"
-    assert returned("import os\ndef solve(n): return dict(os.environ)", OPEN).value.keys() <= {"LC_CTYPE"}  # type: ignore[union-attr]
+    assert returned("import os\ndef solve(n): return dict(os.environ)", OPEN).value.keys() <= {"LC_CTYPE"}  # type: ignore[union-attr]  # the kind that this test makes has it
 
 
 @pytest.mark.process

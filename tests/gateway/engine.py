@@ -163,7 +163,7 @@ class ScriptedEngine:
 
     def then(self, *replies: Reply) -> None:
         """Answer the next requests with these."""
-        self.script.extend(lambda _, reply=reply: reply for reply in replies)  # type: ignore[misc]
+        self.script.extend(lambda _, reply=reply: reply for reply in replies)  # type: ignore[misc]  # a lambda with a default
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):

@@ -81,7 +81,7 @@ class House:
     """One gateway on a free port. Settings as keywords; `upstreams` makes them fixed servers."""
 
     def __init__(self, log: MemoryLog | None = None, protocols: Protocols = PROTOCOLS, **settings: object) -> None:
-        self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]
+        self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]  # fields by name, of any type
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
         self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
@@ -160,7 +160,7 @@ class House:
         events = [record.event() for record in self.log.reader([topic]).read_to_end()]
         of_kind = [event for event in events if isinstance(event, kind)]
         # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
-        return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]
+        return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]  # the kind that this test makes has it
 
     def earlier(self, group_id: str) -> Iterator[Record]:
         """The records in the partition of a group, the latest first."""

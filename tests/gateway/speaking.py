@@ -105,7 +105,7 @@ CHAT = Spoken(
         "choices": [{**STOPPED, "message": {"role": "assistant", "content": "hello"}}],
     },
     begun=(_chat({"role": "assistant", "content": "he"}), _chat({"content": "llo"}), _chat({}, "stop")),
-    **OPENAI,  # type: ignore[arg-type]
+    **OPENAI,  # type: ignore[arg-type]  # fields by name, of any type
 )
 COMPLETIONS = Spoken(
     name="completions",
@@ -113,7 +113,7 @@ COMPLETIONS = Spoken(
     ask={"model": "tiny", "prompt": "hi " * 200},
     body={"id": "c", "object": "text_completion", "model": "tiny", "choices": [{**STOPPED, "text": "hello"}]},
     begun=(_text("he"), _text("llo", "stop")),
-    **OPENAI,  # type: ignore[arg-type]
+    **OPENAI,  # type: ignore[arg-type]  # fields by name, of any type
 )
 ANTHROPIC = Spoken(
     name="messages",

@@ -20,7 +20,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"maximum": 
 
 
 def key(**fields: object) -> ApiKey:
-    return ApiKey("agent", b"", **fields)  # type: ignore[arg-type]
+    return ApiKey("agent", b"", **fields)  # type: ignore[arg-type]  # fields by name, of any type
 
 
 def adapted(body: object, of: ApiKey | None = None, **settings: object) -> tuple[object, tuple[str, ...]]:
@@ -28,7 +28,7 @@ def adapted(body: object, of: ApiKey | None = None, **settings: object) -> tuple
     workers = WorkerTable(600.0)
     workers.apply(report("http://127.0.0.1:1"))
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    plain, words, _ = Adaptation(GatewaySettings(**settings), workers).adapt(raw, of)  # type: ignore[arg-type]
+    plain, words, _ = Adaptation(GatewaySettings(**settings), workers).adapt(raw, of)  # type: ignore[arg-type]  # fields by name, of any type
     return (json.loads(plain) if words else plain), words
 
 
@@ -134,7 +134,7 @@ def test_a_body_that_cannot_be_written_anew_is_refused() -> None:
 def test_bad_rules_are_refused_at_the_start(settings: dict[str, str]) -> None:
     """Before a call meets them."""
     with pytest.raises(ValidationError):
-        GatewaySettings(**settings)  # type: ignore[arg-type]
+        GatewaySettings(**settings)  # type: ignore[arg-type]  # fields by name, of any type
 
 
 async def test_the_event_keeps_what_was_asked_and_says_what_was_done(engine: ScriptedEngine) -> None:

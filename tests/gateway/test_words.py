@@ -192,7 +192,7 @@ extras = st.dictionaries(st.text().filter(lambda key: key not in ("stream", "mes
 
 
 @given(extras, st.sampled_from([None, False, True]), st.sampled_from([None, 2, 4]))
-def test_forwarded_body_is_the_clients_plus_capture(extra: dict, wants: bool | None, indent: int | None) -> None:  # type: ignore[type-arg]
+def test_forwarded_body_is_the_clients_plus_capture(extra: dict, wants: bool | None, indent: int | None) -> None:  # type: ignore[type-arg]  # JSON of any shape
     """Whatever else a client sends, the engine parses the same object with the two capture fields set."""
     fields = {f"x_{key}": value for key, value in extra.items()} | {"messages": []}
     if wants is not None:
@@ -246,7 +246,7 @@ A, B = Engine(url="http://a", worker_id="a", model="m"), Engine(url="http://b", 
 
 
 def pick(outstanding: dict[str, int], trajectory: str = "t", **asked: str | None) -> Engine | None:
-    return choose([A, B], outstanding, **{"model": "m", "trajectory": trajectory, **asked})  # type: ignore[arg-type]
+    return choose([A, B], outstanding, **{"model": "m", "trajectory": trajectory, **asked})  # type: ignore[arg-type]  # fields by name, of any type
 
 
 def test_trajectories_stay_and_spread() -> None:
@@ -280,7 +280,7 @@ def test_workers_live_as_long_as_they_report() -> None:
     table.apply(report("http://b/", "b", "updating", timestamp_ms=90_000))
     table.apply(report("http://c", "c", "ready", timestamp_ms=89_999))
     for number, state in enumerate(("starting", "draining", "dead", "unknown")):
-        table.apply(report("http://d", f"d{number}", state, timestamp_ms=99_999))  # type: ignore[arg-type]
+        table.apply(report("http://d", f"d{number}", state, timestamp_ms=99_999))  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     assert {server.url for server in table.live()} == {"http://a", "http://b"}
     assert table.knows("tiny")
     assert not table.knows("other")
@@ -545,7 +545,7 @@ def test_other_groups_take_no_room() -> None:
     """Groups of other runs, of no run, of other channels and undeclared ones do not count; batches never become fewer."""
     seen = view()
     for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"}, {"declared": False})):
-        seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]
+        seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]  # fields by name, of any type
     seen.apply(record(trained(0)))
     seen.apply(record(group("g1")))
     assert [seen.reserve("r", f"h{number}") for number in range(4)] == [*[Admitted()] * 3, Wait("capacity")]

@@ -20,7 +20,7 @@ def test_auto_is_cuda_where_trainer_and_worker_can_both_use_it(packages: dict[st
 @pytest.mark.parametrize("wish", ["cpu", "cuda"])
 def test_who_says_which_gets_it(wish: str) -> None:
     """Nothing is asked where nothing is open."""
-    assert resolved(wish, sees_cuda=pytest.fail, version_of=pytest.fail) == wish  # type: ignore[arg-type]
+    assert resolved(wish, sees_cuda=pytest.fail, version_of=pytest.fail) == wish  # type: ignore[arg-type]  # a wrong or a partial argument is the case
 
 
 def test_torch_is_asked_in_another_process() -> None:

@@ -107,7 +107,7 @@ def test_a_fetch_that_fails_leaves_nothing_and_the_next_may_try(copies: HostCopi
     with pytest.raises(DigestMismatch):
         take(copies, manifest, Memory(tensors_of(2)))
     broken = Memory(tensors)
-    broken.readinto = _breaks  # type: ignore[method-assign]
+    broken.readinto = _breaks  # type: ignore[method-assign]  # a method that counts or breaks
     with pytest.raises(TransferFailed):
         take(copies, manifest, broken)
     assert not list(copies.directory.iterdir())

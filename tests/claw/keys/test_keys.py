@@ -52,7 +52,7 @@ def test_a_key_lives_from_create_over_rotate_to_revoke(claw: Run, log_settings: 
     assert len({first["key"], second["key"], third["key"]}) == 3
     ends = {each["hash"]: each["expires"] for each in claw("list")[0]["keys"]}
     newest = {key.digest[:12]: key for key in records.newest_keys(log_settings)}
-    assert newest[first["hash"]].expires_us < now_us() + 3600 * 10**6 + 1  # type: ignore[operator]
+    assert newest[first["hash"]].expires_us < now_us() + 3600 * 10**6 + 1  # type: ignore[operator]  # the kind that this test makes has it
     assert ends[second["hash"]] == second["expires"], "an overlap makes no key live longer"
     assert ends[third["hash"]] >= second["expires"]
     gone = {**{name: value for name, value in third.items() if name != "key"}, "state": "revoked"}

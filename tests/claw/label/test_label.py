@@ -117,7 +117,7 @@ def test_a_person_speaks_takes_back_and_reads_what_was_said(labelled: LogSetting
     assert dry["dry_run"] is True
     assert standing(labelled) == first
     (undone,) = label(labelled, "g/t0", "--undo")
-    assert [event["outcome"] for event in undone["events"]] == ["withdrawn"]  # type: ignore[attr-defined]
+    assert [event["outcome"] for event in undone["events"]] == ["withdrawn"]  # type: ignore[attr-defined]  # an attribute that only this kind has
     label(labelled, "g/t0", "--undo")
     assert standing(labelled) == {("ben", "edit", "g/t0/c0")}
     label(labelled, "g/t0", "--undo", code=1)

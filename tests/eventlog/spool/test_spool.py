@@ -65,7 +65,7 @@ def directories(root: Path) -> list[Path]:
 
 
 def name_of(spooled: Spooled) -> str:
-    return decode(spooled.item.value).trajectory_id  # type: ignore[union-attr]
+    return decode(spooled.item.value).trajectory_id  # type: ignore[union-attr]  # the kind that this test makes has it
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:

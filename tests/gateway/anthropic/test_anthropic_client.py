@@ -28,7 +28,7 @@ def client(house: House, retries: int = 0) -> anthropic.Anthropic:
 def test_sync(house: House) -> None:
     """Whole, streamed, and by the beta's path."""
     with client(house) as sdk:
-        assert sdk.messages.create(**ASK).content[0].text == "hello"  # type: ignore[union-attr]
+        assert sdk.messages.create(**ASK).content[0].text == "hello"  # type: ignore[union-attr]  # the kind that this test makes has it
         with sdk.messages.stream(**ASK) as stream:
             assert list(stream.text_stream) == ["he", "llo"]
             final = stream.get_final_message()
@@ -43,7 +43,7 @@ async def test_async_stream_left_early(house: House, engine: ScriptedEngine) -> 
     """Closing an async stream closes the engine's."""
     async with anthropic.AsyncAnthropic(base_url=f"{house.url}/t/g", api_key="x") as sdk:
         reply = await sdk.messages.create(**ASK)
-        assert reply.content[0].text == "hello"  # type: ignore[union-attr]
+        assert reply.content[0].text == "hello"  # type: ignore[union-attr]  # the kind that this test makes has it
         engine.then(Reply(pieces=ANTHROPIC.begun, hang=True))
         events = await sdk.messages.create(**ASK, stream=True)
         assert (await anext(events)).type == "message_start"
@@ -61,11 +61,11 @@ def test_the_sdks_own_retry_is_the_same_call(house: House, engine: ScriptedEngin
         if streamed:
             with pytest.raises(anthropic.APIStatusError) as raised:
                 list(sdk.messages.create(**ASK, stream=True))
-            assert raised.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
+            assert raised.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]  # the kind that this test makes has it
             return
         timer = threading.Timer(0.3, lambda: setattr(house.log, "refusing", False))
         timer.start()
-        assert sdk.messages.create(**ASK).content[0].text == "hello"  # type: ignore[union-attr]
+        assert sdk.messages.create(**ASK).content[0].text == "hello"  # type: ignore[union-attr]  # the kind that this test makes has it
         timer.join()
     assert len(engine.requests) == len(house.captured) == 1
 
@@ -80,4 +80,4 @@ def test_errors_are_the_sdks_own(house: House, engine: ScriptedEngine) -> None:
         engine.then(Reply(pieces=ANTHROPIC.begun, reset=True))
         with pytest.raises(anthropic.APIStatusError) as broken:
             list(sdk.messages.create(**ASK, stream=True))
-        assert broken.value.body["error"]["type"] == "api_error"  # type: ignore[index]
+        assert broken.value.body["error"]["type"] == "api_error"  # type: ignore[index]  # the kind that this test makes has it

@@ -129,12 +129,12 @@ async def test_the_sdk(packing: House, vllm: str) -> None:
                 sdk.messages.create(**{**SDK, "extra_body": {"top_k": -7}})
         async with anthropic.AsyncAnthropic(base_url=url, api_key="x", max_retries=0) as sdk_async:
             other = await sdk_async.messages.create(**SDK)
-        words = [[block.text for block in reply.content] for reply in (whole, final, other)]  # type: ignore[union-attr]
+        words = [[block.text for block in reply.content] for reply in (whole, final, other)]  # type: ignore[union-attr]  # the kind that this test makes has it
         assert words[1:] == words[:-1]
         seen.append((words, whole.stop_reason, final.usage.output_tokens))
         assert "top_k" in str(refused.value)
     assert seen[0] == seen[1]
-    assert refused.value.body["type"] == "error"  # type: ignore[index]
+    assert refused.value.body["type"] == "error"  # type: ignore[index]  # the kind that this test makes has it
     assert [call.integrity.missing for call in packing.captured] == [()] * 3
     assert len({call.response_ids for call in packing.captured}) == 1
 

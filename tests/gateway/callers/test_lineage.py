@@ -148,7 +148,7 @@ def test_marks_that_move_do_not_matter() -> None:
     whole = agents.lineage.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
-    assert agents.lineage.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0] == whole[0]  # type: ignore[index]
+    assert agents.lineage.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0] == whole[0]  # type: ignore[index]  # the kind that this test makes has it
 
 
 def test_a_reply_is_gone_on_from_by_its_id() -> None:

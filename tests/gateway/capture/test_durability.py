@@ -153,7 +153,7 @@ async def test_kill_under_load(log_settings: LogSettings, engine: ScriptedEngine
     for number in range(SOAK or 1):
         with gateway(log_settings, tmp_path, "--upstream", engine.url) as running:
             async with load(running.url, name=f"r{number}-") as agents:
-                await poll(lambda agents=agents: len(agents.replied) >= 60 + random.randrange(60))  # type: ignore[misc]
+                await poll(lambda agents=agents: len(agents.replied) >= 60 + random.randrange(60))  # type: ignore[misc]  # a lambda with a default
                 running.kill()
                 agents.stopping = True
             rounds.append(agents)
@@ -213,7 +213,7 @@ async def test_kill_while_the_broker_is_away(
             agents.stopping = True
         signal_broker(local_broker, signal.SIGCONT)
     spooled = b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*/*/*.spool"))
-    assert ASK["messages"][0]["content"].encode() in spooled, "prompts are in the spool"  # type: ignore[index]
+    assert ASK["messages"][0]["content"].encode() in spooled, "prompts are in the spool"  # type: ignore[index]  # the kind that this test makes has it
     assert SECRET.encode() not in spooled, "what authorizes is not"
     with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as heir:
         await poll(lambda: heir.metric("claw_spool_records") == 0)
@@ -444,7 +444,7 @@ async def test_stop_under_load(log_settings: LogSettings, engine: ScriptedEngine
     for number in range(SOAK or 1):
         with gateway(log_settings, tmp_path, "--upstream", engine.url, workers=workers) as running:
             async with load(running.url, 32, name=f"w{workers}-{number}-") as agents:
-                await poll(lambda agents=agents: len(agents.replied) >= 200)  # type: ignore[misc]
+                await poll(lambda agents=agents: len(agents.replied) >= 200)  # type: ignore[misc]  # a lambda with a default
                 code = await asyncio.to_thread(running.stop)
                 agents.stopping = True
             assert (code, agents.errors) == (0, [])

@@ -58,14 +58,14 @@ class Place:
         self.log = MemoryLog(LogSettings(partitions=1))
         self.producer = SlowToRefuse(self.log)
         self.metrics = Metrics()
-        chosen = GatewaySettings(**{"spool_dir": root, **settings})  # type: ignore[arg-type]
+        chosen = GatewaySettings(**{"spool_dir": root, **settings})  # type: ignore[arg-type]  # fields by name, of any type
         self.spool = Spool(root, "test", bytes_max=chosen.spool_bytes_max)
         self.store = Store(self.producer, self.spool, chosen, self.metrics, log_answers=lambda: not self.log.refusing)
         if draining:
             self.store.start()
 
     async def publish(self, event: Event, topic: Topic = CALLS) -> None:
-        await self.store.publish(topic, group_key(event.group_id), event)  # type: ignore[union-attr]
+        await self.store.publish(topic, group_key(event.group_id), event)  # type: ignore[union-attr]  # the kind that this test makes has it
 
     def events(self) -> list[Event]:
         return [record.event() for record in self.log.reader([CALLS]).read_to_end()]
@@ -120,7 +120,7 @@ async def test_a_silent_log_is_asked_once(place: Open) -> None:
     assert "claw_spool_log_away 1.0" in here.metrics.exposition().decode()
     here.log.refusing = False
     stored = here.drained()
-    assert {event.envelope for event in stored} == {event.envelope for event in events}  # type: ignore[union-attr]
+    assert {event.envelope for event in stored} == {event.envelope for event in events}  # type: ignore[union-attr]  # the kind that this test makes has it
     assert "claw_spool_log_away 0.0" in here.metrics.exposition().decode()
 
 
@@ -156,7 +156,7 @@ async def test_an_acknowledgement_that_is_lost_costs_a_copy(place: Open) -> None
     await here.publish(call())
     stored = here.drained()
     assert len(stored) == 2
-    assert len({event.envelope.event_id for event in stored}) == 1  # type: ignore[union-attr]
+    assert len({event.envelope.event_id for event in stored}) == 1  # type: ignore[union-attr]  # the kind that this test makes has it
 
 
 async def test_neither_takes_it(place: Open) -> None:
@@ -198,7 +198,7 @@ async def test_a_full_spool_is_not_overtaken(place: Open) -> None:
     here.store.start()
     await asyncio.to_thread(until, lambda: here.spool.empty)
     await here.publish(completed())
-    assert [event.group_id for event in here.events()] == ["other", "g", "g"]  # type: ignore[union-attr]
+    assert [event.group_id for event in here.events()] == ["other", "g", "g"]  # type: ignore[union-attr]  # the kind that this test makes has it
 
 
 async def test_too_large_is_told_either_way(place: Open) -> None:

@@ -36,7 +36,7 @@ def engine_of_letters(received: Received, said: str = "", versions: str = "") ->
         pieces = stream(asked, words=tuple(text), versions=versions).pieces
         return Reply(pieces=tuple(_with_ids(piece, prompt, text) for piece in pieces))
     reply = completion(asked, ids=tokens(f"{text}0"), text=text)
-    return Reply({**reply.body, "prompt_token_ids": prompt}, headers=reply.headers)  # type: ignore[dict-item]
+    return Reply({**reply.body, "prompt_token_ids": prompt}, headers=reply.headers)  # type: ignore[dict-item]  # the kind that this test makes has it
 
 
 def _with_ids(piece: bytes, prompt: list[int], text: str) -> bytes:
@@ -212,7 +212,7 @@ async def test_lifecycle_out_of_order(house: House) -> None:
 async def test_packed_ids_are_what_the_engine_said(house: House, engine: ScriptedEngine) -> None:
     """The largest id and zero survive."""
     body = completion({"logprobs": True, "return_token_ids": True}, ids=[0, 2**31 - 1]).body
-    engine.then(Reply({**body, "prompt_token_ids": [2**31 - 1, 0]}))  # type: ignore[dict-item]
+    engine.then(Reply({**body, "prompt_token_ids": [2**31 - 1, 0]}))  # type: ignore[dict-item]  # the kind that this test makes has it
     await call(house, "x")
     (event,) = house.captured
     assert (event.prompt.suffix, event.response_ids) == (pack_ids([2**31 - 1, 0]), pack_ids([0, 2**31 - 1]))

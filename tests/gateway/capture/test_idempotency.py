@@ -12,7 +12,7 @@ WHO = Identity("g", "t")
 DONE = Finished(b"reply", [], ())
 
 
-def recent(window_s: float = 10, entries: int = 100, bytes_max: int = 1000, clock_s=lambda: 0.0) -> RecentCalls:  # type: ignore[no-untyped-def]
+def recent(window_s: float = 10, entries: int = 100, bytes_max: int = 1000, clock_s=lambda: 0.0) -> RecentCalls:  # type: ignore[no-untyped-def]  # cases of any type
     return RecentCalls(window_s, entries, bytes_max, clock_s)
 
 

@@ -38,7 +38,7 @@ class Turns(ChatCompletions):
             self.taken[self.turn] += 1
             take(event)
 
-        noted.take = note  # type: ignore[method-assign]
+        noted.take = note  # type: ignore[method-assign]  # a method that counts or breaks
         return noted
 
     def count_turns(self) -> None:

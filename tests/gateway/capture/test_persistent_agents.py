@@ -185,7 +185,7 @@ async def test_kill_under_retrying_agents(log_settings: LogSettings, engine: Scr
     for _ in range(KILLS):
         running = await asyncio.to_thread(gateway, log_settings, tmp_path, port, engine.url)
         seen = len(agents.got)
-        await poll(lambda seen=seen: len(agents.got) >= seen + 60)  # type: ignore[misc]
+        await poll(lambda seen=seen: len(agents.got) >= seen + 60)  # type: ignore[misc]  # a lambda with a default
         running.kill()
     running = await asyncio.to_thread(gateway, log_settings, tmp_path, port, engine.url)
     agents.stopping = True

@@ -420,7 +420,7 @@ async def test_everything_in_a_request_passes(house: House, engine: ScriptedEngi
 
 
 def _raw(house: House) -> socket.socket:
-    connection = socket.create_connection(house.url.removeprefix("http://").split(":"), timeout=5)  # type: ignore[arg-type]
+    connection = socket.create_connection(house.url.removeprefix("http://").split(":"), timeout=5)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     body = json.dumps(ASK).encode()
     connection.sendall(
         b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (PATH.encode(), len(body), body)

@@ -14,7 +14,7 @@ from tests.gateway.test_words import group, started
 from tests.patience import until
 
 
-async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]
+async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]  # JSON of any shape
     named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
     async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
         return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}

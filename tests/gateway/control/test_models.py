@@ -14,7 +14,7 @@ VERSION = {"anthropic_version": "2023-06-01"}
 ALIASES = "claude-*=tiny,gpt-5=tiny,org/big=tiny,gone=away"
 
 
-async def get(house: House, path: str, **headers: str) -> tuple[int, dict]:  # type: ignore[type-arg]
+async def get(house: House, path: str, **headers: str) -> tuple[int, dict]:  # type: ignore[type-arg]  # JSON of any shape
     status, reply = await send(house, "GET", path, None, **headers)
     return status, json.loads(reply)
 

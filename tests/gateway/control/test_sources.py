@@ -170,4 +170,4 @@ async def test_a_list_without_the_agent_leaves_it_no_word(engine: ScriptedEngine
 def test_the_list_holds_no_scorer_and_no_person(sources: str) -> None:
     """Whoever wants that gives a key instead."""
     with pytest.raises(ValidationError, match="scorer's or a person's"):
-        GatewaySettings(reward_sources=sources)  # type: ignore[arg-type]
+        GatewaySettings(reward_sources=sources)  # type: ignore[arg-type]  # fields by name, of any type

@@ -36,7 +36,7 @@ CLIENTS = {
 }
 
 
-async def submit(house: House, *steps: object, query: str = "", **headers: str) -> tuple[int, dict]:  # type: ignore[type-arg]
+async def submit(house: House, *steps: object, query: str = "", **headers: str) -> tuple[int, dict]:  # type: ignore[type-arg]  # JSON of any shape
     status, reply, _ = await post(house, PATH + query, {"steps": steps}, **headers)
     return status, reply
 

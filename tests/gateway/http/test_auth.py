@@ -25,7 +25,7 @@ ASKS = {"logprobs": True, "return_token_ids": True}
 def guarded() -> Iterator[House]:
     """A gateway that knows one key of each role, before a fixed upstream that gets credentials passed on."""
     with ScriptedEngine() as engine, House(upstreams=engine.url, api_keys=f"{AGENT_ENTRY}, {OPERATOR_ENTRY}") as house:
-        house.engine = engine  # type: ignore[attr-defined]
+        house.engine = engine  # type: ignore[attr-defined]  # an attribute of the test's own
         yield house
 
 
@@ -92,7 +92,7 @@ async def test_metrics_are_for_operators(guarded: House) -> None:
 
 async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> None:
     """A fixed upstream gets the provider's key that stands beside ours, never ours."""
-    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {AGENT}")
     assert "authorization" not in engine.requests[-1].headers
     await send(guarded, "POST", CHAT, GOOD, authorization=f"Bearer {AGENT}", x_api_key=AGENT)
@@ -117,7 +117,7 @@ async def test_our_key_is_not_passed_on_but_a_providers_is(guarded: House) -> No
 )
 async def test_a_key_that_a_provider_repeats_is_not_stored(guarded: House, key: str, shape: bytes) -> None:
     """The client gets the 401 with its words; the event tells of it without the key, however the words hold it."""
-    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     written = f"Bearer {key}".replace("/", "\\/") if shape[:1] == b"{" else key
     if b"numbers" in shape:
         slash = "\\" * (1 + (b"error" in shape))
@@ -160,9 +160,9 @@ async def test_a_key_that_is_repeated_in_a_reply_is_not_stored(
     guarded: House, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In an error after the first tokens, too: the client gets what the provider said, the log has it without the key."""
-    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     pieces, before = REPEATED[name], len(guarded.captured) + len(guarded.failed)
-    body = completion(ASKS).body | {"warning": [f"soon {PLANTED} ends"]}  # type: ignore[operator]
+    body = completion(ASKS).body | {"warning": [f"soon {PLANTED} ends"]}  # type: ignore[operator]  # the kind that this test makes has it
     engine.then(Reply(pieces=pieces) if pieces else Reply(body))
     streamed = GOOD[:-1] + b', "stream": true}' if pieces else GOOD
     heard = b""
@@ -205,7 +205,7 @@ def test_outside_addresses_need_keys(host: str) -> None:
     """Without keys the gateway listens on loopback only."""
     with pytest.raises(ValidationError, match="CLAW_GATEWAY_API_KEYS"):
         GatewaySettings(host=host)
-    assert GatewaySettings(host=host, api_keys=AGENT_ENTRY).host == host  # type: ignore[arg-type]
+    assert GatewaySettings(host=host, api_keys=AGENT_ENTRY).host == host  # type: ignore[arg-type]  # fields by name, of any type
 
 
 FOREIGN = [
@@ -268,10 +268,10 @@ def test_loopback_needs_none(host: str) -> None:
 def test_a_bad_entry_is_refused_without_repeating_it(entry: str) -> None:
     """Whoever pastes the key itself into the settings does not find it in the log."""
     with pytest.raises(ValidationError) as refused:
-        GatewaySettings(api_keys=entry)  # type: ignore[arg-type]
+        GatewaySettings(api_keys=entry)  # type: ignore[arg-type]  # fields by name, of any type
     assert entry not in str(refused.value.errors(include_url=False, include_input=False, include_context=False))
 
 
 def test_settings_do_not_show_keys() -> None:
     """Not even as hashes."""
-    assert OPERATOR_ENTRY not in repr(GatewaySettings(api_keys=OPERATOR_ENTRY))  # type: ignore[arg-type]
+    assert OPERATOR_ENTRY not in repr(GatewaySettings(api_keys=OPERATOR_ENTRY))  # type: ignore[arg-type]  # fields by name, of any type

@@ -16,7 +16,7 @@ BODY = json.dumps(ASK).encode()
 ZIPPED = gzip.compress(BODY, mtime=0)
 
 
-async def post(house: House, body: bytes, encoding: str, path: str = PATH) -> tuple[int, dict]:  # type: ignore[type-arg]
+async def post(house: House, body: bytes, encoding: str, path: str = PATH) -> tuple[int, dict]:  # type: ignore[type-arg]  # JSON of any shape
     async with (
         aiohttp.ClientSession() as session,
         session.post(house.url + path, data=body, headers={"content-encoding": encoding}) as reply,

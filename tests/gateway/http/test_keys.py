@@ -26,7 +26,7 @@ CONFIGURED, ENTRY = new_key("operator")
 def record(key: str, value: bytes | None = b"", role: str = "agent", **fields: object) -> Record:
     """A record of the topic for this key. value: other bytes than the event's; None: a tombstone."""
     digest = sha256(key.encode()).hexdigest()
-    event = KeyRecorded(envelope=envelope("test"), digest=digest, name="n", role=role, **fields)  # type: ignore[arg-type]
+    event = KeyRecorded(envelope=envelope("test"), digest=digest, name="n", role=role, **fields)  # type: ignore[arg-type]  # fields by name, of any type
     bytes_ = Outgoing.of(KEYS, digest.encode(), event).value if value == b"" else value
     return Record("claw.keys", 0, 0, 0, digest.encode(), bytes_)
 
@@ -45,7 +45,7 @@ def keys() -> dict[Role, str]:
 def guarded(keys: dict[Role, str]) -> Iterator[House]:
     """A gateway with a configured operator, and a key of each role in the topic."""
     with ScriptedEngine() as engine, House(upstreams=engine.url, api_keys=ENTRY) as house:
-        house.engine = engine  # type: ignore[attr-defined]
+        house.engine = engine  # type: ignore[attr-defined]  # an attribute of the test's own
         for role, key in keys.items():
             house.keys.apply(record(key, role=role))
         yield house
@@ -77,18 +77,18 @@ async def test_a_role_may_what_the_table_says(
     """Who may not gets 403 with the names of those who may, and leaves nothing in the log."""
     before = len(guarded.raw_records())
     status, reply = await send(guarded, method, path, body, x_api_key=keys[role])
-    if role in MAY[act]:  # type: ignore[index]
+    if role in MAY[act]:  # type: ignore[index]  # the kind that this test makes has it
         assert status not in (401, 403), reply
     else:
         error = json.loads(reply)["error"]
         assert (status, error["code"]) == (403, "forbidden")
-        assert " or ".join(MAY[act]) in error["message"]  # type: ignore[index]
+        assert " or ".join(MAY[act]) in error["message"]  # type: ignore[index]  # the kind that this test makes has it
         assert len(guarded.raw_records()) == before
 
 
 async def test_a_revoked_key_ends_what_it_began_and_begins_nothing(guarded: House) -> None:
     """On one connection, in the middle of a stream: the stream ends whole, the next request is refused; so with an expired one."""
-    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     for fields, word in (({"revoked": True}, "revoked"), ({"expires_us": 1}, "expired")):
         key, _ = new_key("agent")
         guarded.keys.apply(record(key))
@@ -139,7 +139,7 @@ def test_a_role_from_the_future_may_nothing() -> None:
     ring = KeyRing([parse_key(ENTRY)])
     ring.apply(record(key))
     ring.apply(record(key, role="admiral"))
-    assert not any(ring.checked("/x", bearer(key))[0].role in roles for roles in MAY.values())  # type: ignore[union-attr]
+    assert not any(ring.checked("/x", bearer(key))[0].role in roles for roles in MAY.values())  # type: ignore[union-attr]  # the kind that this test makes has it
 
 
 async def test_without_configured_keys_a_key_says_who_calls_and_nobody_needs_one(engine: ScriptedEngine) -> None:
@@ -176,7 +176,7 @@ async def test_no_key_of_the_topic_goes_anywhere(
     guarded: House, keys: dict[Role, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """However it comes, and where it is refused: no upstream, topic, metric, reply or log line has it; nor one of ours that we do not know."""
-    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]
+    engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     stranger, _ = new_key("agent")
     basic = base64.b64encode(f"u:{keys['agent']}".encode()).decode()
     replies = b""

@@ -105,7 +105,7 @@ async def test_client_sees_what_the_engine_would_have_sent(house: House, wishes:
         assert (event.finish_reason, event.status, event.usage.completion_tokens) == ("stop", "completed", 3)
         alone = answered({**body, "stream": False}).body
         (sampled,) = orjson.loads(event.response_body)["choices"]
-        assert sampled == orjson.loads(alone)["choices"][number]  # type: ignore[arg-type]
+        assert sampled == orjson.loads(alone)["choices"][number]  # type: ignore[arg-type]  # a wrong or a partial argument is the case
     assert len(house.captured) == wishes.get("n", 1)
 
 

@@ -87,7 +87,7 @@ def test_errors_are_the_sdks_own(house: House) -> None:
     """Errors arrive as the SDK's exception types, with message, param and code."""
     with openai.OpenAI(base_url=f"{house.url}/t/g/v1", api_key="x", max_retries=0) as client:
         with pytest.raises(openai.BadRequestError) as bad:
-            client.chat.completions.create(model="tiny", messages="hi")  # type: ignore[arg-type]
+            client.chat.completions.create(model="tiny", messages="hi")  # type: ignore[arg-type]  # a wrong or a partial argument is the case
         assert bad.value.param == "messages"
         with pytest.raises(openai.NotFoundError) as missing:
             client.chat.completions.create(model="none", messages=MESSAGES)

@@ -36,7 +36,7 @@ async def test_real_tokens_are_captured_whole(real: House) -> None:
     assert "prompt_token_ids" not in reply.model_extra
     first, second = real.captured
     assert second.call_id == f"{first.call_id}.1"
-    assert first.prompt.full_length == reply.usage.prompt_tokens > 0  # type: ignore[union-attr]
+    assert first.prompt.full_length == reply.usage.prompt_tokens > 0  # type: ignore[union-attr]  # the kind that this test makes has it
     for event in (first, second):
         assert event.integrity.complete, event.integrity
         length = len(unpack_ids(event.response_ids))
@@ -267,7 +267,7 @@ async def test_real_stream_has_the_tokens_of_the_whole_reply(real: House) -> Non
                 stream=streamed,
             )
             if streamed:
-                async for _ in reply:  # type: ignore[union-attr]
+                async for _ in reply:  # type: ignore[union-attr]  # the kind that this test makes has it
                     pass
     whole, streams = real.captured[:2], real.captured[2:]
     assert [event.response_ids for event in streams] == [event.response_ids for event in whole]

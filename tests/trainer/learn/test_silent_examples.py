@@ -38,7 +38,7 @@ def outcome(model_dir, objective, examples):  # noqa: F811  # the fixture
     return step.totals.means(), weights, computed
 
 
-def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # noqa: F811
+def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # noqa: F811  # a fixture that is imported
     """
     The same weights as with everything computed; the divisor counts all; metrics are those of all, equal ones being alike.
 
@@ -58,7 +58,7 @@ def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # n
     assert means == pytest.approx(full, rel=1e-5)
 
 
-def test_a_batch_that_teaches_nothing_still_steps(model_dir):  # noqa: F811
+def test_a_batch_that_teaches_nothing_still_steps(model_dir):  # noqa: F811  # a fixture that is imported
     """One example is trained for nothing, so that momentum does what it would have done."""
     subject = engine(model_dir)
     subject.train(batch(0), **HOW)

@@ -18,7 +18,7 @@ def subject(reply: str | None = "get c", scope: str = "call", trajectory_id: str
     """Of a scope other than group."""
     one = call(reply, after=(says("c=7", "tool"),))
     talk = (*one.messages, *([one.reply] if one.reply else []))
-    return Judged(scope=scope, group_id="g", trajectory_id=trajectory_id, calls=(one,), conversation=talk)  # type: ignore[arg-type]
+    return Judged(scope=scope, group_id="g", trajectory_id=trajectory_id, calls=(one,), conversation=talk)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
 
 
 def group(*replies: str) -> Judged:

@@ -479,7 +479,7 @@ def test_a_rubric_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
     settings = kind_of("judge").settings
     for rubric in ("style.md", tmp_path / "style.md"):
         fields = {**BASE, "rubric": rubric}
-        assert settings.model_validate(fields, context={"folder": tmp_path}).rubric == tmp_path / "style.md"  # type: ignore[attr-defined]
+        assert settings.model_validate(fields, context={"folder": tmp_path}).rubric == tmp_path / "style.md"  # type: ignore[attr-defined]  # an attribute that only this kind has
 
 
 def test_the_key_is_sent_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
