@@ -43,6 +43,5 @@ def test_it_learns(tmp_path: Path) -> None:
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
     said = follow(script, tmp_path, {**environment, "CLAW_HOME": str(tmp_path / "home"), "PATH": path}, 800)
     before, after = (float(value) for value in re.findall(r'^"reward_mean":([0-9.]+)$', said, re.MULTILINE))
-    print(said)
     assert before < 0.2
     assert after > 0.8
