@@ -93,7 +93,7 @@ def records(settings: LogSettings, *topics: Topic) -> list[Record]:
         return list(reader.read_to_end())
 
 
-def pool(settings: LogSettings) -> oracle.Pool:
+def pool(settings: LogSettings) -> oracle.PoolBytes:
     """The latest value per key, tombstones removed."""
     catalogue = settings.catalogue()
     latest = {
@@ -121,7 +121,7 @@ def facts_in_log(settings: LogSettings) -> list[tuple[Event, FactPosition]]:
     return found
 
 
-def expected(settings: LogSettings) -> oracle.Pool:
+def expected(settings: LogSettings) -> oracle.PoolBytes:
     return oracle.pool_of(facts_in_log(settings))
 
 

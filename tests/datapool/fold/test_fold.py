@@ -32,15 +32,15 @@ def of_the_pool(log: Placed) -> Placed:
     return [(fact, position) for fact, position in log if type(fact) not in PASSED_BY]
 
 
-def encoded(state: GroupState) -> oracle.Pool:
+def encoded(state: GroupState) -> oracle.PoolBytes:
     return {tuple(key): encode(record) for key, record in project(state).items()}
 
 
-def pool(states: dict[str, GroupState]) -> oracle.Pool:
+def pool(states: dict[str, GroupState]) -> oracle.PoolBytes:
     return {key: value for state in states.values() for key, value in encoded(state).items()}
 
 
-def expected(log: Placed) -> oracle.Pool:
+def expected(log: Placed) -> oracle.PoolBytes:
     return {key: value for key, value in oracle.pool_of(log).items() if not is_tokens_key(key[1])}
 
 
@@ -49,7 +49,7 @@ def restarted(state: GroupState) -> GroupState:
     return again
 
 
-def readable(records: oracle.Pool) -> dict[tuple[str, bytes], facts.Event]:
+def readable(records: oracle.PoolBytes) -> dict[tuple[str, bytes], facts.Event]:
     return {key: decode(value) for key, value in records.items()}
 
 
@@ -136,7 +136,7 @@ def test_writing_differences_adds_up_to_the_whole(log, data):
     """What `changes` writes over time, tombstones removing, is what `project` says at the end."""
     states: dict[str, GroupState] = {}
     images = {}
-    written: oracle.Pool = {}
+    written: oracle.PoolBytes = {}
     log = of_the_pool(log)
     for fact, position in log:
         states[fact.group_id] = fold(states.get(fact.group_id), fact, position)

@@ -28,15 +28,15 @@ def small_parts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(growing, "COPIED_MAX", 4)
 
 
-def made_at_once(states: dict[str, GroupState]) -> oracle.Pool:
+def made_at_once(states: dict[str, GroupState]) -> oracle.PoolBytes:
     return {tuple(key): encode(record) for state in states.values() for key, record in project.project(state).items()}
 
 
-def flushed(log: list[tuple[Event, facts.FactPosition]], random: chance.Random) -> oracle.Pool:
+def flushed(log: list[tuple[Event, facts.FactPosition]], random: chance.Random) -> oracle.PoolBytes:
     """What a worker writes of these facts in flushes of 1 to 50, killed now and then. Each flush is compared on the way."""
     states: dict[str, GroupState] = {}
     images: dict[str, project.GroupImage] = {}
-    written: oracle.Pool = {}
+    written: oracle.PoolBytes = {}
     rest = list(log)
     while rest:
         flush, rest = rest[: (size := random.choice([1, 2, 5, 20, 50]))], rest[size:]
@@ -55,7 +55,7 @@ def flushed(log: list[tuple[Event, facts.FactPosition]], random: chance.Random) 
     return written
 
 
-def expected(log: list[tuple[Event, facts.FactPosition]]) -> oracle.Pool:
+def expected(log: list[tuple[Event, facts.FactPosition]]) -> oracle.PoolBytes:
     return {key: value for key, value in oracle.pool_of(log).items() if not is_tokens_key(key[1])}
 
 
