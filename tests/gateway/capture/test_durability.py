@@ -374,7 +374,7 @@ async def test_nobody_has_to_read_the_log(
                     return reply.status
 
             for _ in range(REFUSED_CALLS // 50):
-                statuses = await asyncio.wait_for(asyncio.gather(*(ask(refused) for _ in range(50))))
+                statuses = await asyncio.wait_for(asyncio.gather(*(ask(refused) for _ in range(50))), 60)
                 assert set(statuses) == {422}
             assert await ask(ASK) == 200
             signal_broker(local_broker, signal.SIGSTOP)
