@@ -22,15 +22,15 @@ from claw_r1.trainer.errors import RUN_WAS_OVER
 from claw_r1.trainer.plan.journal import transactional_id
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.sources import FromTrainer
-from tests import children
+from tests import children, patience
 from tests.children import HEAVY_START_S
+from tests.patience import LOOK_EVERY_S, PATIENCE_S
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.test_background import manifest_of
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import take
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-STOP_TIMEOUT_S = 8
 
 
 def write_groups(settings, history):
@@ -62,12 +62,13 @@ def events(settings, kind):
 
 
 def until(holds, process):
-    deadline = time.monotonic() + HEAVY_START_S
-    while not (found := holds()):
+    """A patience.until that fails at once when the trainer ends."""
+
+    def alive():
         assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.2)
-    return found
+        time.sleep(LOOK_EVERY_S)
+
+    return patience.until(holds, step=alive, patience_s=HEAVY_START_S)
 
 
 def settled(settings):
@@ -121,7 +122,7 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     source = FromTrainer(published[1].offer_url, RUN, 1, worker_id="w", connect_timeout_s=5)
     take(HostCopies(tmp_path / "copies"), manifest, source).close()  # raises unless the bytes are those of the digest
     process.send_signal(signal.SIGTERM)
-    assert process.wait(STOP_TIMEOUT_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     settled(log_settings)
     assert events(log_settings, RunEnded) == []
 

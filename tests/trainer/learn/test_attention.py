@@ -14,6 +14,7 @@ from claw_r1.trainer.learn.metrics import TokenTotals
 from claw_r1.trainer.learn.objective import Objective, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 from claw_r1.trainer.learn.trees import in_order, trie
+from tests.soak import in_soak
 from tests.trainer.learn.forests import forest
 
 CPU = torch.device("cpu")
@@ -86,7 +87,7 @@ def assert_equal(actual, expected, tolerance=1e-6):
         assert (actual[2][name] - gradient).abs().max() <= tolerance * largest, name
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(6), *map(in_soak, range(6, 16))])
 def test_a_tree_is_one_row_per_path(seed):
     """Loss, metrics and gradients agree to 1e-6 in float32, whatever is shared, forked or doubled."""
     examples = forest(seed)

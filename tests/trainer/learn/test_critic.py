@@ -17,6 +17,7 @@ from claw_r1.trainer.learn.examples import column, with_column
 from claw_r1.trainer.learn.models.critic import Critic, advantages_of, scalar_head
 from claw_r1.trainer.learn.stepping import StepSettings
 from claw_r1.trainer.sections.critic import CriticSettings
+from tests.soak import in_soak
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
 
@@ -175,7 +176,7 @@ def test_every_zero_stage_and_plain_torch_learn_the_same(model_dir):
         np.testing.assert_allclose(values, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", in_soak("bf16")])
 def test_it_comes_to_explain_the_returns(model_dir, precision):
     """Trained on one batch again and again, its values become the returns."""
     stage = 0 if precision == "fp32" else 1
@@ -186,7 +187,7 @@ def test_it_comes_to_explain_the_returns(model_dir, precision):
     assert metrics["explained_variance"] > 0.9
 
 
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [in_soak(0), in_soak(2), 3])
 def test_a_loaded_critic_goes_on_bit_for_bit(model_dir, tmp_path, stage):
     """Save, fresh critic, load: the same digest, and the same one after the next steps."""
     stepping = replace(STEPPING, zero_stage=stage)

@@ -8,6 +8,7 @@ import torch
 from claw_r1.trainer.algorithms.losses import bound
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.objective import Objective
+from tests.soak import in_soak
 from tests.trainer.learn.forests import forest
 from tests.trainer.tiny import make_model
 
@@ -29,8 +30,7 @@ def train(model_dir, **changes):
     return steps, {name: tensor.clone() for name, tensor in subject.named_tensors()}
 
 
-@pytest.mark.parametrize("stage", [0, 3])
-@pytest.mark.parametrize("tokens_max", [60, 10_000])
+@pytest.mark.parametrize(("stage", "tokens_max"), [(0, 10_000), (3, 60), in_soak(0, 60), in_soak(3, 10_000)])
 def test_the_engine_learns_the_same_from_trees(model_dir, stage, tokens_max):
     """Four steps at ZeRO 0 and 3, whole and cut: metrics and weights are those of rows, for fewer tokens."""
     rows, expected = train(model_dir, layout="rows")

@@ -12,12 +12,13 @@ import pytest
 from claw_r1.schemas.events import BatchTrained, RunEnded, WeightsPublished
 from tests import children
 from tests.children import HEAVY_START_S
+from tests.patience import PATIENCE_S
+from tests.soak import SOAK
 from tests.trainer.pooled import RUN, group
 from tests.trainer.test_app import events, settled, until, write_groups
 from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
-STOP_TIMEOUT_S = 15
 
 
 @pytest.fixture
@@ -53,19 +54,16 @@ def start(log_settings, tmp_path):
         process.stderr.close()
 
 
-def test_two_ranks_stop_and_resume(log_settings, start):
-    """SIGTERM to the command ends all ranks with 0; torchrun goes on with the same run, to its end."""
-    write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
-    process = start("claw_r1.trainer", "--ranks", "2")
-    until(lambda: len(events(log_settings, BatchTrained)) == 1, process)
-    followers = psutil.Process(process.pid).children()
-    assert len(followers) == 1
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(STOP_TIMEOUT_S) == 0, process.stderr.read()
-    assert not any(follower.is_running() for follower in followers)
-    settled(log_settings)
-    assert events(log_settings, RunEnded) == []
+def test_two_ranks_stop(log_settings, start):
+    """SIGTERM to the command ends all ranks with 0, and the run is not over."""
+    stopped(log_settings, start)
 
+
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="only in make soak")
+def test_torchrun_resumes_what_the_command_began(log_settings, start):
+    """The launcher of torch goes on with the same run, to its end."""
+    stopped(log_settings, start)
     write_groups(log_settings, [e for n in (2, 3) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], version=1, at_us=n)])
     process = start("torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "claw_r1.trainer")
     assert process.wait(HEAVY_START_S) == 0, process.stderr.read()
@@ -73,3 +71,17 @@ def test_two_ranks_stop_and_resume(log_settings, start):
     assert [e.sequence for e in events(log_settings, BatchTrained)] == [0, 1]
     assert len({e.digest for e in events(log_settings, WeightsPublished)}) == 3
     assert len(events(log_settings, RunEnded)) == 1
+
+
+def stopped(log_settings, start):
+    """After its first batch."""
+    write_groups(log_settings, [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)])
+    process = start("claw_r1.trainer", "--ranks", "2")
+    until(lambda: len(events(log_settings, BatchTrained)) == 1, process)
+    followers = psutil.Process(process.pid).children()
+    assert len(followers) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0, process.stderr.read()
+    assert not any(follower.is_running() for follower in followers)
+    settled(log_settings)
+    assert events(log_settings, RunEnded) == []
