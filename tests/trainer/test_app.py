@@ -18,6 +18,7 @@ from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, RunStarted, WeightsPublished
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
+from claw_r1.trainer.__main__ import _leave, main
 from claw_r1.trainer.errors import RUN_WAS_OVER
 from claw_r1.trainer.plan.journal import transactional_id
 from claw_r1.weights.host_copies import HostCopies
@@ -27,6 +28,7 @@ from tests.children import HEAVY_START_S
 from tests.patience import LOOK_EVERY_S, PATIENCE_S
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.test_background import manifest_of
+from tests.trainer.test_resume import PROCESSES, exit_code
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import take
 
@@ -150,9 +152,20 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
 
 
 def answer_of(tmp_path, *arguments):
-    """A command of the same settings, at its end."""
-    command = [sys.executable, "-m", "claw_r1.trainer", "--config", str(tmp_path / "train.json"), "--json", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HEAVY_START_S, check=False)
+    """A command of the same settings, at its end: in a fork of a process that has torch loaded already."""
+    argv, said = (
+        ["--config", str(tmp_path / "train.json"), "--json", *arguments],
+        (tmp_path / "stdout", tmp_path / "stderr"),
+    )
+    code = exit_code(PROCESSES.Process(target=command, args=(argv, said)))
+    return subprocess.CompletedProcess(argv, code, *(path.read_text() for path in said))
+
+
+def command(argv, said):
+    """What `python -m claw_r1.trainer` does."""
+    for descriptor, path in enumerate(said, start=1):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), descriptor)
+    _leave(main(argv))
 
 
 def test_what_is_in_the_pool_is_looked_at_trained_and_replayed_without_agents(log_settings, start, tmp_path):
