@@ -21,6 +21,7 @@ from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.agentflow.flow import play
 from claw_r1.agentflow.settings import AgentFlowSettings, FlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.patience import until_async
 
 pytestmark = pytest.mark.process
 
@@ -129,19 +130,13 @@ def family() -> list[int]:
     return [process.pid for process in psutil.process_iter(["cmdline"]) if NAP in (process.info["cmdline"] or [])]
 
 
-async def until(holds: object) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # type: ignore[operator]  # noqa: ASYNC110  # the kernel signals nothing
-            await asyncio.sleep(0.05)
-
-
 async def test_the_time_limit_ends_the_whole_process_group(place: Path) -> None:
     """Children of the command, too; what it said in millions of bytes held nobody up."""
     async with FakeGateway() as fake:
         playing = asyncio.create_task(played(fake, FAMILY, command_timeout_s=3))
-        await until(lambda: len(family()) >= 2)
+        await until_async(lambda: len(family()) >= 2)
         assert (await playing).status == "failed"
-    await until(lambda: not family())
+    await until_async(lambda: not family())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -153,10 +148,10 @@ async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: py
     async with FakeGateway() as fake:
         arguments = ("-m", "claw_r1.agentflow", "run", "--command", FAMILY, "--gateway", fake.url, *size)
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
-        await until(lambda: len(family()) >= 32)
+        await until_async(lambda: len(family()) >= 32)
         process.send_signal(number)
         out, err = await process.communicate()
-    await until(lambda: not family())
+    await until_async(lambda: not family())
     if number == signal.SIGTERM:
         assert (process.returncode, json.loads(out)["episodes_failed"]) == (0, 16), err
         assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
@@ -266,7 +261,7 @@ async def test_a_runner_ends_although_a_reward_function_hangs(place: Path) -> No
     async with FakeGateway() as fake, asyncio.timeout(120):
         arguments = ("-m", "claw_r1.agentflow", "run", "--command", "true", "--gateway", fake.url, *reward, *size)
         process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
-        await until(lambda: Path("asked").exists() and len(Path("asked").read_text()) == 4)
+        await until_async(lambda: Path("asked").exists() and len(Path("asked").read_text()) == 4)
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     assert json.loads(out)["episodes_failed"] == 4, err

@@ -15,6 +15,7 @@ from claw_r1.agentflow.tasks import TaskList
 from claw_r1.agentflow.version_evaluation import VersionEvaluation
 from claw_r1.schemas.evaluation import EvaluatedTask
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.patience import until_async
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
 
@@ -33,12 +34,6 @@ class Hold(AgentFlow):
     async def run(self, episode: Episode) -> None:
         await episode.chat([{"role": "user", "content": "?"}], temperature=0.7)
         await asyncio.Event().wait()
-
-
-async def until(holds):
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110  # the fake gateway signals nothing
-            await asyncio.sleep(0.01)
 
 
 def evaluated(fake: FakeGateway) -> list[EvaluatedTask]:
@@ -63,11 +58,11 @@ async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled()
             }
             return sum(body["ids"][1] in groups for body in fake.bodies("complete_trajectory"))
 
-        await until(lambda: over(0) == 8)
+        await until_async(lambda: over(0) == 8)
         for version in ("run/3", "other/4", "base/0", "run/3..5"):
             fake.policy_version = version
             await asyncio.sleep(0.05)
-        await until(lambda: over(5) == 8)
+        await until_async(lambda: over(5) == 8)
         runner.stop()
         summary = await running
     parts = evaluated(fake)
@@ -96,7 +91,7 @@ async def test_a_version_that_nobody_could_play_in_time_is_left_for_the_newest()
         for label in ("run/0", "run/1", "run/2", "run/2", "run/4"):
             evaluation.saw(label)
         playing = asyncio.create_task(evaluation.run())
-        await until(lambda: len(fake.bodies("complete_trajectory")) == 1)
+        await until_async(lambda: len(fake.bodies("complete_trajectory")) == 1)
         playing.cancel()
     assert [part.version for part in evaluated(fake)] == [4]
 
@@ -114,7 +109,7 @@ async def test_held_out_tasks_are_evaluated_and_said_to_be(held_out: list[dict[s
         evaluated_tasks = None if held_out is None else TaskList(held_out)
         runner = Runner(Hold(), client, plan, evaluation_client=val, tasks=trained, held_out=evaluated_tasks)
         running = asyncio.create_task(runner.run())
-        await until(lambda: len(evaluated(fake)) == 2)
+        await until_async(lambda: len(evaluated(fake)) == 2)
         runner.stop()
         await running
     assert {(part.tasks, part.held_out) for part in evaluated(fake)} == {(2, held_out is not None)}

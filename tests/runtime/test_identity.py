@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +11,7 @@ import psutil
 import pytest
 
 from claw_r1.runtime.identity import ProcessId
-
-
-def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.01)
+from tests.patience import until
 
 
 def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
@@ -28,7 +20,7 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
     leaves += "ctypes.CDLL(None).pthread_exit(None)"
     with subprocess.Popen([sys.executable, "-S", "-c", leaves]) as process:
         stat = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: ") Z " in stat.read_text())
+        until(lambda: ") Z " in stat.read_text())
         here = ProcessId.of(process.pid)
         assert here is not None
         assert not here.wait(0)

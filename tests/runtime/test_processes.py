@@ -3,8 +3,6 @@
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from claw_r1.runtime.errors import ComponentDied, ProcessError
 from claw_r1.runtime.identity import ProcessId
 from claw_r1.runtime.processes import Processes
 from claw_r1.runtime.restarts import RestartBudget
+from tests.patience import until
 
 pytestmark = pytest.mark.process
 
@@ -27,13 +26,6 @@ def child(tmp_path: Path, name: str, code: str, **more: object) -> Component:
     return Component(name, (sys.executable, "-S", "-c", code), tmp_path / f"{name}.log", **settings)  # type: ignore[arg-type]  # a test's shorthand
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-
-
 def test_a_killed_component_is_restarted_with_a_new_pid(tmp_path: Path) -> None:
     """kill -9 of a child costs one restart and nothing else."""
     with Processes() as processes:
@@ -42,7 +34,7 @@ def test_a_killed_component_is_restarted_with_a_new_pid(tmp_path: Path) -> None:
         before = processes.states()[0]
         assert before.pid
         os.kill(before.pid, signal.SIGKILL)
-        eventually(lambda: processes.poll()[0].restarts == 1 and processes.states()[0].state is State.RUNNING)
+        until(lambda: processes.poll()[0].restarts == 1 and processes.states()[0].state is State.RUNNING)
         after = processes.states()[0]
     assert after.pid not in {None, before.pid}
     assert after.exit_code == -signal.SIGKILL
@@ -94,10 +86,10 @@ def test_stop_ends_even_who_ignores_sigterm_and_all_descendants(tmp_path: Path) 
     processes.start(child(tmp_path, "parent", parent))
     processes.start(child(tmp_path, "stubborn", STUBBORN))
     stubborn_log = tmp_path / "stubborn.log"
-    eventually(lambda: "ready" in stubborn_log.read_text() and "ready" in log_path.read_text())
+    until(lambda: "ready" in stubborn_log.read_text() and "ready" in log_path.read_text())
     pids = [state.pid for state in processes.states()] + [int(log_path.read_text().split()[0])]
     processes.stop(timeout_s=1.5)
-    eventually(lambda: all(ProcessId.of(pid) is None for pid in pids if pid))
+    until(lambda: all(ProcessId.of(pid) is None for pid in pids if pid))
     assert [state.state for state in processes.states()] == [State.STOPPED] * 2
 
 
@@ -108,7 +100,7 @@ def test_components_stop_in_reverse_order_of_their_start(tmp_path: Path) -> None
     processes = Processes()
     for name in "abc":
         processes.start(child(tmp_path, name, code.format(str(order), name, FOREVER)))
-    eventually(lambda: all("ready" in (tmp_path / f"{name}.log").read_text() for name in "abc"))
+    until(lambda: all("ready" in (tmp_path / f"{name}.log").read_text() for name in "abc"))
     processes.stop()
     assert order.read_text() == "cba"
 
@@ -145,7 +137,7 @@ def test_a_component_that_waits_for_its_restart_has_no_process(tmp_path: Path) -
     slow = RestartBudget(delay_s=1000, delay_max_s=1000)
     processes = Processes()
     processes.start(child(tmp_path, "trainer", "raise SystemExit(1)", budget=slow))
-    eventually(lambda: processes.poll()[0].state is State.RESTARTING)
+    until(lambda: processes.poll()[0].state is State.RESTARTING)
     assert processes.states()[0].pid is None
     processes.stop()
     assert (processes.states()[0].state, processes.states()[0].exit_code) == (State.STOPPED, 1)
@@ -159,7 +151,7 @@ def test_who_is_started_again_by_hand_leaves_no_descendant(tmp_path: Path) -> No
     )
     with Processes() as processes:
         processes.start(child(tmp_path, "parent", leaves))
-        eventually(lambda: ProcessId.of(processes.states()[0].pid or 0) is None and log_path.read_text() != "")
+        until(lambda: ProcessId.of(processes.states()[0].pid or 0) is None and log_path.read_text() != "")
         orphan = ProcessId.of(int(log_path.read_text()))
         assert orphan is not None
         processes.start(child(tmp_path, "parent", FOREVER))

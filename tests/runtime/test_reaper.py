@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
@@ -13,6 +11,7 @@ import pytest
 
 from claw_r1.runtime import child
 from claw_r1.runtime.reaper import KILL_NOW, reaped
+from tests.patience import until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.process
@@ -40,13 +39,6 @@ def start(code: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return parent, [psutil.Process(int(pid)) for pid in pids]
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "condition not met in time"
-        time.sleep(0.02)
-
-
 def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
@@ -59,7 +51,7 @@ def test_a_kill_of_one_takes_everything_below(victim: str) -> None:
     os.kill(pid, signal.SIGKILL)
     expected = [reaper, command] if victim == "reaper" else [reaper, command, grandchild]
     try:
-        until(lambda: all(gone(p) for p in expected), 5)
+        until(lambda: all(gone(p) for p in expected))
     finally:
         if not gone(grandchild):
             grandchild.kill()
@@ -81,5 +73,5 @@ def test_sigterm_is_passed_on_and_the_exit_code_comes_back() -> None:
     left = psutil.Process(int(reaper.stdout.readline().split()[1]))
     reaper.terminate()
     assert reaper.wait(timeout=10) == 7
-    until(lambda: gone(left), 5)
+    until(lambda: gone(left))
     reaper.communicate()

@@ -34,6 +34,7 @@ from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.datapool.view.test_training_rows import BASES, written_against_c0
+from tests.patience import until
 from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
 from tests.trainer.tiny import make_model
@@ -72,13 +73,6 @@ def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
 
 def two_batches(**changes):
     return [e for n in range(4) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n, **changes)]
-
-
-def eventually(holds):
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.01)
 
 
 def test_a_run_trains_until_batches_max(tmp_path, model_dir):
@@ -235,7 +229,7 @@ def test_stopping_while_it_waits_leaves_a_run_that_can_go_on(tmp_path, model_dir
     with capture_logs() as logs:
         thread = threading.Thread(target=lambda: endings.append(TrainingRun(chosen, collaborators).run()))
         thread.start()
-        eventually(lambda: any(line["event"] == "waiting_for_groups" for line in logs))
+        until(lambda: any(line["event"] == "waiting_for_groups" for line in logs))
         stop.set()
         thread.join(DEADLINE_S)
     assert endings == ["stopped"]
@@ -271,7 +265,7 @@ def test_groups_that_will_never_be_trained_are_said_so_once(tmp_path, model_dir)
     log, collaborators = world_of(later, two_batches(), stop=stop)
     thread = threading.Thread(target=TrainingRun(later, collaborators).run)
     thread.start()
-    eventually(lambda: events(log, BatchSkipped))
+    until(lambda: events(log, BatchSkipped))
     stop.set()
     thread.join(DEADLINE_S)
     assert [(e.reason, e.group_ids) for e in events(log, BatchSkipped)] == [("too_stale", ("g2", "g3"))]
@@ -609,7 +603,7 @@ def test_a_trainer_that_reads_the_backlog_can_be_stopped(tmp_path, model_dir):
             target=lambda: endings.append(TrainingRun(chosen, world_with(log, view, chosen, stop)).run())
         )
         thread.start()
-        eventually(lambda: any(line["event"] == "reading_pool" for line in logs))
+        until(lambda: any(line["event"] == "reading_pool" for line in logs))
         stop.set()
         thread.join(DEADLINE_S)
     view.stop()
@@ -649,7 +643,7 @@ def test_a_run_that_trains_nothing_says_so_loudly_and_once(tmp_path, model_dir):
     with capture_logs() as logs:
         thread = threading.Thread(target=TrainingRun(chosen, collaborators).run)
         thread.start()
-        eventually(warnings.exists)
+        until(warnings.exists)
         stop.set()
         thread.join(DEADLINE_S)
     (line,) = [line for line in logs if line["event"] == "groups_skipped_in_a_row"]

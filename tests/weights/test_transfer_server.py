@@ -5,10 +5,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE, FromTrainer
 from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests import children
+from tests.patience import until
 from tests.weights.tensors import Tensors, same, source_of, take, tensors_of
 
 pytestmark = pytest.mark.process
@@ -35,13 +35,6 @@ def stage(server: TransferServer, version: int, tensors: Tensors | None = None) 
     tensors = tensors_of(version) if tensors is None else tensors
     server.stage("run", version, WeightsSnapshot.of(tensors, 4096))
     return tensors
-
-
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "condition not met in time"
-        time.sleep(0.01)
 
 
 def half_read(server: TransferServer, version: int, manifest: WeightsManifest) -> socket.socket:
@@ -77,7 +70,7 @@ def test_a_version_arrives_as_it_was_staged(server: TransferServer, sent: list[S
     tensors = stage(server, 3)
     manifest = WeightsManifest.of(tensors)
     assert same(take(copies, manifest, source_of(server, 3)), tensors)
-    until(lambda: bool(sent), 5)
+    until(lambda: bool(sent))
     assert [(each.error, each.bytes_total) for each in sent] == [(None, manifest.bytes_total)]
 
 
@@ -87,7 +80,7 @@ def test_a_receiver_that_vanishes_costs_only_its_sender(
     """The send to a worker that is gone ends with an error, and the next one is served."""
     manifest = WeightsManifest.of(stage(server, 1, BIG))
     half_read(server, 1, manifest).close()
-    until(lambda: bool(sent), 5)
+    until(lambda: bool(sent))
     assert sent[0].error
     assert same(take(copies, manifest, source_of(server, 1)), BIG)
 
@@ -103,7 +96,7 @@ def test_a_receiver_that_stands_still_costs_only_its_sender(
     client = half_read(server, 1, manifest)
     with pytest.raises(TransferFailed, match="busy"):
         take(copies, manifest, source_of(server, 1))
-    until(lambda: bool(sent), 5)
+    until(lambda: bool(sent))
     assert sent[0].error
     assert same(take(copies, manifest, source_of(server, 1)), BIG)
     client.close()

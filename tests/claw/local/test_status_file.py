@@ -3,8 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,9 @@ from claw_r1.claw.local.status_file import read_manager, read_status
 from claw_r1.claw.local.up import run_down
 from claw_r1.runtime.component import State
 from claw_r1.runtime.identity import ProcessId
+from tests.patience import until
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
-
-
-def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.01)
 
 
 MANAGER = """
@@ -46,12 +38,12 @@ def test_children_die_when_their_manager_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", MANAGER, str(tmp_path), STUBBORN], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as manager:
         try:
-            eventually(lambda: [s.state for s in read_status(tmp_path)] == [State.RUNNING])
+            until(lambda: [s.state for s in read_status(tmp_path)] == [State.RUNNING])
             pid = read_status(tmp_path)[0].pid
             assert pid
         finally:
             manager.kill()  # leaving the block waits for it
-    eventually(lambda: ProcessId.of(pid) is None)
+    until(lambda: ProcessId.of(pid) is None)
     assert read_status(tmp_path)[0].state is State.DEAD
 
 
@@ -70,7 +62,7 @@ def test_down_ends_a_manager_that_has_started_nothing_yet(tmp_path: Path, monkey
     """A stack whose broker does not come up can be stopped; once its manager is gone, there is nothing to stop."""
     monkeypatch.setenv("CLAW_HOME", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ALONE, str(tmp_path / "up")]) as manager:
-        eventually(lambda: read_manager(tmp_path / "up") is not None)
+        until(lambda: read_manager(tmp_path / "up") is not None)
         assert run_down() == 0
     assert manager.returncode == -signal.SIGTERM
     assert read_manager(tmp_path / "up") is None
