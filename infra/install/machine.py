@@ -52,7 +52,7 @@ def look(*, gpu: bool = False, light: bool = False) -> Machine:
 
 
 def _holds(distribution: str) -> bool:
-    """Whether this package is installed in `.venv`."""
+    """Returns whether this package is installed in `.venv`."""
     return any((VENV / "lib").glob(f"python3.*/site-packages/{distribution}-[0-9]*.dist-info"))
 
 
