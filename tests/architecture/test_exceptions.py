@@ -36,7 +36,7 @@ def test_a_silenced_finding_says_why() -> None:
 
 
 def test_a_patched_name_stands_in_the_list_with_its_reason() -> None:
-    """What a test could be handed as an argument it is handed: the list names what is patched instead, and nothing else."""
+    """A test is handed what can be an argument: the list names what is patched instead, and nothing else."""
     patched: dict[str, set[str]] = {}
     for path in files("tests"):
         names = {re.sub(r'["\s]', "", name) for name in PATCHED.findall(path.read_text())}
