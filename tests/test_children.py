@@ -2,27 +2,19 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests import children
+from tests.patience import until
 
 pytestmark = pytest.mark.process
 
 # Heeds no SIGTERM and has a child that heeds none either, like an engine that is told to end while it starts.
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(100)"
 FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {DEAF!r}]); {DEAF}"
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def gone(process: psutil.Process) -> bool:
@@ -37,7 +29,7 @@ def test_who_does_not_listen_is_killed_with_all_it_started() -> None:
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
     assert len(family) == 2
     children.end(process, grace_s=0.2)
-    eventually(lambda: all(gone(member) for member in family))
+    until(lambda: all(gone(member) for member in family))
 
 
 def test_what_a_leader_leaves_behind_is_ended_too() -> None:
@@ -47,7 +39,7 @@ def test_what_a_leader_leaves_behind_is_ended_too() -> None:
     assert process.stdout is not None
     left = psutil.Process(int(process.stdout.read()))
     children.end(process)
-    eventually(lambda: gone(left))
+    until(lambda: gone(left))
 
 
 NOWHERE = "http://127.0.0.1:9/health"
@@ -70,4 +62,4 @@ def test_a_start_that_takes_too_long_leaves_nothing(tmp_path: Path, monkeypatch:
     ):
         pass
     pid = int((tmp_path / "log").read_text().splitlines()[0])
-    eventually(lambda: not psutil.pid_exists(pid) or gone(psutil.Process(pid)))
+    until(lambda: not psutil.pid_exists(pid) or gone(psutil.Process(pid)))
