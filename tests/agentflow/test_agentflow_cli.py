@@ -20,9 +20,10 @@ FLOW = ("--flow", "claw_r1.claw.demo.verbs.flow:VerbsFlow")
 
 
 async def started(*arguments: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "claw_r1.agentflow", *arguments, stdout=PIPE, stderr=PIPE
-    )
+    """The runner, without variables of whoever runs the tests: it says in a line which of `CLAW_` it keeps from a command."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CLAW_")}
+    command = (sys.executable, "-m", "claw_r1.agentflow", *arguments)
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=own)
 
 
 async def test_eval_prints_one_object_with_its_transcripts() -> None:

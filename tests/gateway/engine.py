@@ -28,7 +28,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Reply:
-    """What to answer. `hang`: never; `reset`: break the connection after reading the request.
+    """What to answer. `hang`: never; `reset`: break the connection after reading the request, once `moment` is set where there is one.
 
     `pieces` makes it a stream, each piece sent by itself, `pace_s` apart; then `hang` and `reset` come after the last one.
     """
@@ -40,6 +40,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     hang: bool = False
     reset: bool = False
+    moment: threading.Event | None = None
     delay_s: float = 0.0
 
 
@@ -185,6 +186,8 @@ class ScriptedEngine:
             if reply.hang:
                 self.aborted.set()
         if reply.reset:
+            if reply.moment is not None:
+                await asyncio.to_thread(reply.moment.wait)
             writer.transport.abort()
             return False
         if reply.pieces:

@@ -1,6 +1,7 @@
 """Workers that drain or fall silent, through a running gateway: calls go where they are answered."""
 
 import asyncio
+import threading
 import time
 
 from tests.gateway.capture.test_calls import ASK, ask
@@ -88,10 +89,11 @@ async def test_what_a_killed_worker_had_is_answered_by_another(engine: ScriptedE
     """Calls in flight on a worker that breaks, also a stream before its first byte, are sent to the one that lives."""
     with ScriptedEngine() as other, House() as house:
         house.worker(engine.url, "a")
-        for _ in range(2):
-            engine.then(Reply(reset=True, delay_s=0.3))
+        killed = threading.Event()
+        engine.then(*[Reply(reset=True, moment=killed)] * 2)
         calls = [asyncio.ensure_future(ask(house, {**ASK, "stream": stream})) for stream in (False, True)]
         await poll(lambda: len(engine.requests) == 2)
         house.worker(other.url, "b")
+        killed.set()
         assert [(await call).status for call in calls] == [200, 200]
         assert [event.worker_id for event in house.captured] == ["b", "b"]
