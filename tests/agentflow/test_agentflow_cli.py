@@ -20,8 +20,8 @@ FLOW = ("--flow", "claw_r1.claw.demo.verbs.flow:VerbsFlow")
 
 
 async def started(*arguments: str) -> Process:
-    """The runner, without variables of whoever runs the tests: it says in a line which of `CLAW_` it keeps from a command."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("CLAW_")}
+    """The runner, with no `CLAW_` variable of whoever runs the tests: it says in a line which ones it keeps from a command."""
+    own = {name: value for name, value in os.environ.items() if not re.match("CLAW_(?!AGENTFLOW_)", name)}
     command = (sys.executable, "-m", "claw_r1.agentflow", *arguments)
     return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=own)
 
