@@ -321,14 +321,15 @@ def damaged_copy(worker: Worker, model: torch.nn.Module, content: torch.nn.Modul
 @only_in_soak
 def test_a_killed_engine_is_replaced_and_catches_up(worker: Worker) -> None:
     """After kill -9 of the engine, the worker is ready again only with the latest version."""
+    worker.push(35)
     worker.engine_core().send_signal(signal.SIGKILL)
     until(lambda: (worker.last_report() or {}).get("state") != "ready", "not ready any more")
     seen = len(worker.states())
-    worker.wait_ready(34, seconds=HEAVY_START_S)
+    worker.wait_ready(35, seconds=HEAVY_START_S)
     reports = [json.loads(line) for line in worker.reports.read_text().splitlines()[seen:]]
-    assert all(report["version"] == 34 for report in reports if report["state"] == "ready")
-    assert worker.label() == f"{RUN}/34"
-    assert worker.greedy_gap(34) <= TOLERANCE
+    assert all(report["version"] == 35 for report in reports if report["state"] == "ready")
+    assert worker.label() == f"{RUN}/35"
+    assert worker.greedy_gap(35) <= TOLERANCE
 
 
 def test_a_killed_supervisor_leaves_no_process(worker: Worker) -> None:

@@ -87,12 +87,13 @@ def test_the_engine_says_what_it_did(worker: Worker) -> None:
 @only_in_soak
 def test_a_killed_rank_takes_its_engine_with_it(worker: Worker) -> None:
     """After kill -9 of one rank no token comes from the other: a new engine serves the latest version, both ranks of it."""
+    worker.push(4)
     before = ranks(worker)
     before[1].send_signal(signal.SIGKILL)
     until(lambda: (worker.last_report() or {}).get("state") != "ready", "not ready any more")
-    worker.wait_ready(3, seconds=HEAVY_START_S)
+    worker.wait_ready(4, seconds=HEAVY_START_S)
     assert not {process.pid for process in before} & {process.pid for process in ranks(worker)}
-    assert worker.greedy_gap(3) <= TOLERANCE
+    assert worker.greedy_gap(4) <= TOLERANCE
 
 
 def test_a_killed_supervisor_leaves_no_rank(worker: Worker) -> None:
