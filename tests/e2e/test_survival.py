@@ -203,6 +203,7 @@ def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
     assert "verbs-tiny" in demo.claw("broker", "tool", *console)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("workers", "batches"), [(1, 7)])
 def test_ctrl_c_stops_everything(demo: RunningDemo, tmp_path: Path) -> None:
     """A demo that is interrupted while its engine starts (in `make soak`: while it trains) exits with 130 and leaves no process."""

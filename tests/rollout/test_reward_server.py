@@ -103,6 +103,7 @@ def steps(episode: LabelledEpisode) -> Judged:
     return Judged(scope="steps", group_id="g", calls=whole.calls, conversation=whole.conversation)
 
 
+@pytest.mark.soak
 def test_what_it_says_is_what_transformers_says(model: Path, tmp_path: Path) -> None:
     """Raw logits within 1e-4, per episode and per step; an over-long one fails or is cut; and nothing is left afterwards.
 
