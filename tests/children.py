@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from claw_r1.claw.local.stack import answers
 from claw_r1.runtime import child
 from claw_r1.runtime.child import start
@@ -23,6 +25,11 @@ GRACE_S = 10.0
 def end(process: "subprocess.Popen[Any]", grace_s: float | None = None) -> int:
     """SIGTERM, after the grace SIGKILL to its whole group, whatever the leader did. Returns the leader's exit code."""
     return child.end(process, (signal.SIGTERM, GRACE_S if grace_s is None else grace_s))
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Returns whether it has ended; its parent may not have looked yet."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 @contextmanager

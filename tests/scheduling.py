@@ -9,9 +9,7 @@ import faulthandler
 from collections.abc import Iterator, Sequence
 
 import pytest
-from _pytest.faulthandler import (
-    fault_handler_stderr_fd_key,
-)  # pytest's own copy of stderr: what fd 2 is now, is captured
+from _pytest.faulthandler import fault_handler_stderr_fd_key as stderr_key  # pytest's own copy: fd 2 itself is captured
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -83,9 +81,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     marker = item.get_closest_marker("timeout")
     limit_s = float(marker.args[0] if marker else item.config.getini("timeout") or 0)
     if limit_s:
-        faulthandler.dump_traceback_later(
-            limit_s + LAST_RESORT_S, exit=True, file=item.config.stash.get(fault_handler_stderr_fd_key, 2)
-        )
+        faulthandler.dump_traceback_later(limit_s + LAST_RESORT_S, exit=True, file=item.config.stash.get(stderr_key, 2))
     try:
         return (yield)
     finally:

@@ -17,10 +17,6 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {DEAF!r}]); {DEAF}"
 
 
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_who_does_not_listen_is_killed_with_all_it_started() -> None:
     """After `end` neither the process nor its child is there, though both ignore SIGTERM."""
     process = children.start([sys.executable, "-S", "-c", FAMILY], stdout=subprocess.PIPE, text=True)
@@ -29,7 +25,7 @@ def test_who_does_not_listen_is_killed_with_all_it_started() -> None:
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
     assert len(family) == 2
     children.end(process, grace_s=0.2)
-    until(lambda: all(gone(member) for member in family))
+    until(lambda: all(children.is_gone(member) for member in family))
 
 
 def test_what_a_leader_leaves_behind_is_ended_too() -> None:
@@ -39,7 +35,7 @@ def test_what_a_leader_leaves_behind_is_ended_too() -> None:
     assert process.stdout is not None
     left = psutil.Process(int(process.stdout.read()))
     children.end(process)
-    until(lambda: gone(left))
+    until(lambda: children.is_gone(left))
 
 
 NOWHERE = "http://127.0.0.1:9/health"
@@ -62,4 +58,4 @@ def test_a_start_that_takes_too_long_leaves_nothing(tmp_path: Path, monkeypatch:
     ):
         pass
     pid = int((tmp_path / "log").read_text().splitlines()[0])
-    until(lambda: not psutil.pid_exists(pid) or gone(psutil.Process(pid)))
+    until(lambda: not psutil.pid_exists(pid) or children.is_gone(psutil.Process(pid)))

@@ -1,5 +1,6 @@
 """Commands of a page as a script, to be followed literally."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -40,12 +41,16 @@ def unknown_flags(script: str) -> list[str]:
     return unknown
 
 
-def follow(script: str, folder: Path, environment: dict[str, str], timeout_s: float) -> str:
-    """Everything that bash prints when it types the script in this folder. Raises AssertionError when a command fails."""
+def follow(script: str, folder: Path, home: Path, timeout_s: float, **variables: str) -> str:
+    """Everything that bash prints when it types the script in this folder, with a home and so a broker of its own.
+
+    Raises AssertionError when a command fails.
+    """
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("CLAW_", "KAFKA_"))}
     done = subprocess.run(
         ["bash", "-eu", "-c", script],
         cwd=folder,
-        env=environment,
+        env={**others, "CLAW_HOME": str(home), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,7 +10,7 @@ import pytest
 
 from claw_r1.claw.local.ports import free_ports
 from tests.docs.pages import ROOT, commands, files, follow, unknown_flags
-from tests.soak import SOAK
+from tests.soak import only_in_soak
 
 PAGE = "docs/own-environment.md"
 TYPED = commands(PAGE, "hour")
@@ -32,16 +32,14 @@ def test_what_is_typed_can_be_typed(tmp_path: Path) -> None:
 @pytest.mark.vllm
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.soak
-@pytest.mark.skipif(not SOAK, reason="only in make soak")
+@only_in_soak
 def test_it_learns(tmp_path: Path) -> None:
     """Followed literally (but for a port, a home and a broker of its own): the reward is 0 before and above 0.8 after."""
     files(PAGE, "hour", tmp_path)
     [gateway] = free_ports(1)
     script = TYPED.replace("8000", str(gateway)).replace("claw up ", f"claw up --port {gateway} ")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLAW_", "KAFKA_"))}
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
-    said = follow(script, tmp_path, {**environment, "CLAW_HOME": str(tmp_path / "home"), "PATH": path}, 800)
+    said = follow(script, tmp_path, tmp_path / "home", 800, PATH=path)
     before, after = (float(value) for value in re.findall(r'^"reward_mean":([0-9.]+)$', said, re.MULTILINE))
     assert before < 0.2
     assert after > 0.8

@@ -20,8 +20,8 @@ from tests.models import share_models
 from tests.patience import PATIENCE_S
 from tests.soak import SOAK, in_soak
 
-ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
 OF_TWO_WORKERS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
+ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
 """A worker's engine ends with it; that a killed engine alone is replaced is the law of tests/rollout/test_fleet_faults.py."""
 ADDED = "from-elsewhere"
 GO_ON_S = 300.0

@@ -1,6 +1,5 @@
 """Fixtures of the gateway's tests; of a real vLLM there is one for all of them."""
 
-import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests import children
+from tests.engines import SECRET, served
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES
 from tests.gateway.speaking import answer
-
-SECRET = "for this test only"
 
 
 @pytest.fixture
@@ -62,15 +59,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vllm(tiny_model: Path) -> Iterator[str]:
     """URL of a vLLM with the project's own command line, plugins and a tiny model; its weights are `run/7`."""
-    from claw_r1.claw.local.ports import free_ports
-    from claw_r1.rollout.process.command import arguments, environment
-    from claw_r1.rollout.settings import RolloutSettings
-
-    settings = RolloutSettings(model=tiny_model, model_id="m", worker_id="w0", kv_cache_bytes="64M")
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    env = environment(settings, SECRET, os.environ)
-    with children.serving(arguments(settings, port), f"{url}/health", tiny_model.with_name("log"), env=env):
+    with served(tiny_model, "policy", tiny_model.with_name("log")) as url:
         label = orjson.dumps({"new_version": "run/7"})
         headers = {"content-type": "application/json", "x-claw-control": SECRET}
         urllib.request.urlopen(urllib.request.Request(f"{url}/update_weight_version", label, headers), timeout=10)

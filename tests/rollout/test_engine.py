@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 
 from claw_r1.rollout.probe import FP32_GAP_MAX
 from claw_r1.schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
 from claw_r1.weights.manifest import WeightsManifest, memory_of
-from tests.children import HEAVY_START_S
+from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import RUN, Worker, gap
@@ -338,8 +337,4 @@ def test_a_killed_supervisor_leaves_no_process(worker: Worker) -> None:
     assert len(processes) >= 4
     worker.process.kill()
     worker.process.wait()
-
-    def alive() -> list[psutil.Process]:
-        return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-    until(lambda: not alive(), "all processes gone")
+    until(lambda: all(map(is_gone, processes)), "all processes gone")

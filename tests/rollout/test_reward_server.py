@@ -139,7 +139,7 @@ def test_what_it_says_is_what_transformers_says(model: Path, tmp_path: Path) -> 
         "wrong_shape",
     )
     assert isinstance(cut[0], float)
-    until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in tree), "nothing left")
+    until(lambda: all(map(children.is_gone, tree)), "nothing left")
 
 
 @only_in_soak

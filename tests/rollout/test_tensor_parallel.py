@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from claw_r1.schemas.http import VERSION_SPANS_HEADER
-from tests.children import HEAVY_START_S
+from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import Worker, gap
@@ -102,8 +102,4 @@ def test_a_killed_supervisor_leaves_no_rank(worker: Worker) -> None:
     assert len(ranks(worker)) == 2
     worker.process.kill()
     worker.process.wait()
-
-    def alive() -> list[psutil.Process]:
-        return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-    until(lambda: not alive(), "all processes gone")
+    until(lambda: all(map(is_gone, processes)), "all processes gone")

@@ -11,6 +11,7 @@ import pytest
 
 from claw_r1.runtime import child
 from claw_r1.runtime.reaper import KILL_NOW, reaped
+from tests.children import is_gone
 from tests.patience import until
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +40,6 @@ def start(code: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return parent, [psutil.Process(int(pid)) for pid in pids]
 
 
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 @pytest.mark.parametrize("victim", ["parent", "reaper", "command"])
 def test_a_kill_of_one_takes_everything_below(victim: str) -> None:
     """kill -9 of the parent or the command takes all; of the reaper, at least the command (vLLM's plugin adds the engine)."""
@@ -51,9 +48,9 @@ def test_a_kill_of_one_takes_everything_below(victim: str) -> None:
     os.kill(pid, signal.SIGKILL)
     expected = [reaper, command] if victim == "reaper" else [reaper, command, grandchild]
     try:
-        until(lambda: all(gone(p) for p in expected))
+        until(lambda: all(is_gone(p) for p in expected))
     finally:
-        if not gone(grandchild):
+        if not is_gone(grandchild):
             grandchild.kill()
         parent.kill()
         parent.communicate()
@@ -73,5 +70,5 @@ def test_sigterm_is_passed_on_and_the_exit_code_comes_back() -> None:
     left = psutil.Process(int(reaper.stdout.readline().split()[1]))
     reaper.terminate()
     assert reaper.wait(timeout=10) == 7
-    until(lambda: gone(left))
+    until(lambda: is_gone(left))
     reaper.communicate()

@@ -1,7 +1,6 @@
 """A rule is a function that somebody wrote: whatever it does costs its own subject and nobody else."""
 
 import os
-import time
 from concurrent.futures import CancelledError
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.function import FunctionSettings, bytes_of
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from tests.children import is_gone
+from tests.patience import until
 
 pytestmark = pytest.mark.process
 HERE = Path(__file__).parent
@@ -107,7 +108,7 @@ def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules) -> None:
     assert [outcome(end) for end in ends(scorer.judge([subject("orphan"), subject(1)]))] == ["crashed", 1.0]
     orphans = [one for one in psutil.process_iter(["cmdline"]) if "claw-rule-orphan" in (one.info["cmdline"] or ())]
     psutil.wait_procs(orphans, timeout=5)
-    alive = [one for one in orphans if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    alive = [one for one in orphans if not is_gone(one)]
     for one in alive:
         one.kill()
     assert not alive
@@ -118,15 +119,17 @@ def test_what_a_rule_leaves_behind_ends_with_its_process(rules, then) -> None:
     """Also what left its group, its session and its parent."""
     scorer = rules("bad_rules:of_tag")
     assert outcome(ends(scorer.judge([subject("daemon")]))[0]) == 0.5
-    deadline_s = time.monotonic() + 10
-    while not (daemons := [one for one in psutil.process_iter(["cmdline"]) if DAEMON in (one.info["cmdline"] or ())]):
-        assert time.monotonic() < deadline_s
+    daemons = until(
+        lambda: [one for one in psutil.process_iter(["cmdline"]) if DAEMON in (one.info["cmdline"] or ())],
+        "a daemon",
+        patience_s=10,
+    )
     if then:
         ends(scorer.judge([subject(word) for word in then]))
     else:
         scorer.close()
     psutil.wait_procs(daemons, timeout=5)
-    assert not any(daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE for daemon in daemons)
+    assert all(map(is_gone, daemons))
 
 
 def test_an_error_says_what_and_where(rules) -> None:

@@ -13,7 +13,7 @@ from claw_r1.schemas.events import BatchTrained, RunEnded, WeightsPublished
 from tests import children
 from tests.children import HEAVY_START_S
 from tests.patience import PATIENCE_S
-from tests.soak import SOAK
+from tests.soak import only_in_soak
 from tests.trainer.pooled import RUN, group
 from tests.trainer.test_app import events, settled, until, write_groups
 from tests.trainer.tiny import make_model
@@ -59,8 +59,7 @@ def test_two_ranks_stop(log_settings, start):
     stopped(log_settings, start)
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not SOAK, reason="only in make soak")
+@only_in_soak
 def test_torchrun_resumes_what_the_command_began(log_settings, start):
     """The launcher of torch goes on with the same run, to its end."""
     stopped(log_settings, start)

@@ -11,7 +11,7 @@ from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, WeightsPublished
 from claw_r1.trainer.dependencies import Milestone
 from claw_r1.trainer.errors import CheckpointForeign
-from tests.soak import SOAK
+from tests.soak import SOAK, only_in_soak
 from tests.trainer import incarnation
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.ranks.crew import crew, kill_rank, run
@@ -71,8 +71,7 @@ def test_a_killed_run_on_two_ranks_is_the_run_that_was_not_killed(tmp_path, mode
     check(lives(tmp_path / "killed", model_dir, FEW, zero_stage=2, ranks=2), undisturbed)
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not SOAK, reason="make soak")
+@only_in_soak
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_every_stage_survives_kills_at_any_milestone(tmp_path, model_dir, stage, ranks):
