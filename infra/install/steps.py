@@ -84,5 +84,6 @@ def _become(command: str, rest: list[str]) -> NoReturn:
     demo = [str(VENV / "bin" / "claw"), "demo", *rest]
     program = demo if command == "demo" else [str(PYTHON), "-m", "pytest", *SIDE_BY_SIDE, *rest]
     sys.stdout.flush()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of hundreds of processes compiles the sources anew
     os.chdir(PROJECT)
     os.execv(program[0], program)

@@ -18,7 +18,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from scipy import stats
 
 from claw_r1.consumers.rewards.measures.ratings import RatedSubject, Rating
 
@@ -180,6 +179,8 @@ def _alpha(counts: RatingArray, domain: RatingArray) -> float | None:
 def _spearman(left: RatingArray, right: RatingArray) -> float | None:
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
+    from scipy import stats  # takes a second to load, and `claw rewards run` needs none of it
+
     return float(stats.spearmanr(left, right).statistic)
 
 

@@ -9,8 +9,6 @@ from itertools import combinations
 from statistics import fmean, quantiles, stdev
 from typing import Any
 
-from scipy.stats import pearsonr, spearmanr
-
 from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
 SubjectIds = tuple[str, str, str]
@@ -100,6 +98,8 @@ class VersionComparison:
 
 def compare(a: ScoresBySubject, b: ScoresBySubject, threshold: float | None = None) -> VersionComparison:
     """threshold: None takes the middle between the lowest and the highest value on what both judged."""
+    from scipy.stats import pearsonr, spearmanr  # takes a second to load, and `claw rewards run` needs none of it
+
     both = sorted(a.keys() & b.keys())
     xs, ys = [a[ids] for ids in both], [b[ids] for ids in both]
     if threshold is None and both:

@@ -113,7 +113,7 @@ def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_sett
     with fleet(log_settings, tmp_path, SLOT) as scorers:
         sleeper = scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")
         calls = publish(log_settings, 0, TRAJECTORIES)
-        polled = len(calls)  # at most: once awake, its rules' processes ask about the rest before it learns that it is fenced
+        polled = len(calls)  # at most: once awake, it asks about the rest before it learns that it is fenced
         at_work(scorers)
         os.killpg(sleeper.pid, signal.SIGSTOP)  # with its rules' processes: nothing is asked while it sleeps
         scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")

@@ -2,15 +2,20 @@
 
 import asyncio
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.speaking import ANTHROPIC
+from tests.lazily import lazily
 from tests.patience import until
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = lazily("anthropic")
 
 ASK: dict[str, Any] = ANTHROPIC.ask
 
@@ -21,7 +26,7 @@ def house(speaking_house: House) -> House:
     return speaking_house
 
 
-def client(house: House, retries: int = 0) -> anthropic.Anthropic:
+def client(house: House, retries: int = 0) -> "anthropic.Anthropic":
     return anthropic.Anthropic(base_url=f"{house.url}/traj/group", api_key="not-used", max_retries=retries)
 
 

@@ -4,9 +4,8 @@ import re
 from array import array
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import pytest
 
@@ -18,6 +17,12 @@ from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
+from tests.lazily import lazily
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = lazily("anthropic")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 

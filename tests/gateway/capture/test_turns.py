@@ -5,9 +5,8 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from claw_r1.eventlog.errors import BrokerUnreachable
@@ -26,6 +25,12 @@ from tests.gateway.house import House
 from tests.gateway.openai.responses_wire import PATH, Json, event, message, response
 from tests.gateway.packed import CAPABILITIES, comment, whole
 from tests.gateway.processes import GatewayProcess
+from tests.lazily import lazily
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = lazily("openai")
 
 RESULT: Json = {"type": "function_call_output", "call_id": "c1", "output": "2"}
 

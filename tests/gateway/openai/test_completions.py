@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import openai
 import orjson
 import pytest
 
@@ -15,6 +15,12 @@ from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES, choice, comment, generation, whole
+from tests.lazily import lazily
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = lazily("openai")
 
 PROMPT = [1, 5, 6, 7]
 ASK: Json = {"model": "tiny", "prompt": PROMPT}

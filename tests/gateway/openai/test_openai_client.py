@@ -2,14 +2,19 @@
 
 import asyncio
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine, stream
 from tests.gateway.house import House
+from tests.lazily import lazily
 from tests.patience import until
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = lazily("openai")
 
 MESSAGES: Any = [{"role": "user", "content": "Hello, what can you do?"}]
 

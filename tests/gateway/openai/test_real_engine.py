@@ -2,9 +2,8 @@
 
 import asyncio
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import orjson
 import pytest
 
@@ -14,7 +13,13 @@ from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.gateway.raw import say
+from tests.lazily import lazily
 from tests.patience import until
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = lazily("openai")
 
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
 

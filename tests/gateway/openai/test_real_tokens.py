@@ -5,9 +5,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import orjson
 import pytest
 from msgspec.structs import replace
@@ -24,6 +23,12 @@ from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.gateway.packed import CAPABILITIES
+from tests.lazily import lazily
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = lazily("openai")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -3,12 +3,10 @@
 import base64
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
-from openai.types.responses import FunctionToolParam
 
 from claw_r1.gateway.tokens.sse import Splitter, data_of
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
@@ -16,6 +14,13 @@ from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_calls import ask
 from tests.gateway.house import House
+from tests.lazily import lazily
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.responses import FunctionToolParam
+else:
+    openai = lazily("openai")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 
@@ -27,7 +32,7 @@ SAYS_SO: dict[str, Any] = {"structured_outputs": {"choice": ["three four"]}, "ma
 CHANGING = re.compile(
     rb'"(id|item_id|call_id)":"[^"]*"|"created_at":[0-9.]+|"(input|cached)_tokens_per_turn":\[[0-9,]*\]|"cached_tokens":[0-9]+'
 )
-ADD: FunctionToolParam = {
+ADD: "FunctionToolParam" = {
     "type": "function",
     "name": "add",
     "description": "Adds.",
