@@ -48,10 +48,18 @@ class _Child:
 
 
 class Processes:
-    """The running components. `on_change` gets their states whenever one changed. Use it as a context manager."""
+    """The running components. `on_change` gets their states whenever one changed; `interrupt` may end a wait by what it raises.
 
-    def __init__(self, on_change: Callable[[list[ComponentState]], None] = lambda _: None) -> None:
+    Use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        on_change: Callable[[list[ComponentState]], None] = lambda _: None,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> None:
         self._on_change = on_change
+        self._interrupt = interrupt
         self._children: dict[str, _Child] = {}
         self._reported: list[ComponentState] = []
 
@@ -75,6 +83,7 @@ class Processes:
 
     def poll(self) -> list[ComponentState]:
         """Looks after every child once, without waiting. Raises `ComponentDied` when one spent its restart budget."""
+        self._interrupt()
         try:
             for child in self._children.values():
                 self._look_after(child)

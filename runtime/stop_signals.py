@@ -23,3 +23,17 @@ class StopSignals:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.received = True
+
+
+class Interrupts(StopSignals):
+    """Both signals as KeyboardInterrupt, for a program that unwinds. Python only prints what is raised in a finalizer, where a
+    signal is handled as well as anywhere: whoever waits for long calls `check` now and then."""
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt when a signal came."""
+        if self.received:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        super()._on_signal(number, frame)
+        self.check()

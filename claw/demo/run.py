@@ -4,7 +4,6 @@ The main thread starts every process and looks after them while it waits: nothin
 component that dies beyond its budget ends the demo with its name.
 """
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +42,7 @@ from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.component import State
 from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.stop_signals import Interrupts
 from claw_r1.schemas.envelopes import envelope, new_id, now_us
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import TOPICS
@@ -61,10 +61,10 @@ LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
     """Runs the demo; exit code 0 when every target is met, 1 when one is missed, 130 after Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts = Interrupts()
     try:
         with ExitStack() as resources:
-            demo = Demo.open(settings, resources, Display(as_json=as_json))
+            demo = Demo.open(settings, resources, Display(as_json=as_json), interrupts.check)
             result = demo.run()
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
@@ -105,7 +105,13 @@ class Demo:
         self._observer = Observer(self._components.run_id, log_settings.catalogue(), MODEL_ID)
 
     @classmethod
-    def open(cls, settings: DemoSettings, resources: ExitStack, display: Display) -> "Demo":
+    def open(
+        cls,
+        settings: DemoSettings,
+        resources: ExitStack,
+        display: Display,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> "Demo":
         """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
         started = time.monotonic()
         refuse_device(settings.device)
@@ -127,7 +133,7 @@ class Demo:
         )
         stack.run_dir.mkdir(parents=True)
         remember(stack.run_dir, log_settings)
-        processes = resources.enter_context(Processes(partial(write_status, stack.run_dir)))
+        processes = resources.enter_context(Processes(partial(write_status, stack.run_dir), interrupt))
         resources.enter_context(display)
         return cls(settings, stack, log_settings, processes, display, started)
 

@@ -1,6 +1,6 @@
 """Laws of an engine of two ranks: a real worker, its vLLM on two processes of the CPU, fed by a trainer in this process.
 
-The tests share one worker and run in order; the last two break it.
+The tests share one worker and run in order, in `make soak` alone (three processes load vLLM); the last two break it.
 """
 
 import json
@@ -18,9 +18,9 @@ from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
 from tests.rollout.worker import Worker, gap
-from tests.soak import only_in_soak
+from tests.soak import ONLY_IN_SOAK
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, *ONLY_IN_SOAK]
 TOLERANCE = 1e-4
 RANKS = {"VLLM::Worker_TP0", "VLLM::Worker_TP1"}
 
@@ -84,7 +84,6 @@ def test_the_engine_says_what_it_did(worker: Worker) -> None:
     assert 0 <= info["kv_usage"] <= 1
 
 
-@only_in_soak
 def test_a_killed_rank_takes_its_engine_with_it(worker: Worker) -> None:
     """After kill -9 of one rank no token comes from the other: a new engine serves the latest version, both ranks of it."""
     worker.push(4)

@@ -27,3 +27,32 @@ def test_a_signal_ends_the_wait_and_not_the_program(number: signal.Signals) -> N
         program.send_signal(number)
         assert program.stdout.read() == "stopped\n"
     assert program.returncode == 0
+
+
+SWALLOWED = """
+import signal
+from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.stop_signals import Interrupts
+interrupts = Interrupts()
+
+class Resource:
+    def __del__(self):
+        signal.raise_signal(signal.%s)
+
+Resource()
+print("swallowed", flush=True)
+with Processes(interrupt=interrupts.check) as processes:
+    try:
+        processes.poll()
+    except KeyboardInterrupt:
+        print("heard at the next look", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_a_finalizer_swallows_is_heard_at_the_next_look(name: str) -> None:
+    """Python prints what is raised in a finalizer and goes on; whoever looks after processes is interrupted all the same."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED % name], capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in done.stderr  # ignored in Resource.__del__
+    assert done.stdout.splitlines() == ["swallowed", "heard at the next look"]
+    assert done.returncode == 0

@@ -31,23 +31,30 @@ def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
         one.close()
 
 
+LISTENS = """
+import("/page/parts/live.js").then((live) => {
+  Object.assign(window, { live, heard: [] });
+  live.onChange((update) => heard.push(update));
+})
+"""
+HEARD = "heard.some((update) => live.concerns(update, 'trajectory', 'g', '%s'))"
+
+
 def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardStage, Sitting]) -> None:
     """A browser opens six connections to a host; the eighth tab must hear, and read."""
     stage, one = sitting
     pages = [one.open("/", waits_for="header .stream.live") for _ in range(8)]
     assert len(stage.live._readers) == 1
     for page in pages:
-        page.evaluate(
-            "import('/page/parts/live.js').then(({onChange}) => onChange((update) => { window.heard = update; }))"
-        )
+        page.evaluate(LISTENS)
     stage.tell(*episode("g", "t2", "Which animal?", "a dog", 0.0))
     for page in pages:
-        until(page, "!!window.heard && window.heard.trajectory.some(([g, t]) => t === 't2')")
+        until(page, HEARD % "t2")
     pages[0].close()  # the one that listens: another takes over, without a gap
     expect(pages[7].locator("header .stream.live")).to_be_visible()
-    pages[7].evaluate("window.heard = null")
+    pages[7].evaluate("heard.length = 0")
     stage.tell(*episode("g", "t3", "Which animal?", "a fox", 0.0))
-    until(pages[7], "!!window.heard && window.heard.trajectory.some(([g, t]) => t === 't3')")
+    until(pages[7], HEARD % "t3")
     one.clean(pages[7])
 
 

@@ -97,7 +97,7 @@ def test_a_fleet_grows_and_shrinks_under_load(log_settings, tmp_path):
         at_work(scorers)
         guests = [scorers.start(), scorers.start()]
         calls |= publish(log_settings, TRAJECTORIES, TRAJECTORIES)
-        until(lambda: '"partitions": 1' in scorers.log(), "a share for a guest")
+        until(lambda: any('"partitions": 1' in scorers.log(guest) for guest in (1, 2)), "a share for a guest")
         calls |= publish(log_settings, 2 * TRAJECTORIES, TRAJECTORIES)
         at_work(scorers)
         for process in (first, guests[0]):
