@@ -1,16 +1,15 @@
 """The topics of the catalogue on a broker: created, described, compared. Nothing here changes or deletes a topic."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to re-export them
     AdminClient,
-    ClusterMetadata,
     ConfigResource,
     NewTopic,
     ResourceType,
@@ -22,11 +21,10 @@ from claw_r1.eventlog.kafka.librdkafka import (
     admin_config,
     consumer_config,
     error_of,
-    patiently,
     request_failure,
     unreachable,
 )
-from claw_r1.eventlog.kafka.offsets import known_topics, offsets_of, places_of
+from claw_r1.eventlog.kafka.offsets import found_topics, known_topics, offsets_of, places_of
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS, Topic
@@ -82,30 +80,30 @@ def create_topics(settings: LogSettings) -> list[str]:
     A topic that exists is left as it is (`diff_topics` compares). Raises BrokerUnreachable; LogError when refused.
     """
     catalogue = settings.catalogue()
-    admin = AdminClient(admin_config(settings))
-    existing = _metadata(admin, settings).topics
-    missing = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) not in existing}
+    topics = {catalogue.name(topic): topic for topic in catalogue}
+    existing = _found(settings, topics)
     new = [
         NewTopic(name, catalogue.partitions, catalogue.replication, config=topic.settings())
-        for name, topic in missing.items()
+        for name, topic in topics.items()
+        if name not in existing
     ]
+    admin = AdminClient(admin_config(settings))
     created = [
         name for name, future in (admin.create_topics(new) if new else {}).items() if _created(future, name, settings)
     ]
-    _wait_for_leaders(admin, settings, [catalogue.name(topic) for topic in catalogue])
+    _wait_for_leaders(settings, list(topics))
     return created
 
 
 def describe_topics(settings: LogSettings) -> list[TopicState]:
     """The catalogue's topics that are on the broker, in the catalogue's order."""
     catalogue = settings.catalogue()
-    admin = AdminClient(admin_config(settings))
-    existing = _metadata(admin, settings).topics
+    existing = _found(settings, [catalogue.name(topic) for topic in catalogue])
     topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in existing}
     if not topics:
         return []
     begins, ends = _offsets(settings, list(topics.values()), OFFSET_BEGINNING, OFFSET_END)
-    configs = _configs(admin, settings, list(topics))
+    configs = _configs(AdminClient(admin_config(settings)), settings, list(topics))
     return [_state(existing[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
 
 
@@ -138,7 +136,9 @@ def check_catalogue(settings: LogSettings) -> None:
     """
     catalogue = settings.catalogue()
     names = [catalogue.name(topic) for topic in catalogue]
-    for name, topic in known_topics(AdminClient(admin_config(settings)), settings, names).items():
+    with closing(Consumer(consumer_config(settings))) as consumer:
+        topics = known_topics(consumer, settings, names)
+    for name, topic in topics.items():
         if (count := len(topic.partitions)) != settings.partitions:
             raise LogError(
                 f"{name} has {count} partitions, the settings say {settings.partitions}: "
@@ -190,8 +190,9 @@ def delete_records(settings: LogSettings, before: Mapping[Place, int]) -> None:
         raise request_failure(error_of(raised), settings) from raised
 
 
-def _metadata(admin: AdminClient, settings: LogSettings) -> ClusterMetadata:
-    return patiently(lambda: admin.list_topics(timeout=settings.connect_timeout_s), settings)
+def _found(settings: LogSettings, names: Iterable[str]) -> dict[str, TopicMetadata]:
+    with closing(Consumer(consumer_config(settings))) as consumer:
+        return found_topics(consumer, settings, names)
 
 
 def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
@@ -205,12 +206,13 @@ def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
     return True
 
 
-def _wait_for_leaders(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> None:
+def _wait_for_leaders(settings: LogSettings, names: Sequence[str]) -> None:
     """A stream worker that starts before the metadata is there gets an empty assignment and idles for a minute. On a slow
     machine a fresh broker takes a while to take a hundred partitions over, which a line says."""
     begun_s, said_s = time.monotonic(), 0.0
     while time.monotonic() < begun_s + METADATA_TIMEOUT_S:
-        if all(_has_leaders(_metadata(admin, settings).topics.get(name)) for name in names):
+        topics = _found(settings, names)
+        if all(_has_leaders(topics.get(name)) for name in names):
             with suppress(BrokerUnreachable):  # waits until the leaders know it, too
                 _offsets(settings, list(settings.catalogue()), OFFSET_END, timeout_s=PROGRESS_S)
                 return
@@ -232,13 +234,10 @@ def _offsets(
     settings: LogSettings, topics: Sequence[Topic], *which: int, timeout_s: float | None = None
 ) -> list[dict[Place, int]]:
     """One answer for each of `which`: OFFSET_BEGINNING, OFFSET_END, or a time in milliseconds. timeout_s: as `offsets_of`."""
-    consumer = Consumer(consumer_config(settings))
-    try:
+    with closing(Consumer(consumer_config(settings))) as consumer:
         names = [settings.catalogue().name(topic) for topic in topics]
         places = places_of(consumer, settings, names, None)
         return [offsets_of(consumer, settings, places, each, timeout_s=timeout_s) for each in which]
-    finally:
-        consumer.close()
 
 
 def _configs(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> dict[str, dict[str, str]]:

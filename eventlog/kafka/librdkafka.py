@@ -51,6 +51,8 @@ def _common(settings: LogSettings) -> KafkaConfig:
         "message.max.bytes": LARGEST_RECORD_BYTES,
         "logger": _Logger(),  # librdkafka prints to stderr otherwise
         "error_cb": _on_client_error,
+        # librdkafka waits half of this between any two connections, and makes one to the bootstrap address and one to the broker.
+        "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 1000,
         "allow.auto.create.topics": False,
         **settings.client_config,

@@ -1,7 +1,8 @@
 """Questions to the broker about offsets, and what their answers mean."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -36,29 +37,34 @@ class ReadTimeout:
 
 
 class TopicLister(Protocol):
-    """A client of either kind."""
+    """A consumer is asked: an admin client creates the topic that it is asked about, where the broker lets it."""
 
-    def list_topics(self, *, timeout: float) -> ClusterMetadata: ...
+    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata: ...
+
+
+def found_topics(client: TopicLister, settings: LogSettings, names: Iterable[str]) -> dict[str, TopicMetadata]:
+    """Returns the broker's metadata of those of these topics that exist. An error of a topic is waited out.
+
+    Each is asked about by name: a cluster may hold thousands of others. Raises BrokerUnreachable, LogError.
+    """
+
+    def look(name: str) -> TopicMetadata | None:
+        topic = client.list_topics(name, settings.connect_timeout_s).topics.get(name)
+        error = None if topic is None else topic.error
+        if error is not None and error.code() not in UNKNOWN_TOPIC:
+            raise KafkaException(error)
+        return topic if error is None else None
+
+    looks = {name: patiently(partial(look, name), settings, name) for name in names}
+    return {name: topic for name, topic in looks.items() if topic is not None}
 
 
 def known_topics(client: TopicLister, settings: LogSettings, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Returns the broker's metadata of these topics. An error of a topic is waited out, unless it is that there is
-    none.
-
-    Raises TopicMissing, BrokerUnreachable, LogError.
-    """
-
-    def request() -> dict[str, TopicMetadata]:
-        existing = client.list_topics(timeout=settings.connect_timeout_s).topics
-        for name in names:
-            error = existing[name].error if name in existing else None
-            if name not in existing or (error is not None and error.code() in UNKNOWN_TOPIC):
-                raise TopicMissing(name)
-            if error is not None:
-                raise KafkaException(error)
-        return {name: existing[name] for name in names}
-
-    return patiently(request, settings, "the topics")
+    """Returns the broker's metadata of these topics. Raises TopicMissing, BrokerUnreachable, LogError."""
+    topics = found_topics(client, settings, names)
+    if missing := [name for name in names if name not in topics]:
+        raise TopicMissing(missing[0])
+    return topics
 
 
 def places_of(

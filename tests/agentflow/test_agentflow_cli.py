@@ -185,7 +185,7 @@ async def test_tasks_of_evaluations_are_not_trained_on(tmp_path: Path) -> None:
             words[1] = f'sh -c "{words[1]}"'
             process = await started("run", *words, "--gateway", fake.url, *size, *flags)
             trained, evaluated = set[int](), set[int]()
-            while len(trained) < 20 or len(evaluated) < 5:
+            while len(trained) < 10 or len(evaluated) < 5:
                 await asyncio.sleep(0.05)
                 for body in fake.bodies("groups"):
                     (evaluated if body["channel"] == "val" else trained).add(body["task"]["n"])

@@ -33,8 +33,10 @@ class Lister:
 
     def __init__(self, answers: Sequence[dict[str, int | None]]) -> None:
         self.answers = list(answers)
+        self.asked: list[str] = []
 
-    def list_topics(self, *, timeout: float) -> Any:
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.asked.append(topic)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         topics = {
             name: SimpleNamespace(error=None if code is None else KafkaError(code), partitions={0: None})
@@ -73,3 +75,9 @@ def test_only_an_unknown_topic_is_missing() -> None:
     for answer in ({}, {"a": KafkaError.UNKNOWN_TOPIC_OR_PART}):
         with pytest.raises(TopicMissing, match="claw topics create"):
             known_topics(Lister([answer]), SETTINGS, ["a"])
+
+
+def test_topics_are_asked_about_by_name() -> None:
+    """A cluster's list of all topics may be thousands long, and each reader would fetch it."""
+    lister = Lister([{"a": None, "b": None, "others": None}])
+    assert list(known_topics(lister, SETTINGS, ["a", "b"])) == lister.asked == ["a", "b"]
