@@ -27,7 +27,9 @@ GREEDY_EPISODES = 64
 STOP_REWARD = 0.95
 SESSION_IDLE_S = 1.0
 """Silence after which a conversation of `--online` is complete: its calls come within milliseconds of each other."""
-LINGER_S = 30.0  # how long the trainer keeps offering the last weights: less than `run.py` waits for it to settle
+LINGER_S = (
+    360.0  # at most the trainer keeps offering the last weights: a worker that dies at the end starts its engine again
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from claw_r1.claw.demo.components import (
     GREEDY_EPISODES,
     GROUP_SIZE,
     GROUPS_PER_BATCH,
+    LINGER_S,
     MODEL_ID,
     SESSION_IDLE_S,
     DemoComponents,
@@ -54,7 +55,7 @@ MODEL_TIMEOUT_S = 300
 READY_TIMEOUT_S = 360  # of a tiny model; a worker alone waits as long as its engine moves (rollout's start_quiet_s)
 EVALUATION_TIMEOUT_S = 120
 TRAINING_TIMEOUT_S = 1200
-SETTLE_TIMEOUT_S = 60
+SETTLE_TIMEOUT_S = LINGER_S + 60
 KEY_VALID_US = 3600 * 1_000_000
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 

@@ -60,19 +60,19 @@ async def test_a_run_says_how_far_it_is(monkeypatch) -> None:
     one is of the end. On stdout there is one JSON object and nothing else."""
     monkeypatch.setenv("CLAW_AGENTFLOW_PROGRESS_INTERVAL_S", "0.05")
     monkeypatch.setenv("CLAW_AGENTFLOW_STATS_INTERVAL_S", "0.05")
-    size = ("--group-size", "2", "--concurrency", "2", "--groups-max", "20")
+    size = ("--group-size", "2", "--concurrency", "2", "--groups-max", "200")  # more than fit between two lines
     async with FakeGateway(refusals=3) as fake:
         process = await started("run", *FLOW, "--gateway", fake.url, *size)
         out, err = await process.communicate()
-    assert json.loads(out)["groups_finished"] == 20
+    assert json.loads(out)["groups_finished"] == 200
     lines = err.decode().splitlines()
     assert len(lines) >= 2, "before the end, too"
     assert re.search(
-        r"groups \d+ of 20 opened, \d+ finished  episodes \d+, \d+ under way .* about \d+ s left$",
+        r"groups \d+ of 200 opened, \d+ finished  episodes \d+, \d+ under way .* about \d+ s left$",
         "\n".join(lines),
         re.MULTILINE,
     )
-    last = "groups 20 of 20 opened, 20 finished  episodes 40, 0 under way  reward 0.00 (last 64: 0.00)  calls 40  told to wait 3 times"
+    last = "groups 200 of 200 opened, 200 finished  episodes 400, 0 under way  reward 0.00 (last 64: 0.00)  calls 400  told to wait 3 times"
     assert lines[-1].endswith(last)
 
 
