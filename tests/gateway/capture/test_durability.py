@@ -40,6 +40,8 @@ SMALL_CACHES = {"CLAW_GATEWAY_REPLAY_ENTRIES_MAX": "100", "CLAW_GATEWAY_PARENT_B
 NOISE_BYTES = 8 * MIB
 """Of an allocator, whatever happens."""
 SMALL_DISK_BYTES = MIB
+SMALL_FILE_BYTES = 60_000
+"""Reached within seconds by a gateway that is given little time, too."""
 REFUSED_CALLS = 2000 if SOAK else 500
 """Their lines are more than a pipe holds."""
 REFUSED = "send it again"
@@ -298,7 +300,7 @@ async def test_full_disk(
     with gateway(local_log, tmp_path, "--upstream", engine.url, **QUICK) as running:
         async with load(running.url) as agents:
             await poll(lambda: len(agents.replied) >= 50)
-            resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+            resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (SMALL_FILE_BYTES, resource.RLIM_INFINITY))
             signal_broker(local_broker, signal.SIGSTOP)
             await poll(lambda: any(REFUSED in error for error in agents.errors))
             resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from claw_r1.trainer.algorithms.divergence import DIVERGENCES
 from claw_r1.trainer.algorithms.losses import bound
 from claw_r1.trainer.errors import ModelInvalid
-from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine, join_alone
 from claw_r1.trainer.learn.examples import LearnerBatch, column
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.learn.models.reference import Reference, charged
@@ -27,6 +27,7 @@ IN_LOSS = ReferenceSettings(coefficient=0.5)
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
+    join_alone(HOW["device"])  # as the engine does before it: a reference alone meets no ranks
     return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
