@@ -1,4 +1,4 @@
-"""How far one thing walks through the house: `python -m bench.walk`. A call, a reward, a verdict and a page's update, each done
+"""The walk of one thing through the house: `python -m bench.walk`. A call, a reward, a verdict and a page's update are each done
 once to warm up and once under a trace of Python's calls. JSON: files passed, moves from a file into another, of them between rooms.
 """
 
