@@ -62,7 +62,7 @@ def measure(n: int = 100_000) -> dict[str, float]:
 def read_ratio(groups: int) -> float:
     """The median of rounds, each a bare and a listed view of the same rows, in turn."""
     written = list(chain.from_iterable(map(group_rows, range(groups))))
-    ratios = [_read_s(PoolRows(tokens=False), written) / _read_s(_listed(), written) for _ in range(ROUNDS)]
+    ratios = [_read_s(PoolRows(), written) / _read_s(_listed(), written) for _ in range(ROUNDS)]
     return round(statistics.median(ratios), 3)
 
 
@@ -180,7 +180,7 @@ def _step(dice: random.Random, place: dict[str, object], call_id: str, at_us: in
 
 
 def _listed() -> PoolRows:
-    return PoolRows(tokens=False, listed=True)
+    return PoolRows(listed=True)
 
 
 def _read_s(rows: PoolRows, written: Iterable[Written]) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import CallFailed, Envelope, Timings, TrajectoryCompleted
-from claw_r1.schemas.keys import group_key, is_tokens_key
+from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.partition.groups import ColdRow
@@ -57,9 +57,7 @@ def _taken_over(rows: Rows, trajectories: int) -> float:
     cold = SqliteColdStore()
     group = group_key(GROUP)
     cold.write(
-        ColdRow(topic, key, group, row.value, 0 if topic == GROUPS.name else None)
-        for (topic, key), row in rows.items()
-        if not is_tokens_key(key)
+        ColdRow(topic, key, group, row.value, 0 if topic == GROUPS.name else None) for (topic, key), row in rows.items()
     )
     state = state_of(0, 1, cold)
     (late, _) = _facts_of(trajectories, 2 * trajectories)

@@ -6,8 +6,8 @@ trajectory and 8 trajectories a group, of which one in 10 has a quality and five
 `select_first_cpu_s_100k`, `select_idle_cpu_s_100k`: a trainer's look at all of it while its batch is not whole (one group in
 10 may be trained, the others wait for a quality), the first one and one after which nothing changed.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
-tokens assembled from selected groups of a warm view (read from its store, masks made; decoded and digested when the rows
-came: part of `view_seconds_100k`), median of 9.
+tokens assembled for a plan of selected groups from their facts on the log's memory twin (decoded, digested, masks made), median
+of 9.
 """
 
 import gc
@@ -21,18 +21,20 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import Selector, select
 from claw_r1.datapool.batch.spec import BatchSpec, Bounds
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes
-from claw_r1.datapool.fold.step import tokens
+from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import RunIndex
-from claw_r1.datapool.view.training_rows import assemble_rows
 from claw_r1.datapool.view.why import Perspective, why
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats
-from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
@@ -47,8 +49,8 @@ from claw_r1.schemas.events import (
     Usage,
     VersionSpan,
 )
-from claw_r1.schemas.keys import tokens_key
-from claw_r1.schemas.topics import STEPS
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS
 
 RUN = "bench"
 MEMBERS = 8
@@ -121,15 +123,21 @@ def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
 
 def batch_ms(prompt: int, response: int) -> float:
     """Median milliseconds for 256 rows of these sizes."""
-    rows = PoolRows()
+    rows, log = PoolRows(), MemoryLog(LogSettings(partitions=1))
     for number in range(256 // MEMBERS):
-        for topic, key, value in group_rows(number, 1, prompt, response):
-            rows.apply(topic, key, value)
+        state, group_id = None, f"g{number:06d}"
+        for fact in _facts(number, group_id, 1, prompt, response):
+            (at,) = log.append([Outgoing.of(CALLS, group_key(group_id), fact)])
+            state = fold(state, fact, FactPosition(topic=at.topic, partition=at.partition, offset=at.offset))
+        assert state is not None  # there are facts
+        for row_key, row in changes(None, state)[1].items():
+            rows.apply(row_key.topic, row_key.key, row and row.value)
     spec = BatchSpec(groups_per_batch=256 // MEMBERS, group_size=MEMBERS)
     chosen = select(rows, spec, 3, RUN, ()).chosen
+    plan = assemble(chosen, spec, run_id=RUN, sequence=0, version=3, seed=0, envelope=_envelope("plan"))
 
     def assembled() -> None:
-        made = [row for group in chosen for row in assemble_rows(rows, group, spec, RUN)]
+        made = rows_of(plan, log.lookup(), None)
         if (len(made), sum(map(len, made))) != (256, 256 * (prompt + response)):
             raise AssertionError("not the rows that were asked for")
 
@@ -139,17 +147,10 @@ def batch_ms(prompt: int, response: int) -> float:
 def group_rows(number: int, calls: int, prompt: int, response: int) -> Iterator[Written]:
     """(topic, key, value) of the rows of one whole group, as a flush at its end writes them."""
     state, group_id = None, f"g{number:06d}"
-    token_rows: list[Written] = []
     facts = _facts(number, group_id, calls, prompt, response)
     for offset, fact in enumerate(facts):
         state = fold(state, fact, FactPosition(topic="claw.calls", partition=0, offset=number * 1000 + offset))
-        if isinstance(fact, CallCaptured):
-            capture = state.trajectories[fact.trajectory_id].steps[fact.call_id].capture
-            assert capture is not None  # it was just captured
-            key = tokens_key(group_id, fact.trajectory_id, fact.call_id)
-            token_rows.append((STEPS.name, key, encode(tokens(fact, capture.digest))))
     assert state is not None  # there are facts
-    yield from token_rows
     for row_key, row in changes(None, state)[1].items():
         yield row_key.topic, row_key.key, row and row.value
 

@@ -45,7 +45,7 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from claw_r1.trainer.learn.examples import LearnerBatch
 from claw_r1.trainer.plan.examples import learner_batch
-from claw_r1.trainer.plan.facts import read
+from claw_r1.trainer.plan.training_batch import read
 from claw_r1.trainer.settings import TrainerSettings
 
 NEW_TOKENS_MAX = 7
@@ -202,7 +202,7 @@ class FoldedLog:
     """Facts on a memory log, folded into the rows of a pool as the streams do it."""
 
     def __init__(self) -> None:
-        self.log, self.pool = MemoryLog(LogSettings(partitions=1)), PoolRows(tokens=False)
+        self.log, self.pool = MemoryLog(LogSettings(partitions=1)), PoolRows()
 
     def write(self, facts: Iterable[Event]) -> None:
         """Writes the facts of whole groups that are new to the log."""

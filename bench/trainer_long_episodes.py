@@ -16,7 +16,7 @@ from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import Selector
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.trainer.plan.facts import read
+from claw_r1.trainer.plan.training_batch import read
 
 TIMES_LONGER = 20
 LONG_GROUPS = 8

@@ -26,8 +26,8 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.schemas.envelopes import envelope, new_id
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
-from claw_r1.trainer.plan.facts import TrainingBatch, read
 from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.reports import Reports

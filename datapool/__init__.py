@@ -32,7 +32,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
 | a call that the completion did not count | folded like any other; the trajectory is not ready (`calls_uncounted`) until it completes again |
 | more rewards than the completion counted, more members than declared | folded like any other: these are lower bounds |
-| evicted | absorbing: a stub TrajectoryRecord stays, steps and tokens become tombstones, later facts are ignored |
+| evicted | absorbing: a stub TrajectoryRecord stays, steps become tombstones, later facts are ignored |
 
 **Order of steps**: (timings.received_us of the first capture, call_id): a retry does not move its call.
 
@@ -41,7 +41,7 @@ completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained
 run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
 captured, begins with the ids that the prompt was written against (`base_digest`; another attempt may count by now), has
 ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
-put together is checked where its tokens are (`batch.deltas.resolve`).
+put together is checked where its ids are read, in the facts (`batch.deltas.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.
@@ -53,14 +53,14 @@ ready; else: at least one ready. A closed group has exactly the members that its
 `unknown`, which is not open. Statistics
 (`reward_mean`, `reward_std` with ddof 1, versions) are over ready members in id order; null unless each has a return.
 
-**Digests** chain, so that a reader of three topics never combines rows of different moments: StepTokens.digest =
-StepRecord.digest (`digests.step_digest`); TrajectoryRecord.digest covers its StepRecords (`digests.rows_digest`);
+**Digests** chain, so that a reader of three topics never combines rows of different moments: StepRecord.digest is that of the
+tokens in the fact at its position (`digests.step_digest`), which the pool does not hold again; TrajectoryRecord.digest covers its StepRecords (`digests.rows_digest`);
 GroupMember.digest is the sha256 of the encoded TrajectoryRecord; GroupRecord.digest covers its members.
 
 Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.project(state) -> {RowKey: record}`,
-`restore.restore(records) -> GroupState` (exact inverse, tokens aside), `project.changes(before, state)` for what a flush
+`restore.restore(records) -> GroupState` (exact inverse), `project.changes(before, state)` for what a flush
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 10
+FOLD_VERSION = 11
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

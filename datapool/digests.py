@@ -16,7 +16,7 @@ SPAN = struct.Struct("<qqq")
 
 
 def step_digest(prompt_digest: str, response_ids: bytes, response_logprobs: bytes, spans: Sequence[VersionSpan]) -> str:
-    """Digest of what training reads of a call: `StepRecord.digest`, `StepTokens.digest`, `PlannedStep.digest`.
+    """Digest of what training reads of a call: `StepRecord.digest`, `PlannedStep.digest`.
 
     prompt_digest: sha256 hex of the whole prompt's packed ids (`Edge.full_digest`).
     """

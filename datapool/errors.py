@@ -34,3 +34,18 @@ class PromptBroken(PoolError):
     def __init__(self, message: str, call_id: str | None = None) -> None:
         super().__init__(message)
         self.call_id = call_id
+
+
+class FactUnreadable(PoolError):
+    """A planned call is not in the facts, has other bytes or unknown tokens, or its prompt cannot be put together.
+
+    `reason`: a stable word, with the call where it is one call's fault.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NotRenderable(PoolError):
+    """A call without ids cannot be rendered by the model's chat template."""

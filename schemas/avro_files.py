@@ -69,7 +69,10 @@ def schema_ids() -> dict[int, dict[str, str]]:
 
 def current_ids() -> dict[str, int]:
     """Full name -> the id that new records of this event are written with (the highest)."""
-    return {entry["name"]: schema_id for schema_id, entry in sorted(schema_ids().items())}
+    ids = {entry["name"]: schema_id for schema_id, entry in sorted(schema_ids().items())}
+    return {
+        name: schema_id for name, schema_id in ids.items() if name in raw_schemas()
+    }  # the others are written no more
 
 
 def schema_file(schema_id: int) -> Path:

@@ -700,24 +700,6 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
 
 
-class StepTokens(Struct, frozen=True, kw_only=True):
-    """The tokens of one step, copied once and opaque. Key: group/trajectory/call/tokens."""
-
-    group_id: str
-    """Group of trajectories that share a task; equals trajectory_id where none was given."""
-    trajectory_id: str
-    """Unique within its group only."""
-    call_id: str
-    """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
-    attempt: Int32
-    prompt: Edge
-    response_ids: bytes
-    response_logprobs: bytes
-    spans: tuple[VersionSpan, ...]
-    digest: str
-    """As in StepRecord."""
-
-
 class StreamPosition(Struct, frozen=True, kw_only=True):
     """Next offset of each source topic that is already folded into the pool of this partition; written in the same transaction."""
 
@@ -1002,7 +984,6 @@ Event = (
     | ScoringFailed
     | StepCurated
     | StepRecord
-    | StepTokens
     | StreamPosition
     | TrajectoryAbandoned
     | TrajectoryCompleted
@@ -1033,7 +1014,6 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "ScoringFailed": ScoringFailed,
     "StepCurated": StepCurated,
     "StepRecord": StepRecord,
-    "StepTokens": StepTokens,
     "StreamPosition": StreamPosition,
     "TrajectoryAbandoned": TrajectoryAbandoned,
     "TrajectoryCompleted": TrajectoryCompleted,

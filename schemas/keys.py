@@ -4,7 +4,6 @@ import re
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
-TOKENS = "tokens"
 RECENT = 4096
 PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
@@ -22,18 +21,9 @@ def step_key(group_id: str, trajectory_id: str, call_id: str) -> bytes:
     return _join(group_id, trajectory_id, call_id)
 
 
-def tokens_key(group_id: str, trajectory_id: str, call_id: str) -> bytes:
-    return _join(group_id, trajectory_id, call_id, TOKENS)
-
-
 def parts(key: bytes) -> tuple[str, ...]:
-    """Ids of a trajectory, step or tokens key. The inverse of the functions above."""
+    """Ids of a trajectory or step key. The inverse of the functions above."""
     return tuple(unquote(part, errors="surrogatepass") for part in key.decode("ascii").split("/"))
-
-
-def is_tokens_key(key: bytes) -> bool:
-    """Returns whether a key of the steps topic names tokens; asked before decoding."""
-    return key.count(b"/") == 3 and key.endswith(b"/" + TOKENS.encode())
 
 
 def _join(*ids: str) -> bytes:

@@ -104,14 +104,14 @@ VERDICTS = Topic(
 )
 STEPS = Topic(
     name="datapool.steps",
-    key="group/trajectory/call[/tokens]",
+    key="group/trajectory/call",
     policy="compact",
-    records=("StepRecord", "StepTokens"),
+    records=("StepRecord",),
     writers=("streams",),
     readers=("streams (to restore)", "trainer", "feedback", "dashboard", "lineage", "verify", "claw"),
     transactional=True,
     derived=True,
-    doc="The pool: steps, and their tokens apart.",
+    doc="The pool: steps; their tokens stand in the facts alone.",
 )
 TRAJECTORIES = Topic(
     name="datapool.trajectories",

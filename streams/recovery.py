@@ -1,7 +1,7 @@
 """Taking a partition over: what the pool says of it, and what the group acknowledged without our folding it.
 
 Invariant: called only after the former owner is fenced, so what is read here is final. State comes from the pool's own
-records, put into a local cold store and made into states when facts ask for them; tokens are passed over by key. A
+records, put into a local cold store and made into states when facts ask for them. A
 position behind the group's offset is healed before the first event flows: Faust was seen to acknowledge records that it never delivered.
 """
 
@@ -15,7 +15,7 @@ from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StreamPosition
-from claw_r1.schemas.keys import group_key, is_tokens_key, parts
+from claw_r1.schemas.keys import group_key, parts
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import FoldVersionMismatch
@@ -40,15 +40,10 @@ def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, Parti
 
 
 def _fill(settings: LogSettings, stores: Mapping[int, SqliteColdStore]) -> None:
-    """All rows but tokens, in chunks; nothing is decoded and no group is in memory."""
+    """All rows, in chunks; nothing is decoded and no group is in memory."""
     topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
-    steps = settings.catalogue().name(STEPS)
-
-    def wants(topic: str, key: bytes | None) -> bool:
-        return topic != steps or not is_tokens_key(key or b"")
-
     chunks: dict[int, list[ColdRow]] = {partition: [] for partition in stores}
-    with LogReader(settings, POOL, partitions=sorted(stores), wants=wants) as reader:
+    with LogReader(settings, POOL, partitions=sorted(stores)) as reader:
         for record in reader.read_to_end():
             chunk = chunks[record.partition]
             chunk.append(_row(topics[record.topic], record))

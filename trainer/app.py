@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 from transformers.utils.logging import disable_progress_bar
 
+from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.datapool.view.rows import KeepGroup
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.errors import LogError
@@ -27,7 +28,6 @@ from claw_r1.trainer.offline.dataset import OfflineDataset
 from claw_r1.trainer.offline.journal import file_journal
 from claw_r1.trainer.offline.samples import AnybodysSamples, is_sample, unaged
 from claw_r1.trainer.plan.chat_template import ChatTemplate
-from claw_r1.trainer.plan.facts import FactSource
 from claw_r1.trainer.plan.journal import kafka_history, kafka_journal
 from claw_r1.trainer.plan.replay_batch import check_planned, replay
 from claw_r1.trainer.ranks.launch import ALONE, Launched
@@ -115,8 +115,7 @@ def _learner(
 
 
 def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack) -> PoolView:
-    """Without tokens: a trainer reads them from the facts (trainer/plan/facts.py)."""
-    pool = PoolView(settings.log_settings(), keep=keep, tokens=False)
+    pool = PoolView(settings.log_settings(), keep=keep)
     resources.callback(pool.stop)
     pool.start()
     return pool

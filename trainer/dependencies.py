@@ -11,10 +11,9 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Protocol
 
 from claw_r1.datapool.batch.candidates import Pool
+from claw_r1.datapool.view.planned_rows import FactSource, Renderer
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.trainer.errors import Stopped
-from claw_r1.trainer.plan.chat_template import Renderer
-from claw_r1.trainer.plan.facts import FactSource
 from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.publication import Weights, WeightServer
 

@@ -16,21 +16,6 @@ class ModelInvalid(SettingsInvalid):
     """The model directory is none, or not a model that can be trained."""
 
 
-class FactUnreadable(TrainerError):
-    """A planned call is not in the facts, has other bytes or unknown tokens, or its prompt cannot be put together.
-
-    `reason`: a stable word, with the call where it is one call's fault.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class NotRenderable(TrainerError):
-    """A call without ids cannot be rendered by the model's chat template."""
-
-
 class BatchLost(TrainerError):
     """A batch was trained and published, and can neither be loaded nor be trained again."""
 

@@ -9,12 +9,13 @@ from typing import Any
 import structlog
 
 from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.datapool.errors import FactUnreadable
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from claw_r1.trainer.dependencies import TrainerDependencies
-from claw_r1.trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid, FactUnreadable
-from claw_r1.trainer.plan.facts import read
+from claw_r1.trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid
 from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.plan.training_batch import read
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.settings import TrainerSettings

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.reading import named_spec, open_pool
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.view.preview import previewed
+from claw_r1.eventlog.kafka.reader import FactLookup
 
 KINDS = {
     "waits": "may still come",
@@ -26,14 +28,14 @@ def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json:
     verbose: with the ids of the groups; JSON has them always.
     """
     spec = named_spec(options)
-    with open_pool(prefix, tokens=True) as pool:
+    with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
         runs = pool.runs()
         perspective = pool.view.ask(
             lambda rows: perspective_of(rows, runs, spec, run_id=options.run, version=options.version)
         )
         if perspective is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
-        answer = pool.view.ask(lambda rows: previewed(rows, runs, perspective))
+        answer = previewed(lambda look: pool.view.ask(lambda rows: look(rows, runs)), facts, perspective).answer
     print(orjson.dumps(answer).decode() if as_json else as_text(answer, verbose=verbose))
     return 0 if answer["complete"] else 1
 

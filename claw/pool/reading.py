@@ -36,13 +36,11 @@ class OpenPool:
 
 
 @contextmanager
-def open_pool(
-    prefix: str, *, tokens: bool = False, group: str | None = None, topics: Sequence[Topic] = TOPICS
-) -> Iterator[OpenPool]:
+def open_pool(prefix: str, *, group: str | None = None, topics: Sequence[Topic] = TOPICS) -> Iterator[OpenPool]:
     """A view of the pool, or of what a question needs of it: as `PoolView`. Raises CannotRun."""
     with log_for_reading(prefix) as settings:
         say_how_far(settings)
-        with pool_of(settings, tokens=tokens, group=group, topics=topics) as pool:
+        with pool_of(settings, group=group, topics=topics) as pool:
             yield pool
 
 
@@ -54,11 +52,9 @@ def say_how_far(settings: LogSettings) -> None:
 
 
 @contextmanager
-def pool_of(
-    settings: LogSettings, *, tokens: bool = False, group: str | None = None, topics: Sequence[Topic] = TOPICS
-) -> Iterator[OpenPool]:
+def pool_of(settings: LogSettings, *, group: str | None = None, topics: Sequence[Topic] = TOPICS) -> Iterator[OpenPool]:
     """The same on a log that is there."""
-    view = PoolView(settings, tokens=tokens, group=group, topics=topics)
+    view = PoolView(settings, group=group, topics=topics)
     view.start()
     try:
         view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)

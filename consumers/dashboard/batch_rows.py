@@ -1,15 +1,12 @@
 """The rows of a batch as a page draws them: where each is context, trained, or said before. Pure."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
-from claw_r1.datapool.batch.candidates import with_members
+from claw_r1.datapool.batch.candidates import PooledTrajectory
 from claw_r1.datapool.batch.sequences import TrainingRow
-from claw_r1.datapool.errors import PromptBroken
-from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.training_rows import assemble_rows
-from claw_r1.datapool.view.why import Perspective
+from claw_r1.datapool.view.preview import Preview
 from claw_r1.schemas.json_values import JsonDict
 
 ROWS_MAX = 120
@@ -17,44 +14,34 @@ SPANS_MAX = 200
 """The most spans of one row; where it changes more often, the rest is not drawn."""
 
 
-def drawn(rows: PoolRows, perspective: Perspective, group_ids: Iterable[str]) -> list[JsonDict]:
-    """The first training rows of these groups, as trainers see them.
+def drawn(preview: Preview) -> list[JsonDict]:
+    """The first training rows of a batch, as trainers see them.
 
     Of each: length in tokens, `trained` as [start, end), `shared`: tokens that it begins with like an earlier row of its
     trajectory (`with_own`), or of its group. Both together are the forest: a row that shares is a branch.
     """
+    members = preview.members
     pictures: list[JsonDict] = []
-    for group_id in group_ids:
-        if len(pictures) >= ROWS_MAX:
-            break
-        pictures += _of_group(rows, perspective, group_id)
-    return pictures[:ROWS_MAX]
+    for _, of_group in groupby(preview.rows[:ROWS_MAX], key=lambda row: members[row.trajectory].record.group_id):
+        earlier: list[TrainingRow] = []
+        for row in of_group:
+            pictures.append(_drawn(row, members[row.trajectory], earlier))
+            earlier.append(row)
+    return pictures
 
 
-def _of_group(rows: PoolRows, perspective: Perspective, group_id: str) -> Iterator[JsonDict]:
-    record = rows.group(group_id)
-    group = None if record is None else with_members(rows, record, perspective.spec)
-    if group is None:
-        return
-    try:
-        of_group = assemble_rows(rows, group, perspective.spec, perspective.run_id, perspective.version)
-    except PromptBroken:  # the preview names it among those left out
-        return
-    for place, row in enumerate(of_group[:ROWS_MAX]):
-        earlier = of_group[:place]
-        member = group.members[row.trajectory]
-        spans = trained_spans(row)
-        yield {
-            "group_id": group_id,
-            "trajectory_id": member.record.trajectory_id,
-            "return": None if member.earned is None else member.earned.total,
-            "calls": list(row.call_ids[:SPANS_MAX]),
-            "tokens": len(row),
-            "tokens_trained": row.trained_tokens,
-            "trained": spans[:SPANS_MAX],
-            "shared_with_own": _shared(row, [each for each in earlier if each.trajectory == row.trajectory]),
-            "shared": _shared(row, earlier),
-        }
+def _drawn(row: TrainingRow, member: PooledTrajectory, earlier: Sequence[TrainingRow]) -> JsonDict:
+    return {
+        "group_id": member.record.group_id,
+        "trajectory_id": member.record.trajectory_id,
+        "return": None if member.earned is None else member.earned.total,
+        "calls": list(row.call_ids[:SPANS_MAX]),
+        "tokens": len(row),
+        "tokens_trained": row.trained_tokens,
+        "trained": trained_spans(row)[:SPANS_MAX],
+        "shared_with_own": _shared(row, [each for each in earlier if each.trajectory == row.trajectory]),
+        "shared": _shared(row, earlier),
+    }
 
 
 def trained_spans(row: TrainingRow) -> list[tuple[int, int]]:

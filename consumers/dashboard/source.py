@@ -6,7 +6,7 @@ from its beginning, answers are there from the first second and say how far they
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -127,12 +127,13 @@ class DashboardSource:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
         return self.facts.get(positions)
 
-    def calls(self, row: TrajectoryRecord) -> dict[str, CallCaptured]:
-        """The captured calls of a trajectory by call_id, in the order of its row. Raises LogError, HistoryCut."""
+    def calls(self, row: TrajectoryRecord, names: Collection[str]) -> dict[str, CallCaptured]:
+        """These captured calls of a trajectory by call_id. Raises LogError, HistoryCut."""
         settings = self.log.settings
         partition = partition_of(group_key(row.group_id), settings.partitions)
         name = settings.catalogue().name(CALLS)
-        places = [Position(name, partition, offset) for offset in row.offsets if offset >= 0]
+        offsets = zip(row.calls, row.offsets, strict=False)
+        places = [Position(name, partition, offset) for call_id, offset in offsets if offset >= 0 and call_id in names]
         records = self.records(places)
         facts = readable(records[place] for place in places)
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}

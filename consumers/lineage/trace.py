@@ -7,7 +7,7 @@ from claw_r1.consumers.lineage.history import TracedRun, TracedRuns, TracedVersi
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
-from claw_r1.schemas.keys import is_tokens_key, parts
+from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import STEPS
 
 
@@ -144,7 +144,6 @@ def _pooled(settings: LogSettings, name: str) -> tuple[tuple[str, ...], ...]:
     """Steps whose key names the id; no value is decoded."""
     matches: set[tuple[str, ...]] = set()
     for record in read_topics(settings, [STEPS]):
-        key = record.key or b""
-        if not is_tokens_key(key) and name in (ids := parts(key)):
+        if name in (ids := parts(record.key or b"")):
             matches.add(ids)
     return tuple(sorted(matches))

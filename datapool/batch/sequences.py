@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claw_r1.schemas.arrays import ITEM_BYTES
-from claw_r1.schemas.events import CallCaptured, StepTokens
+from claw_r1.schemas.events import CallCaptured
 
 UNKNOWN_VERSION = -1
 
@@ -69,7 +69,7 @@ class TrainingRow:
 
 
 def call_tokens(
-    source: CallCaptured | StepTokens,
+    source: CallCaptured,
     prompt: bytes,
     run_id: str,
     temperature: float,

@@ -22,12 +22,12 @@ from claw_r1.datapool.fold.tallies import CallsTally, MembersTally, StepImage, S
 from claw_r1.datapool.fold.trainable import reasons
 from claw_r1.datapool.growing import differing
 from claw_r1.schemas.codec import NOTHING_PACKED, Packed, encode
-from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 from claw_r1.schemas.http import CallKind
-from claw_r1.schemas.keys import group_key, step_key, tokens_key, trajectory_key
+from claw_r1.schemas.keys import group_key, step_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
-PoolRecord = StepRecord | StepTokens | TrajectoryRecord | GroupRecord
+PoolRecord = StepRecord | TrajectoryRecord | GroupRecord
 
 
 class RowKey(NamedTuple):
@@ -116,7 +116,6 @@ def _trajectory(
     if now.evicted:
         for call_id in before.steps:
             rows[RowKey(STEPS.name, step_key(group_id, trajectory_id, call_id))] = None
-            rows[RowKey(STEPS.name, tokens_key(group_id, trajectory_id, call_id))] = None
         before = UNWRITTEN
     image = _steps(group_id, trajectory_id, now, before, rows)
     record, packed = _trajectory_record(group_id, trajectory_id, image)

@@ -1,5 +1,4 @@
-"""The rows and slots that facts of one call make: its capture, the row of its tokens, the slot of a reward, and what it
-is for.
+"""The rows and slots that facts of one call make: its capture, the slot of a reward, and what it is for.
 
 What a call is for is its client's own word, else told from all captures of its trajectory that count: an agent asks for a
 title before or beside its first call with tools, and no order, process or restart may decide which of them are its work.
@@ -20,7 +19,6 @@ from claw_r1.schemas.events import (
     RewardSlot,
     ScoringFailed,
     StepRecord,
-    StepTokens,
 )
 from claw_r1.schemas.http import CallKind, kind_tag
 
@@ -90,21 +88,6 @@ def _record(call: CallCaptured, position: FactPosition) -> StepRecord:
         timings=call.timings,
         integrity=call.integrity,
         run_id=call.envelope.run_id,
-    )
-
-
-def tokens(call: CallCaptured, digest: str) -> StepTokens:
-    """The tokens row of a call. digest: `StepRecord.digest` of the same call."""
-    return StepTokens(
-        group_id=call.group_id,
-        trajectory_id=call.trajectory_id,
-        call_id=call.call_id,
-        attempt=call.attempt,
-        prompt=call.prompt,
-        response_ids=call.response_ids,
-        response_logprobs=call.response_logprobs,
-        spans=call.spans,
-        digest=digest,
     )
 
 

@@ -1,25 +1,30 @@
-"""A preview of the next batch of a spec, and the reason why each other group is not in it. Pure: of a view's rows and
-what runs did."""
+"""A preview of the next batch of a spec, and the reason why each other group is not in it: of a view's rows, what runs did, and
+the facts that a plan would name."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from claw_r1.datapool.batch.candidates import Members, Pool, PooledGroup, all_equal
+from claw_r1.datapool.batch.candidates import Members, Pool, PooledGroup, PooledTrajectory, all_equal
 from claw_r1.datapool.batch.masks import mask_at
 from claw_r1.datapool.batch.members import baseline_only, trained_members
+from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.rewards import unheard_of
 from claw_r1.datapool.batch.selection import Selection, ordered, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.errors import PromptBroken
+from claw_r1.datapool.errors import FactUnreadable
+from claw_r1.datapool.view.conversations import CallBodies
+from claw_r1.datapool.view.planned_rows import FactSource, RenderedCall, rows_of, unreadable_groups
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import RunIndex
-from claw_r1.datapool.view.training_rows import assemble_rows
 from claw_r1.datapool.view.why import Perspective
-from claw_r1.schemas.events import GroupRecord
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import BatchAssembled, GroupRecord
+from claw_r1.schemas.json_values import JsonDict
 
 CHANGING = "rows_changing"
 
@@ -71,17 +76,60 @@ def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
     return [table.ids(number)[0] for number in numbers.tolist()]
 
 
-def previewed(
-    rows: PoolRows, runs: RunIndex, perspective: Perspective, trajectories_max: int | None = None
-) -> dict[str, Any]:  # JSON
-    """Counts of the batch that would be chosen now, and a reason for each group that is not in it.
+class Moment(NamedTuple):
+    """A selection at one moment of the pool, and the reasons of all others by kind."""
 
-    trajectories_max: after so many, in the spec's order, no more are looked at; `not_looked_at` counts the groups of the others.
+    selection: Selection
+    reasons: dict[str, dict[str, str]]
+    warnings: list[str]
+    not_looked_at: int
+
+
+class Preview(NamedTuple):
+    """`answer`: counts of the batch, and a reason for each group that is not in it. `rows`: as a trainer would have them;
+    `TrainingRow.trajectory` is the index into `members`, those of all chosen groups."""
+
+    answer: JsonDict
+    members: list[PooledTrajectory]
+    rows: list[TrainingRow]
+
+
+Look = Callable[[PoolRows, RunIndex], Moment]
+
+
+def previewed(
+    ask: Callable[[Look], Moment], facts: FactSource, perspective: Perspective, trajectories_max: int | None = None
+) -> Preview:
+    """The batch that would be chosen now. Groups that cannot be read have that reason, and others take their places, as in a
+    trainer.
+
+    ask: puts a question to the rows and the runs as they are at one moment; facts are read outside of it. trajectories_max:
+    after so many, in the spec's order, no more are looked at; `not_looked_at` counts the groups of the others.
     """
+    broken: dict[str, str] = {}
+    while True:
+        moment = ask(partial(_look, perspective=perspective, broken=broken, trajectories_max=trajectories_max))
+        plan = _planned(moment.selection.chosen, perspective)
+        try:
+            rows = rows_of(plan, facts, None, _without_ids)
+        except FactUnreadable:
+            unreadable = unreadable_groups(plan, facts, None, _without_ids)
+            if not unreadable:
+                raise  # each of them alone can be read
+            broken |= unreadable
+        else:
+            members = [member for group in moment.selection.chosen for member in group.members]
+            return Preview(_answer(moment, perspective, rows), members, rows)
+
+
+def _look(
+    rows: PoolRows, runs: RunIndex, *, perspective: Perspective, broken: dict[str, str], trajectories_max: int | None
+) -> Moment:
     run = runs.runs.get(perspective.run_id)
     settled = run.settled if run else set()
     bounded = None if trajectories_max is None else FirstGroups(rows, perspective, settled, trajectories_max)
-    selection, broken = _selected(rows, bounded or rows, perspective, settled)
+    pool: Pool = bounded or rows
+    selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
     names = bounded.names if bounded else [record.group_id for record in rows.group_rows()]
     unspoken = broken.keys() | (bounded.beyond if bounded else set())
     others = _others([name for name in names if name not in unspoken], runs, perspective, selection)
@@ -92,43 +140,42 @@ def previewed(
         "foreign": {name: left_out[name] for name in selection.foreign},
         "settled": {name: why for name, why in others.items() if why is not None},
     }
+    warnings = unheard_of(perspective.spec, rows.reward_slots)
+    return Moment(selection, reasons, warnings, len(bounded.beyond) if bounded else 0)
+
+
+def _planned(chosen: Collection[PooledGroup], perspective: Perspective) -> BatchAssembled:
+    return assemble(
+        chosen,
+        perspective.spec,
+        run_id=perspective.run_id,
+        sequence=0,
+        version=perspective.version,
+        seed=0,
+        envelope=envelope("preview", run_id=perspective.run_id),
+    )
+
+
+def _without_ids(_: CallBodies) -> RenderedCall:
+    """A call whose server gave no ids makes no row here: the trainer renders it, by its model's template."""
+    return RenderedCall(b"", b"")
+
+
+def _answer(moment: Moment, perspective: Perspective, rows: Sequence[TrainingRow]) -> JsonDict:
+    selection, reasons = moment.selection, moment.reasons
     return {
         "run_id": perspective.run_id,
         "version": perspective.version,
         "algorithm": perspective.spec.algorithm,
         "complete": selection.complete,
         "groups_wanted": perspective.spec.groups_per_batch,
-        "warnings": unheard_of(perspective.spec, rows.reward_slots),
-        **counts(rows, selection.chosen, perspective),
+        "warnings": moment.warnings,
+        **_counts(selection.chosen, perspective, rows),
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
-        "not_looked_at": len(bounded.beyond) if bounded else 0,
+        "not_looked_at": moment.not_looked_at,
     }
-
-
-def _selected(
-    rows: PoolRows, pool: Pool, perspective: Perspective, settled: set[str]
-) -> tuple[Selection, dict[str, str]]:
-    """Selects groups as a trainer does: groups whose prompts cannot be put together have that reason, others take their
-    places."""
-    broken: dict[str, str] = {}
-    while True:
-        selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
-        newly_broken = {
-            group.record.group_id: why for group in selection.chosen if (why := _broken(rows, group, perspective))
-        }
-        if not newly_broken:
-            return selection, broken
-        broken |= newly_broken
-
-
-def _broken(rows: PoolRows, group: PooledGroup, perspective: Perspective) -> str | None:
-    try:
-        assemble_rows(rows, group, perspective.spec, perspective.run_id, perspective.version)
-    except PromptBroken as why:
-        return f"prompt_mismatch: {why.call_id}"
-    return None
 
 
 def _others(
@@ -149,15 +196,12 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
     return skipped and f"skipped: {skipped}"
 
 
-def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspective) -> dict[str, Any]:  # JSON
+def _counts(chosen: Sequence[PooledGroup], perspective: Perspective, training_rows: Sequence[TrainingRow]) -> JsonDict:
     """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
 
     `tokens_saved` is what its calls would take one by one less what its rows take.
     """
     spec = perspective.spec
-    training_rows: list[TrainingRow] = []
-    for group in chosen:
-        training_rows += assemble_rows(rows, group, spec, perspective.run_id, perspective.version)
     members = [member for group in chosen for member in trained_members(group, spec)]
     steps = [(step, mask_at(step, member, spec, perspective.version)) for member in members for step in member.steps]
     trained = [step for step, mask in steps if mask is None]
@@ -180,7 +224,7 @@ def counts(rows: PoolRows, chosen: tuple[PooledGroup, ...], perspective: Perspec
     }
 
 
-def _rewards(chosen: Sequence[PooledGroup], version: int) -> dict[str, Any]:  # JSON
+def _rewards(chosen: Sequence[PooledGroup], version: int) -> JsonDict:
     """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
     by_group = [group.returns for group in chosen]
     every_return = [value for group_returns in by_group for value in group_returns]

@@ -1,9 +1,8 @@
-"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps and tokens
-stand in a store on disk, groups and trajectories in memory, or on disk, too, with columns that lists are made of.
+"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps stand in a store on
+disk, groups and trajectories in memory, or on disk, too, with columns that lists are made of.
 
-Invariant: a group is whole only when every member's row has the digest that the group names, that row names the digests
-of all its steps, and, for a group that is ready, each call has tokens with its step's digest (rows without tokens do not
-ask for them).
+Invariant: a group is whole only when every member's row has the digest that the group names, and that row names the digests
+of all its steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,15 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from claw_r1.datapool.batch.candidates import OVER
-from claw_r1.datapool.batch.deltas import resolve
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
-from claw_r1.datapool.errors import PromptBroken
-from claw_r1.datapool.view.store import Digests, RowIds, StepStore, TokenRow
-from claw_r1.schemas.arrays import ITEM_BYTES
+from claw_r1.datapool.view.store import Digests, StepStore
 from claw_r1.schemas.codec import decode
-from claw_r1.schemas.events import Edge, GroupMember, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
-from claw_r1.schemas.keys import TOKENS, is_tokens_key, parts
+from claw_r1.schemas.events import GroupMember, GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
 PooledRow = GroupRecord | TrajectoryRecord | StepRecord
@@ -27,6 +23,8 @@ PooledRow = GroupRecord | TrajectoryRecord | StepRecord
 if TYPE_CHECKING:
     from claw_r1.datapool.view.listing.tables import PoolTables
 
+STEP_IDS = 3
+"""The ids of a step's key. Pools of fold versions before 11 have longer ones, of rows that held tokens a second time."""
 KeepGroup = Callable[[GroupRecord], bool]
 
 
@@ -52,13 +50,11 @@ class GroupRows:
 class PoolRows:
     """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
-    def __init__(self, keep: KeepGroup | None = None, *, tokens: bool = True, listed: bool = False) -> None:
-        """tokens: whether token rows are taken in; they are most of the bytes, and few questions need them. listed: for
-        `claw_r1.datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
+    def __init__(self, keep: KeepGroup | None = None, *, listed: bool = False) -> None:
+        """listed: for `claw_r1.datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
         self.store = StepStore()
         self.tables = _tables(self.store) if listed else None
         self._keep = keep
-        self._tokens = tokens
         self._groups: dict[str, GroupRows] = {}
         self.reward_slots: set[str] = set()
         """`source/name` of every slot that a row ever had with a reward, or with a scorer that gave up."""
@@ -67,11 +63,9 @@ class PoolRows:
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
-        if not self._tokens and topic == STEPS.name and is_tokens_key(key):
-            return
         ids = (key.decode("utf-8", "surrogatepass"),) if topic == GROUPS.name else parts(key)
         group = self._group_of(ids[0])
-        if group is None:
+        if group is None or len(ids) > STEP_IDS:
             return
         group.whole = self._offered = None
         if topic == GROUPS.name:
@@ -140,11 +134,9 @@ class PoolRows:
         return record
 
     def _apply_step(self, group: GroupRows, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
-        """The step, where the row is no tombstone and no tokens."""
-        place, is_tokens = (ids[0], ids[1], ids[2]), ids[3:] == (TOKENS,)
-        if is_tokens:
-            _apply_tokens(self.store, place, value)
-        elif value is None:
+        """The step, where the row is no tombstone."""
+        place = (ids[0], ids[1], ids[2])
+        if value is None:
             for number in self.store.drop_step(place):
                 if self.tables is not None:
                     self.tables.drop("steps", number)
@@ -173,7 +165,7 @@ class PoolRows:
             rows = group.trajectories
             if self.tables is not None:
                 rows = {name: self._read(each) for name, each in rows.items()}
-            group.whole = _whole(record, rows, self.store, tokens=self._tokens)
+            group.whole = _whole(record, rows, self.store)
         return record if group.whole else None
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
@@ -203,14 +195,6 @@ class PoolRows:
             return None
         rows = (self.trajectory(record.group_id, member.trajectory_id) for member in record.members)
         return [row for row in rows if row is not None]
-
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
-        """Token rows of a group by (trajectory_id, call_id)."""
-        return self.store.tokens_of_group(group_id)
-
-    def tokens(self, group_id: str, trajectory_id: str, call_id: str) -> TokenRow | None:
-        """The token row of one call."""
-        return self.store.tokens((group_id, trajectory_id, call_id))
 
     def step(self, group_id: str, trajectory_id: str, call_id: str) -> StepRecord | None:
         """The step row of one call, captured or not."""
@@ -271,15 +255,6 @@ def _tables(store: StepStore) -> "PoolTables":
     return PoolTables(store)
 
 
-def _apply_tokens(store: StepStore, place: RowIds, value: bytes | None) -> None:
-    if value is None:
-        store.drop_tokens(place)
-        return
-    record = decode(value)
-    assert isinstance(record, StepTokens)  # by its key
-    store.put_tokens(place, record, whole=_is_whole(record.prompt))
-
-
 def as_step(value: bytes) -> StepRecord:
     """A step row decoded."""
     record = decode(value)
@@ -287,43 +262,20 @@ def as_step(value: bytes) -> StepRecord:
     return record
 
 
-def _is_whole(prompt: Edge) -> bool:
-    """Looked at once, when the row comes in, so that no batch hashes it again."""
-    if prompt.base_call_id is not None:
-        return False
-    try:
-        resolve(prompt, None, ITEM_BYTES)
-    except PromptBroken:
-        return False
-    return True
-
-
-def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore, *, tokens: bool) -> bool:
+def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:
     return all(
-        _member_whole(
-            group.group_id,
-            member,
-            trajectories.get(member.trajectory_id),
-            store,
-            tokens_needed=tokens and group.ready and member.ready,
-        )
+        _member_whole(group.group_id, member, trajectories.get(member.trajectory_id), store)
         for member in group.members
         if member.digest
     )
 
 
-def _member_whole(
-    group_id: str, member: GroupMember, rows: TrajectoryRows | None, store: StepStore, *, tokens_needed: bool
-) -> bool:
+def _member_whole(group_id: str, member: GroupMember, rows: TrajectoryRows | None, store: StepStore) -> bool:
     if rows is None or rows.record is None:
         return False
     if rows.digest != member.digest != record_digest(rows.record):  # the second for a row that an earlier schema wrote
         return False
-    digests = store.digests(group_id, member.trajectory_id)
-    if not _steps_match(rows.record, digests, store):
-        return False
-    matching = {digest.call_id for digest in digests if digest.tokens == digest.step}
-    return not tokens_needed or matching.issuperset(rows.record.calls)
+    return _steps_match(rows.record, store.digests(group_id, member.trajectory_id), store)
 
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:

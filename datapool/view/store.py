@@ -1,5 +1,5 @@
-"""Step and token rows on disk (sqlite), so that the memory of a view does not grow with tokens; of a view that lists its
-rows, those of trajectories and groups, too. Not thread-safe.
+"""Step rows on disk (sqlite), so that the memory of a view does not grow with calls; of a view that lists its rows, those of
+trajectories and groups, too. Not thread-safe.
 
 Invariant: nothing here outlives the process. The database is sqlite's own temporary file (`""`): it has no name, spills
 to disk when its cache is full, and is gone with the connection. One transaction is never committed and no journal kept,
@@ -8,11 +8,11 @@ because a view that dies is read again from the log. Ids are stored as bytes: th
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
-from claw_r1.schemas.events import Edge, StepRecord, StepTokens, VersionSpan
+from claw_r1.schemas.events import StepRecord
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;
@@ -26,10 +26,6 @@ CREATE TABLE steps (
 CREATE INDEX by_call ON steps (c);
 CREATE INDEX by_scores ON steps (scores, id) WHERE scores IS NOT NULL;
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
-CREATE TABLE tokens (
-  g BLOB, t BLOB, c BLOB, digest BLOB, attempt INTEGER, base BLOB, keep INTEGER, full_length INTEGER, full_digest TEXT,
-  spans BLOB, whole INTEGER, suffix BLOB, response_ids BLOB, response_logprobs BLOB,
-  UNIQUE (g, t, c));
 CREATE TABLE groups (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE trajectories (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE words_of_groups (id INTEGER PRIMARY KEY, words BLOB);
@@ -56,24 +52,14 @@ Value = str | bytes | int | float | None
 
 
 class Digests(NamedTuple):
-    """The digests of a call's rows: the step row's bytes, the step's tokens as the step says, and as the token row
-    says."""
+    """The digest of a call's step row, of its bytes."""
 
     call_id: str
     row: bytes
-    step: bytes
-    tokens: bytes | None
-
-
-class TokenRow(NamedTuple):
-    """Tokens of a step. `whole`: the prompt needs no base, and its ids had their digest when the row came in."""
-
-    tokens: StepTokens
-    whole: bool
 
 
 class StepStore:
-    """The latest step and token row per call, with the columns that filters ask for."""
+    """The latest step row per call, with the columns that filters ask for."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -96,30 +82,14 @@ class StepStore:
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
         return int(number)
 
-    def put_tokens(self, ids: RowIds, record: StepTokens, *, whole: bool) -> None:
-        """Take a token row in. whole: as in `TokenRow`."""
-        edge = record.prompt
-        base = None if edge.base_call_id is None else as_bytes(edge.base_call_id)
-        spans = orjson.dumps([(span.run_id, span.version, span.start, span.end) for span in record.spans])
-        columns = (
-            *_key(ids), bytes.fromhex(record.digest), record.attempt, base, edge.keep, edge.full_length,
-            edge.full_digest, spans, whole, edge.suffix, record.response_ids, record.response_logprobs,
-        )  # fmt: skip
-        self._db.execute(f"INSERT OR REPLACE INTO tokens VALUES (?{', ?' * (len(columns) - 1)})", columns)
-
     def drop_step(self, ids: RowIds) -> list[int]:
-        """A tombstone of the step; its tokens have one of their own. Its number, if it was there."""
+        """A tombstone of the step. Its number, if it was there."""
         return self._drop_steps(PLACE, _key(ids))
-
-    def drop_tokens(self, ids: RowIds) -> None:
-        """A tombstone of the tokens."""
-        self._db.execute(f"DELETE FROM tokens WHERE {PLACE}", _key(ids))
 
     def forget(self, group_id: str) -> list[int]:
         """Drop all rows of a group, and remember that; on disk, because a run trains more groups than memory should know.
         Numbers of its steps."""
         key = (as_bytes(group_id),)
-        self._db.execute("DELETE FROM tokens WHERE g = ?", key)
         self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", key)
         return self._drop_steps("g = ?", key)
 
@@ -147,25 +117,12 @@ class StepStore:
         row = self._db.execute(query, _key(ids)).fetchone()
         return None if row is None else row[0]
 
-    def tokens_of_group(self, group_id: str) -> dict[tuple[str, str], TokenRow]:
-        """Token rows by (trajectory_id, call_id)."""
-        columns_of_rows = self._db.execute("SELECT * FROM tokens WHERE g = ?", (as_bytes(group_id),))
-        token_rows = [_token_row(columns) for columns in columns_of_rows]
-        return {(row.tokens.trajectory_id, row.tokens.call_id): row for row in token_rows}
-
-    def tokens(self, ids: RowIds) -> TokenRow | None:
-        """The token row of one call."""
-        columns = self._db.execute(f"SELECT * FROM tokens WHERE {PLACE}", _key(ids)).fetchone()
-        return None if columns is None else _token_row(columns)
-
     def digests(self, group_id: str, trajectory_id: str) -> list[Digests]:
         """Returns the digests of every call with a step row."""
         rows = self._db.execute(
-            "SELECT c, row_digest, steps.digest, tokens.digest FROM steps LEFT JOIN tokens USING (g, t, c) "
-            "WHERE g = ? AND t = ?",
-            _key((group_id, trajectory_id)),
+            "SELECT c, row_digest FROM steps WHERE g = ? AND t = ?", _key((group_id, trajectory_id))
         )
-        return [Digests(as_text(call_id), *rest) for call_id, *rest in rows]
+        return [Digests(as_text(call_id), digest) for call_id, digest in rows]
 
     def select(
         self, where: str, values: Sequence[Value], after: RowIds | None, limit: int | None
@@ -229,23 +186,6 @@ def as_text(value: bytes) -> str:
 def tag_list(tags: Sequence[str]) -> bytes:
     """Tags so that `instr(tags, tag_list([tag]))` finds whole ones only."""
     return b"".join(b"\0" + as_bytes(tag) + b"\0" for tag in tags)
-
-
-def _token_row(columns: tuple[Any, ...]) -> TokenRow:  # of several types, as the table has them
-    g, t, c, digest, attempt, base, keep, length, full_digest, spans, whole, suffix, ids, logprobs = columns
-    base_call_id = None if base is None else as_text(base)
-    tokens = StepTokens(
-        group_id=as_text(g),
-        trajectory_id=as_text(t),
-        call_id=as_text(c),
-        attempt=attempt,
-        prompt=Edge(base_call_id=base_call_id, keep=keep, suffix=suffix, full_length=length, full_digest=full_digest),
-        response_ids=ids,
-        response_logprobs=logprobs,
-        spans=tuple([VersionSpan(run_id=r, version=v, start=a, end=b) for r, v, a, b in orjson.loads(spans)]),
-        digest=digest.hex(),
-    )
-    return TokenRow(tokens, bool(whole))
 
 
 def _key(ids: Sequence[str]) -> tuple[bytes, ...]:

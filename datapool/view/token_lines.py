@@ -4,13 +4,12 @@ Invariant: ids are compared, text never. What of a prompt an earlier call sample
 a prompt was written in full, by its beginning with all ids of an earlier call.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from claw_r1.datapool.batch.deltas import resolve_all
-from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.arrays import ITEM_BYTES, count
-from claw_r1.schemas.events import StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.events import CallCaptured, StepRecord
 
 BASES_TRIED = 8
 """Calls before one whose prompt is written in full that are looked at for being its beginning."""
@@ -18,10 +17,10 @@ BASES_TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class SampledStretch:
-    """Tokens [start, end) of a line are the first `end - start` of what a call sampled."""
+    """Tokens [start, end) of a line are the first `end - start` of what a call sampled. `step`: its row in the pool."""
 
     step: StepRecord
-    tokens: StepTokens
+    call: CallCaptured
     start: int
     end: int
 
@@ -37,53 +36,49 @@ class TokenLine:
     """A base of the prompt is missing or another, so that the line begins with the response."""
 
 
-def token_line(rows: PoolRows, trajectory: TrajectoryRecord, call_id: str) -> TokenLine | None:
-    """The line of a call; None where no tokens were captured."""
-    reading = _Reading(rows, trajectory)
-    own = reading.row(call_id)
+def token_line(
+    call_id: str,
+    calls: Sequence[str],
+    capture: Callable[[str], CallCaptured | None],
+    step: Callable[[str], StepRecord | None],
+) -> TokenLine | None:
+    """The line of a call; None where no tokens were captured. calls: of its trajectory, in order. capture, step: the fact that
+    counts, and the row, by call id."""
+    reading = _Reading(calls, capture)
+    own = capture(call_id)
     if own is None or not (own.prompt.full_length or own.response_ids):
         return None
     prompt = reading.prompt(call_id)
-    places = [(own, 0, count(own.response_ids))] if prompt is None else list(reading.stretches(call_id))[::-1]
-    steps = [rows.step(trajectory.group_id, trajectory.trajectory_id, tokens.call_id) for tokens, *_ in places]
+    places = [(own, 0, count(own.response_ids))] if prompt is None else list(reading.stretches(own))[::-1]
+    rows = [step(call.call_id) for call, *_ in places]
     stretches = tuple(
-        SampledStretch(step, *place) for step, place in zip(steps, places, strict=True) if step is not None and place[2]
+        SampledStretch(row, *place) for row, place in zip(rows, places, strict=True) if row is not None and place[2]
     )
     return TokenLine((prompt or b"") + own.response_ids, count(prompt or b""), stretches, broken=prompt is None)
 
 
 class _Reading:
-    """Token rows of one trajectory, each read once."""
+    """The calls of one trajectory, and of each the prompt put together once."""
 
-    def __init__(self, rows: PoolRows, trajectory: TrajectoryRecord) -> None:
-        self._rows, self._trajectory = rows, trajectory
-        self._tokens: dict[str, StepTokens | None] = {}
+    def __init__(self, calls: Sequence[str], capture: Callable[[str], CallCaptured | None]) -> None:
+        self._calls, self._capture = calls, capture
         self._prompts: dict[str, bytes] = {}
-
-    def row(self, call_id: str) -> StepTokens | None:
-        if call_id not in self._tokens:
-            row = self._rows.tokens(self._trajectory.group_id, self._trajectory.trajectory_id, call_id)
-            self._tokens[call_id] = None if row is None else row.tokens
-        return self._tokens[call_id]
 
     def prompt(self, call_id: str) -> bytes | None:
         """Packed ids of the whole prompt; None where they cannot be put together."""
         if call_id not in self._prompts:
             links = self._links(call_id)
-            edges = {link: row.prompt for link, row in links.items()}
-            self._prompts |= resolve_all(
-                edges, ITEM_BYTES, {link: row.response_ids for link, row in links.items()}, self._prompts
-            )
+            edges = {link: call.prompt for link, call in links.items()}
+            responses = {link: call.response_ids for link, call in links.items()}
+            self._prompts |= resolve_all(edges, ITEM_BYTES, responses, self._prompts)
         return self._prompts.get(call_id)
 
-    def stretches(self, call_id: str) -> Iterator[tuple[StepTokens, int, int]]:
+    def stretches(self, own: CallCaptured) -> Iterator[tuple[CallCaptured, int, int]]:
         """Returns the responses of the call and of those before it, the latest first, as far as they stand in the
         call's line."""
-        own = self.row(call_id)
-        assert own is not None  # whoever asks has its row
         kept = own.prompt.full_length + count(own.response_ids)
         passed: set[str] = set()
-        cursor: StepTokens | None = own
+        cursor: CallCaptured | None = own
         while cursor is not None and cursor.call_id not in passed:
             passed.add(cursor.call_id)
             start = cursor.prompt.full_length
@@ -92,24 +87,23 @@ class _Reading:
                 yield cursor, start, end
             base = cursor.prompt.base_call_id
             kept = min(kept, start if base is None else cursor.prompt.keep)
-            cursor = self.row(base) if base is not None else self._beginning(cursor)
+            cursor = self._capture(base) if base is not None else self._beginning(cursor)
 
-    def _beginning(self, row: StepTokens) -> StepTokens | None:
+    def _beginning(self, call: CallCaptured) -> CallCaptured | None:
         """The call before it that its prompt, written in full, begins with."""
-        calls = self._trajectory.calls
-        before = calls[: calls.index(row.call_id)] if row.call_id in calls else ()
-        whole = self.prompt(row.call_id) or b""
+        before = self._calls[: self._calls.index(call.call_id)] if call.call_id in self._calls else ()
+        whole = self.prompt(call.call_id) or b""
         for call_id in reversed(before[-BASES_TRIED:]):
-            tokens, prompt = self.row(call_id), self.prompt(call_id)
-            if tokens is not None and prompt is not None and whole.startswith(prompt + tokens.response_ids):
-                return tokens
+            earlier, prompt = self._capture(call_id), self.prompt(call_id)
+            if earlier is not None and prompt is not None and whole.startswith(prompt + earlier.response_ids):
+                return earlier
         return None
 
-    def _links(self, call_id: str) -> Mapping[str, StepTokens]:
-        """Token rows from a call down its bases, as far as they are here."""
-        links: dict[str, StepTokens] = {}
+    def _links(self, call_id: str) -> Mapping[str, CallCaptured]:
+        """Captures from a call down its bases, as far as they are here."""
+        links: dict[str, CallCaptured] = {}
         cursor: str | None = call_id
-        while cursor is not None and cursor not in links and (row := self.row(cursor)) is not None:
-            links[cursor] = row
-            cursor = None if cursor in self._prompts else row.prompt.base_call_id
+        while cursor is not None and cursor not in links and (call := self._capture(cursor)) is not None:
+            links[cursor] = call
+            cursor = None if cursor in self._prompts else call.prompt.base_call_id
         return links

@@ -8,7 +8,6 @@ in memory, where `keep` and `forget` bound them, or in that file, too.
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from claw_r1.datapool.errors import ViewFailed
@@ -20,7 +19,7 @@ from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-from claw_r1.schemas.keys import group_key, is_tokens_key, trajectory_key
+from claw_r1.schemas.keys import group_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
 T = TypeVar("T")
@@ -35,7 +34,6 @@ class PoolView:
         settings: LogSettings,
         *,
         keep: KeepGroup | None = None,
-        tokens: bool = True,
         group: str | None = None,
         topics: Sequence[Topic] = TOPICS,
         listed: bool = False,
@@ -44,15 +42,16 @@ class PoolView:
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
-        What nobody will ask for need not be taken in. tokens: whether tokens are. group: its rows alone. topics: without
+        What nobody will ask for need not be taken in. group: its rows alone. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
         `claw_r1.datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
         thread after each row that was taken in, with `Topic.name` and the row's key.
         """
-        wants = partial(_wants, settings.catalogue().name(STEPS), tokens, group)
-        self._open_reader: Callable[[], Reader] = open_reader or (lambda: LogReader(settings, topics, wants=wants))
+        self._open_reader: Callable[[], Reader] = open_reader or (
+            lambda: LogReader(settings, topics, wants=lambda _topic, key: _wants(group, key))
+        )
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(keep, tokens=tokens, listed=listed)
+        self._rows = PoolRows(keep, listed=listed)
         self._heard = heard
         self._lock = threading.Lock()
         self._follower: Follower | None = None
@@ -124,9 +123,7 @@ class PoolView:
         self._heard(name, key)
 
 
-def _wants(steps: str, tokens: bool, group: str | None, topic: str, key: bytes | None) -> bool:
-    """Returns whether a row is taken in, by its key. steps: full name of the topic that holds tokens, too."""
+def _wants(group: str | None, key: bytes | None) -> bool:
+    """Returns whether a row is taken in, by its key."""
     own = key or b""
-    if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
-        return False
-    return tokens or topic != steps or not is_tokens_key(own)
+    return group is None or own == group_key(group) or own.startswith(trajectory_key(group, ""))

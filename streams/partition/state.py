@@ -14,19 +14,16 @@ from claw_r1.datapool.errors import RecordOverfull, UnusableFact
 from claw_r1.datapool.fold.fold import flag, fold
 from claw_r1.datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
 from claw_r1.datapool.fold.state import GroupState
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.schemas.cloudevents import headers
-from claw_r1.schemas.codec import encode
 from claw_r1.schemas.errors import UndecodableRecord
-from claw_r1.schemas.events import CallCaptured, FactPosition, StepTokens, StreamPosition
-from claw_r1.schemas.keys import tokens_key
+from claw_r1.schemas.events import StreamPosition
 from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.partition.groups import RESTING_MAX, ColdStore, Groups
 from claw_r1.streams.partition.isolation import Fold, FoldedFact, isolate
-from claw_r1.streams.partition.row_sizes import check_tokens, writable_changes
+from claw_r1.streams.partition.row_sizes import writable_changes
 from claw_r1.streams.reactors import Untouched
 
 log = structlog.get_logger()
@@ -62,8 +59,6 @@ class PartitionState:
         self._partitions = partitions
         self._offsets: dict[str, int] = dict(offsets or {})
         self._dirty: dict[str, list[FoldedFact]] = {}
-        self._tokens: dict[bytes, StepTokens] = {}
-        """On their way from the fact to their row; another capture of the call that wins before the flush replaces them."""
         self._letters: list[Outgoing] = []
         self._moved = False
 
@@ -130,15 +125,12 @@ class PartitionState:
         group_id, position, states = folded.fact.group_id, folded.position, self._groups.states
         before = states.get(group_id)
         try:
-            check_tokens(folded.fact, len(folded.record.value or b""))
             states[group_id] = self._fold(before, folded.fact, position)
         except Exception as bug:  # noqa: BLE001 - a bug in a fold is not known by type
             self._park(before, folded, bug)
             self._dirty[group_id].append(folded._replace(parked=True))
             return "fold_bug"
         self._dirty[group_id].append(folded)
-        if isinstance(folded.fact, CallCaptured):
-            self._keep_tokens(folded.fact, position)
         return "folded"
 
     def _park(self, before: GroupState | None, folded: FoldedFact, bug: Exception) -> GroupState | None:
@@ -153,13 +145,6 @@ class PartitionState:
         self._bury(folded.record, "fold_bug", f"{type(bug).__name__}: {bug}")
         return flagged
 
-    def _keep_tokens(self, fact: CallCaptured, position: FactPosition) -> None:
-        trajectory = self.groups[fact.group_id].trajectories.get(fact.trajectory_id)
-        step = trajectory.steps.get(fact.call_id) if trajectory is not None else None
-        if step is not None and step.capture is not None and step.capture.position == position:
-            key = tokens_key(fact.group_id, fact.trajectory_id, fact.call_id)
-            self._tokens[key] = tokens(fact, step.capture.digest)
-
     def _bury(self, record: Record, reason: str, error: str) -> None:
         log.warning(
             "streams_dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason
@@ -169,10 +154,9 @@ class PartitionState:
     def snapshot(self, now_us: int) -> list[Outgoing]:
         """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
         rows = {group_id: self._project(group_id) for group_id in list(self._dirty)}
-        written = [*rows.values(), self._token_rows()]
-        batch = [self._outgoing(key, row) for some in written for key, row in some.items()]
+        batch = [self._outgoing(key, row) for changed in rows.values() for key, row in changed.items()]
         batch += [*self._letters, self._position(now_us)]
-        self._dirty, self._tokens, self._letters, self._moved = {}, {}, [], False
+        self._dirty, self._letters, self._moved = {}, [], False
         self._groups.settle(rows)
         return batch
 
@@ -187,24 +171,8 @@ class PartitionState:
             state = isolate(before, self._dirty[group_id], self._fold, self._park)
             if state is not None:
                 groups.states[group_id] = state
-            self._keep_tokens_again(group_id)
             # What is flagged instead may make a full row some words larger: there is room for them.
             groups.images[group_id], rows = changes(before, groups.states[group_id])
-        return rows
-
-    def _keep_tokens_again(self, group_id: str) -> None:
-        """Takes back the tokens of a parked capture, and gives them to the capture that counts in its place."""
-        self._tokens = {key: row for key, row in self._tokens.items() if row.group_id != group_id}
-        for folded in self._dirty[group_id]:
-            if isinstance(folded.fact, CallCaptured):
-                self._keep_tokens(folded.fact, folded.position)
-
-    def _token_rows(self) -> Rows:
-        rows: Rows = {}
-        for key, row in self._tokens.items():
-            trajectory = self.groups[row.group_id].trajectories.get(row.trajectory_id)
-            if trajectory is not None and row.call_id in trajectory.steps:  # not evicted in the meantime
-                rows[RowKey(STEPS.name, key)] = PoolRow(row, encode(row))
         return rows
 
     def _outgoing(self, key: RowKey, row: PoolRow | None) -> Outgoing:

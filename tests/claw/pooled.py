@@ -11,7 +11,7 @@ from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
-from claw_r1.schemas.events import Event, GroupRecord, StepRecord, StepTokens, TrajectoryRecord
+from claw_r1.schemas.events import Event, GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import TOPICS
 from tests.trainer.pooled import rows_of
@@ -30,7 +30,7 @@ def write(settings: LogSettings, history: Iterable[Event]) -> list[tuple[str, by
             assert value is not None, "these histories evict nothing"
             written.append((topic, key, value))
             row = decode(value)
-            assert isinstance(row, StepTokens | StepRecord | TrajectoryRecord | GroupRecord)
+            assert isinstance(row, StepRecord | TrajectoryRecord | GroupRecord)
             partition = partition_of(group_key(row.group_id), settings.partitions)
             producer.produce(Outgoing.of(topics[topic], key, row, partition)).result()
     commit_offsets(settings, settings.catalogue().streams_group, end_offsets(settings, FACTS))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.schemas.keys import group_key, is_tokens_key, parts, step_key, tokens_key, trajectory_key
+from claw_r1.schemas.keys import group_key, parts, step_key, trajectory_key
 
 IDS = st.text(alphabet=st.characters(), max_size=12) | st.sampled_from(
     ["", "/", "%2F", "a/b", "tokens", "\ud800", "ä\n"]
@@ -15,7 +15,6 @@ def test_ids_come_back_from_a_key(group: str, trajectory: str, call: str) -> Non
     """parts is the inverse of the key functions for any ids: slashes, percent signs, lone surrogates, empty."""
     assert parts(trajectory_key(group, trajectory)) == (group, trajectory)
     assert parts(step_key(group, trajectory, call)) == (group, trajectory, call)
-    assert parts(tokens_key(group, trajectory, call)) == (group, trajectory, call, "tokens")
 
 
 @given(st.lists(st.tuples(IDS, IDS, IDS), min_size=2, max_size=2, unique=True))
@@ -23,16 +22,6 @@ def test_different_subjects_have_different_keys(subjects: list[tuple[str, str, s
     """No choice of ids lets one step take another step's key."""
     first, second = subjects
     assert step_key(*first) != step_key(*second)
-    assert tokens_key(*first) != tokens_key(*second)
-    assert tokens_key(*first) != step_key(*second)
-
-
-@given(IDS, IDS, IDS)
-def test_tokens_are_told_from_steps_by_the_key(group: str, trajectory: str, call: str) -> None:
-    """is_tokens_key is right for every key of the steps topic, also when an id looks like the suffix."""
-    assert is_tokens_key(tokens_key(group, trajectory, call))
-    assert not is_tokens_key(step_key(group, trajectory, call))
-    assert not is_tokens_key(step_key(group, trajectory, "tokens"))
 
 
 @given(IDS)

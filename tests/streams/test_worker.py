@@ -15,7 +15,6 @@ from claw_r1.schemas.events import (
     GroupClosed,
     GroupRecord,
     StepRecord,
-    StepTokens,
     StreamPosition,
     TrajectoryAbandoned,
     TrajectoryEvicted,
@@ -43,8 +42,8 @@ def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, sta
     view.start()
     view.wait_caught_up(20)
     assert [(one.ready, len(one.members)) for one in view.groups()] == [(True, 4)] * 12
-    tokens = view.ask(lambda rows: {call_id for name, call_id in rows.tokens_of_group("g0") if name == "t0"})
-    assert tokens == set(view.ask(lambda rows: rows.trajectory("g0", "t0")).calls)
+    steps = view.ask(lambda rows: [step.call_id for step in rows.steps("g0", "t0")])
+    assert steps == list(view.ask(lambda rows: rows.trajectory("g0", "t0")).calls)
     view.stop()
 
 
@@ -122,7 +121,7 @@ def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_
     pool.wait_for("the evictions", lambda: len(evictions(log_settings)) >= 3)
     pool.wait_for_oracle(log_settings)
     rows = pool.decoded(log_settings)
-    assert {row.group_id for row in rows if isinstance(row, StepRecord | StepTokens)} == {"young"}
+    assert {row.group_id for row in rows if isinstance(row, StepRecord)} == {"young"}
     stubs = [row for row in rows if isinstance(row, TrajectoryRecord) and row.group_id == "old"]
     assert {(row.trajectory_id, row.status, row.reason) for row in stubs} == {
         (name, "evicted", "retention") for name in ("listed", "left out", "typo")

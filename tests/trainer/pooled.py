@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import GroupImage, changes
 from claw_r1.datapool.fold.state import Fact, GroupState
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats, pack_ids
-from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured, Event, FactPosition, Sampling, VersionSpan
-from claw_r1.schemas.keys import group_key, tokens_key
+from claw_r1.schemas.events import Event, FactPosition, Sampling, VersionSpan
+from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, REWARDS, STEPS, TRAJECTORIES
 from tests import facts
 
@@ -75,13 +73,6 @@ def rows_of(
         images[group], rows = changes(images.get(group), states[group])
         for row_key, row in rows.items():
             yield group, row_key.topic, row_key.key, row and row.value
-        if isinstance(fact, CallCaptured):
-            step = states[group].trajectories[fact.trajectory_id].steps.get(fact.call_id)
-            capture = None if step is None else step.capture
-            if capture is None or capture.position != position:  # evicted, or another attempt counts
-                continue
-            key = tokens_key(group, fact.trajectory_id, fact.call_id)
-            yield group, STEPS.name, key, encode(tokens(fact, capture.digest))
 
 
 def group(

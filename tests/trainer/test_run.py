@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import PRESETS
+from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.errors import Fenced, LogError
 from claw_r1.eventlog.memory import MemoryLog
@@ -29,11 +30,10 @@ from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
 from claw_r1.trainer.plan.examples import examples_of
-from claw_r1.trainer.plan.facts import rows_of
 from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.run import TrainingRun
 from tests import facts
-from tests.datapool.view.test_training_rows import BASES, written_against_c0
+from tests.datapool.view.test_planned_rows import BASES, written_against_c0
 from tests.patience import until
 from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
 from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool

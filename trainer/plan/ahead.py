@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
+from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.eventlog.errors import LogError, Retryable
 from claw_r1.eventlog.records import Position, Record
-from claw_r1.trainer.plan.facts import FactSource
 
 log = structlog.get_logger()
 

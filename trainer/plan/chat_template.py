@@ -4,12 +4,12 @@ What comes out is a guess at the boundary between two tokens and says nothing of
 no ratio holds for it. Deterministic, so a replay repeats it.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from claw_r1.datapool.errors import NotRenderable
 from claw_r1.datapool.view.conversations import (
     CallBodies,
     offered_tools,
@@ -17,20 +17,9 @@ from claw_r1.datapool.view.conversations import (
     reply_message,
     request_messages,
 )
+from claw_r1.datapool.view.planned_rows import RenderedCall
 from claw_r1.schemas.arrays import pack_ids
 from claw_r1.schemas.json_values import Json
-from claw_r1.trainer.errors import NotRenderable
-
-
-class RenderedCall(NamedTuple):
-    """Packed ids."""
-
-    prompt: bytes
-    response: bytes
-
-
-Renderer = Callable[[CallBodies], RenderedCall]
-"""Raises NotRenderable."""
 
 
 class ChatTemplate:

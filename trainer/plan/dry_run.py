@@ -3,12 +3,14 @@
 Nothing is written, nobody's run is taken over, no weights are read.
 """
 
+from contextlib import closing
+
 from claw_r1.datapool.view.preview import previewed
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.eventlog.errors import LogError
-from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
 from claw_r1.eventlog.records import readable
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES
@@ -55,7 +57,8 @@ def _batch(settings: TrainerSettings) -> JsonDict:
         view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
         run = runs.runs.get(settings.run_id)
         perspective = Perspective(run_id=settings.run_id, version=run.version if run else 0, spec=settings.spec)
-        return view.ask(lambda rows: previewed(rows, runs, perspective))
+        with closing(FactLookup(log_settings)) as facts:
+            return previewed(lambda look: view.ask(lambda rows: look(rows, runs)), facts, perspective).answer
     except LogError as error:
         return {"unknown": str(error)}
     finally:

@@ -13,7 +13,7 @@ from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.schemas.events import BatchAssembled
 from claw_r1.trainer.algorithms.gae import token_rewards
 from claw_r1.trainer.learn.examples import Example, LearnerBatch, by_trajectory, column, with_column
-from claw_r1.trainer.plan.facts import TrainingBatch
+from claw_r1.trainer.plan.training_batch import TrainingBatch
 
 POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
 """Weights of a token that the plan gives none: policy loss, no cross-entropy, and the reference KL that the run asks for."""

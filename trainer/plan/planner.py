@@ -14,16 +14,17 @@ import structlog
 from claw_r1.datapool.batch.eligibility import CHANGING
 from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import Selection, Selector
+from claw_r1.datapool.errors import FactUnreadable
 from claw_r1.datapool.fold.bounds import SKIPPED_GROUPS_MAX
+from claw_r1.datapool.view.planned_rows import unreadable_groups
 from claw_r1.eventlog.errors import NotCaughtUp
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
-from claw_r1.trainer.errors import FactUnreadable
 from claw_r1.trainer.plan.ahead import FactsAhead
-from claw_r1.trainer.plan.facts import TrainingBatch, read, unreadable_groups
 from claw_r1.trainer.plan.skips import Skips
+from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.settings import TrainerSettings
 

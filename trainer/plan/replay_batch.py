@@ -13,15 +13,16 @@ import numpy as np
 import structlog
 from msgspec import to_builtins
 
+from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.dependencies import PolicyLearner
 from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.examples import Example
 from claw_r1.trainer.plan.chat_template import ChatTemplate
 from claw_r1.trainer.plan.examples import learner_batch
-from claw_r1.trainer.plan.facts import FactSource, TrainingBatch, read
 from claw_r1.trainer.plan.history import History
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
+from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import NO_BATCH
 from claw_r1.trainer.sections.changes import changes_since
 from claw_r1.trainer.settings import TrainerSettings

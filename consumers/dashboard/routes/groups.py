@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.routes.source import GroupId, Source, trajectory_of
 from claw_r1.consumers.dashboard.routes.tokens import finite_logprob
-from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
+from claw_r1.consumers.dashboard.tokens.facts import line_of
 from claw_r1.consumers.feedback.differences import ShownTurn, beside, plain
 from claw_r1.consumers.pool.perspective import explained, perspective_of
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view.conversations import ConversationTurn
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.token_lines import TokenLine, token_line
+from claw_r1.datapool.view.token_lines import TokenLine
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import GroupMember, GroupRecord, TrajectoryRecord
@@ -179,16 +179,16 @@ def tokens(
     rows = [trajectory_of(source, g, each) for each in (a, b)]
     most = max(1, min(CALLS_MAX, *(len(row.calls) for row in rows)))
     for number in range(most) if k is None else (k,):
-        sides = source.pool.ask(partial(_lines, rows, number))
+        sides = _lines(source, rows, number)
         one, other = (side and side.ids for side in sides)
         if one is None or one != other:
             break
     return SafeJson({"k": number, "calls": [len(row.calls) for row in rows], **_apart(sides)})
 
 
-def _lines(rows: Sequence[TrajectoryRecord], number: int, pool: PoolRows) -> list[TokenLine | None]:
+def _lines(source: DashboardSource, rows: Sequence[TrajectoryRecord], number: int) -> list[TokenLine | None]:
     """None where there is no such call, or its tokens or what its prompt is written against are missing."""
-    lines = [token_line(pool, row, row.calls[number]) if number < len(row.calls) else None for row in rows]
+    lines = [line_of(source, row, row.calls[number]) if number < len(row.calls) else None for row in rows]
     return [line if line and line.stretches and not line.broken else None for line in lines]
 
 
@@ -214,7 +214,7 @@ def _window(
     if side is None:
         return None
     prompt, own = side.prompt_length, side.stretches[-1]
-    chances = unpack_floats(own.tokens.response_logprobs)
+    chances = unpack_floats(own.call.response_logprobs)
     at = [place - prompt for place in range(first, first + len(window))]
     values = [finite_logprob(chances[each]) if 0 <= each < len(chances) else None for each in at]
     return {

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.batch_rows import drawn
 from claw_r1.consumers.dashboard.routes.source import Limit, Source
-from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.consumers.pool.perspective import perspective_of
@@ -15,7 +15,7 @@ from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
 from claw_r1.datapool.errors import BatchSpecInvalid
-from claw_r1.datapool.view.preview import previewed
+from claw_r1.datapool.view.preview import Look, Moment, Preview, previewed
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.schemas.json_values import JsonDict
@@ -72,26 +72,33 @@ def preview(
     Null where no run has a spec yet; `problem` then says what to do."""
     chosen = of_text(spec) if spec is not None else None
 
-    def question(rows: PoolRows, state: RunsState) -> JsonDict:
+    def question(rows: PoolRows, state: RunsState) -> tuple[Perspective | None, Perspective | None]:
         perspective = perspective_of(rows, state.index, chosen, run_id=run, version=version)
-        if perspective is None:
-            return {"problem": NO_SPEC, "spec": {}, "preview": None, "rows": [], "own": None, "differences": None}
-        own = _own(rows, state, perspective)
-        whole = previewed(rows, state.index, perspective, TRAJECTORIES_MAX)
-        others = None
-        if own is not None:
-            others = whole if own == perspective else previewed(rows, state.index, own, TRAJECTORIES_MAX)
-        return {
-            "problem": None,
-            "spec": _set(perspective.spec),
-            "preview": _cut(whole, limit),
-            "trajectories_max": TRAJECTORIES_MAX,
-            "rows": drawn(rows, perspective, whole["chosen"]),
-            "own": None if own is None or others is None else {"spec": _set(own.spec), "preview": _cut(others, limit)},
-            "differences": _differences(others, whole, limit) if others else None,
-        }
+        return perspective, perspective and _own(rows, state, perspective)
 
-    return SafeJson(source.ask_both(question))
+    perspective, own = source.ask_both(question)
+    if perspective is None:
+        return SafeJson({"problem": NO_SPEC, "spec": {}, "preview": None, "rows": [], "own": None, "differences": None})
+    this = _previewed(source, perspective)
+    whole, others = this.answer, None
+    if own is not None:
+        others = whole if own == perspective else _previewed(source, own).answer
+    return SafeJson({
+        "problem": None,
+        "spec": _set(perspective.spec),
+        "preview": _cut(whole, limit),
+        "trajectories_max": TRAJECTORIES_MAX,
+        "rows": drawn(this),
+        "own": None if own is None or others is None else {"spec": _set(own.spec), "preview": _cut(others, limit)},
+        "differences": _differences(others, whole, limit) if others else None,
+    })  # fmt: skip
+
+
+def _previewed(source: DashboardSource, perspective: Perspective) -> Preview:
+    def ask(look: Look) -> Moment:
+        return source.ask_both(lambda rows, state: look(rows, state.index))
+
+    return previewed(ask, source.facts, perspective, TRAJECTORIES_MAX)
 
 
 def _own(rows: PoolRows, state: RunsState, perspective: Perspective) -> Perspective | None:

@@ -7,14 +7,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
-from claw_r1.consumers.dashboard.tokens.facts import call_fact, request_body
+from claw_r1.consumers.dashboard.tokens.facts import call_fact, line_of, request_body
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
 from claw_r1.consumers.dashboard.tokens.training import batches, chosen_batch, sampling_runs, stretch_json
 from claw_r1.consumers.dashboard.tokens.vocabularies import CONTEXT, Vocabularies, candidates
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view.conversations import CallBodies, reply_message, request_messages, turn_of
-from claw_r1.datapool.view.token_lines import TokenLine, token_line
+from claw_r1.datapool.view.token_lines import TokenLine
 from claw_r1.schemas.arrays import ITEM_BYTES, count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.json_values import JsonDict
@@ -56,7 +56,7 @@ def tokens(
     call_id = c or next(reversed(trajectory.calls), None)
     if call_id not in trajectory.calls:
         raise PageProblem(404, f"trajectory {t} has no captured call {call_id or 'yet'}")
-    line = source.pool.ask(lambda rows: token_line(rows, trajectory, call_id))
+    line = line_of(source, trajectory, call_id)
     answer = {"g": g, "t": t, "c": call_id, **_neighbours(trajectory, call_id)}
     if line is None:
         return SafeJson({**answer, "length": 0, "note": NO_IDS})
@@ -117,8 +117,8 @@ def _columns(line: TokenLine, first: int, behind: int) -> JsonDict:
     logprobs: list[float | None] = [None] * (behind - first)
     for stretch in line.stretches:
         low, high = max(first, stretch.start), min(behind, stretch.end)
-        if low < high and len(stretch.tokens.response_logprobs) == len(stretch.tokens.response_ids):
-            packed = stretch.tokens.response_logprobs[(low - stretch.start) * 4 : (high - stretch.start) * 4]
+        if low < high and len(stretch.call.response_logprobs) == len(stretch.call.response_ids):
+            packed = stretch.call.response_logprobs[(low - stretch.start) * 4 : (high - stretch.start) * 4]
             logprobs[low - first : high - first] = map(finite_logprob, unpack_floats(packed))
     return {
         "length": count(line.ids),

@@ -1,14 +1,17 @@
-"""The captured fact of one call, and the body that its client sent."""
+"""The captured fact of one call, the line of its tokens, and the body that its client sent."""
 
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
 from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Position, readable
-from claw_r1.schemas.events import CallCaptured, TrajectoryRecord
+from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 
+READ_ALONG = 64
+"""Calls before one that are read with it, since its prompt is likely to be written against them."""
 CHAIN_MAX = 200
 """Calls that a request may be written against, one after the other; the gateway begins anew after 64."""
 
@@ -32,6 +35,24 @@ def call_fact(source: DashboardSource, trajectory: TrajectoryRecord, call_id: st
             422, f"the record at {place.topic}[{place.partition}]@{place.offset} is no call that can be read here"
         )
     return fact
+
+
+def line_of(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> TokenLine | None:
+    """The line of a call, as `token_line`. Raises LogError, HistoryCut."""
+    group, calls = trajectory.group_id, trajectory.calls
+    read: dict[str, CallCaptured | None] = {}
+
+    def capture(name: str) -> CallCaptured | None:
+        if name not in read:
+            behind = calls.index(name) + 1 if name in calls else 0
+            names = calls[max(0, behind - READ_ALONG) : behind]
+            read.update({name: None, **source.calls(trajectory, names)})
+        return read[name]
+
+    def row(name: str) -> StepRecord | None:
+        return source.pool.ask(lambda rows: rows.step(group, trajectory.trajectory_id, name))
+
+    return token_line(call_id, calls, capture, row)
 
 
 def request_body(source: DashboardSource, trajectory: TrajectoryRecord, call: CallCaptured) -> bytes | None:

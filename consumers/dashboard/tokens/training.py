@@ -41,7 +41,7 @@ def stretch_json(stretch: SampledStretch, batch: Planned | None) -> JsonDict:
         "end": stretch.end,
         "versions": [
             [span.run_id, span.version, stretch.start + span.start, min(stretch.start + span.end, stretch.end)]
-            for span in stretch.tokens.spans
+            for span in stretch.call.spans
             if stretch.start + span.start < stretch.end
         ],
         "trained": _trained(stretch, batch),
@@ -70,7 +70,7 @@ def _trained(stretch: SampledStretch, batch: Planned | None) -> list[tuple[int, 
         return [(stretch.start, stretch.end)]
     young = [
         (stretch.start + span.start, min(stretch.start + span.end, stretch.end))
-        for span in stretch.tokens.spans
+        for span in stretch.call.spans
         if span.run_id == batch.run_id and span.version >= batch.oldest_version
     ]
     return [(start, end) for start, end in young if start < end]

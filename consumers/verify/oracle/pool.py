@@ -25,7 +25,7 @@ def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> PoolBytes:
 
 
 def group_rows(group_id: str, placed: Sequence[PlacedFact]) -> PoolBytes:
-    """Returns the rows of one group: steps, tokens, trajectories and the group itself."""
+    """Returns the rows of one group: steps, trajectories and the group itself."""
     by_trajectory: dict[str, list[PlacedFact]] = defaultdict(list)
     for fact, at in placed:
         if not isinstance(fact, GroupFact):

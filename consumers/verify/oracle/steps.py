@@ -1,4 +1,4 @@
-"""The record of a call, captured or only spoken of, and the record of its tokens."""
+"""The record of a call, captured or only spoken of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from claw_r1.schemas.events import (
     RewardSlot,
     StepCurated,
     StepRecord,
-    StepTokens,
     TrajectoryStarted,
 )
 
@@ -69,11 +68,6 @@ def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
         trainable=not reasons,
         reasons=tuple(sorted(reasons)),
     )
-
-
-def tokens_record(call: CallCaptured, digest: str) -> StepTokens:
-    names = ("group_id", "trajectory_id", "call_id", "attempt", "prompt", "response_ids", "response_logprobs", "spans")
-    return StepTokens(digest=digest, **{name: getattr(call, name) for name in names})
 
 
 def _curation_reasons(curation: Curation | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""The rows of a trajectory: its steps, their tokens, and its own record."""
+"""The rows of a trajectory: its steps, and its own record."""
 
 import math
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from claw_r1.consumers.verify.oracle.conflicts import (
 from claw_r1.consumers.verify.oracle.digests import joined, sha
 from claw_r1.consumers.verify.oracle.rewards import is_completion, winning_rewards
 from claw_r1.consumers.verify.oracle.soundness import PlacedFact, PooledFact
-from claw_r1.consumers.verify.oracle.steps import CallFacts, StepFields, step_record, tokens_record
+from claw_r1.consumers.verify.oracle.steps import CallFacts, StepFields, step_record
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import (
     CallCaptured,
@@ -34,7 +34,7 @@ from claw_r1.schemas.events import (
     TrajectoryRecord,
     TrajectoryStarted,
 )
-from claw_r1.schemas.keys import step_key, tokens_key
+from claw_r1.schemas.keys import step_key
 from claw_r1.schemas.topics import STEPS
 
 PoolBytes = dict[tuple[str, bytes], bytes]
@@ -45,7 +45,7 @@ RANK = {"abandoned": 1, "failed": 2, "completed": 3}
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTrajectory:
-    """rows: of steps and tokens. is_member: somebody spoke of it, and not only in rewards and curations."""
+    """rows: of steps. is_member: somebody spoke of it, and not only in rewards and curations."""
 
     rows: PoolBytes
     record: TrajectoryRecord
@@ -65,9 +65,6 @@ def trajectory_rows(group_id: str, trajectory_id: str, placed: Sequence[PlacedFa
     rows: PoolBytes = {
         (STEPS.name, step_key(group_id, trajectory_id, call_id)): encode(step) for call_id, step in steps.items()
     }
-    for call_id, (call, _) in calls.items():
-        tokens = tokens_record(call, steps[call_id].digest)
-        rows[STEPS.name, tokens_key(group_id, trajectory_id, call_id)] = encode(tokens)
     whole = _Trajectory(group_id, trajectory_id, facts, steps, order, rewards, branches(calls), end)
     return ExpectedTrajectory(rows, whole.record(), whole.is_member)
 

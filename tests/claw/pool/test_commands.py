@@ -38,7 +38,7 @@ from claw_r1.schemas.events import (
     TrajectoryEvicted,
     TrajectoryRecord,
 )
-from claw_r1.schemas.keys import step_key, tokens_key
+from claw_r1.schemas.keys import step_key
 from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, STEPS
 from tests import facts
 from tests.claw import pooled
@@ -119,15 +119,13 @@ def test_a_page_without_rows_says_why_and_what_to_do(pool_settings: LogSettings)
 
 
 def test_a_question_reads_only_what_it_shows(broker: str) -> None:
-    """Rows that nobody could decode show who reads them: tokens only a batch, steps no list of groups, a group no other's."""
+    """Rows that nobody could decode show who reads them: steps no list of groups, a group no other's."""
     settings = LogSettings(bootstrap_servers=broker, prefix=f"broken{os.getpid()}", partitions=2)
     create_topics(settings)
     broken = Outgoing(topic=STEPS, key=step_key("broken", "t", "c"), value=b"no event")
-    tokens = Outgoing(topic=STEPS, key=tokens_key("g", "t", "c"), value=b"no event")
     with closing(EventProducer(settings)) as producer:
         producer.publish_now(STEPS, step_key("g", "t", "c"), StepRecord(group_id="g", trajectory_id="t", call_id="c"))
-        for item in (broken, tokens):
-            producer.produce(item).result()
+        producer.produce(broken).result()
     assert [row["call_id"] for row in claw(settings, "steps", "--group", "g")] == ["c"]
     assert claw(settings, "stats", "--group", "g")[0]["steps"]["total"] == 1
     assert claw(settings, "groups") == claw(settings, "trajectories", "--not-ready") == []

@@ -13,17 +13,16 @@ from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.view.preview import previewed
-from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.schemas.events import BatchSkipped, CallCaptured
 from claw_r1.schemas.keys import step_key
 from claw_r1.schemas.topics import STEPS
 from tests import facts
-from tests.datapool.view.test_training_rows import change_prompt
-from tests.trainer.pooled import RUN, group, pooled
+from tests.datapool.view.test_planned_rows import BASES, with_other_prompt, written_against_c0
+from tests.trainer.pooled import RUN, Pooled, group, pooled
 
-ROWS = pooled(
+POOLED = pooled(
     [
         *group("mixed", [0.0, 1.0, 1.0], at_us=1),
         *group("equal", [1.0, 1.0], at_us=2),
@@ -36,15 +35,20 @@ ROWS = pooled(
         facts.curated("mixed", "t1", "c1", tags=("leak",)),
         facts.curated("equal", "t0", "c0", trainable=False),
     ]
-).pool
+)
 SPEC = {"group_size": 2, "groups_per_batch": 2, "quality_min": 0.5, "tags_exclude": ["leak"]}
 
 
-def shown(rows: PoolRows = ROWS, **spec: object) -> dict[str, Any]:  # JSON
+def shown(made: Pooled = POOLED, **spec: object) -> dict[str, Any]:  # JSON
     runs = RunIndex()
     runs.apply(BatchSkipped(envelope=facts.envelope(), run_id=RUN, group_ids=("stale",), reason="too_stale"))
     asked = Perspective(run_id=RUN, version=1, spec=BatchSpec.model_validate({**SPEC, **spec}))
-    return previewed(rows, runs, asked)
+    return preview_of(made, asked, runs)
+
+
+def preview_of(made: Pooled, asked: Perspective, runs: RunIndex | None = None) -> dict[str, Any]:  # JSON
+    index = runs or RunIndex()
+    return previewed(lambda look: look(made.pool, index), made.log.lookup(), asked).answer
 
 
 def test_every_group_and_every_part_that_is_not_trained_has_its_reason() -> None:
@@ -96,7 +100,7 @@ def test_a_batch_that_a_plan_has_no_more_room_for_is_not_said_to_be_full_by_toke
 
 def test_many_groups_of_one_reason_are_counted_and_named_only_if_asked() -> None:
     """Forty groups that wait are one line: a sum, and their ids with --verbose."""
-    rows = pooled([fact for n in range(40) for fact in group(f"g{n:02}", [1.0], expected_size=2)]).pool
+    rows = pooled([fact for n in range(40) for fact in group(f"g{n:02}", [1.0], expected_size=2)])
     now = shown(rows)
     assert as_text(now).splitlines()[-1].split() == ["40", "not_ready:", "members_missing"]
     assert as_text(now, verbose=True).endswith(", ".join(f"g{n:02}" for n in range(40)))
@@ -104,14 +108,14 @@ def test_many_groups_of_one_reason_are_counted_and_named_only_if_asked() -> None
 
 def test_a_group_that_is_being_written_may_still_come() -> None:
     """Its rows are of different moments: nobody settled it."""
-    rows = pooled(group("new", [0.0, 1.0])).pool
-    rows.apply(STEPS.name, step_key("new", "t0", "c0"), None)
+    rows = pooled(group("new", [0.0, 1.0]))
+    rows.pool.apply(STEPS.name, step_key("new", "t0", "c0"), None)
     assert shown(rows)["reasons"] == {"waits": {"rows_changing": 1}}
 
 
 def test_an_empty_pool_is_no_error() -> None:
     """Nothing is chosen, and nothing is divided by it."""
-    assert as_text(shown(PoolRows())).endswith("0 of 2 groups, 2 more to wait for")
+    assert as_text(shown(pooled([]))).endswith("0 of 2 groups, 2 more to wait for")
 
 
 def typed(*arguments: str) -> Result:
@@ -156,8 +160,9 @@ def test_a_mistake_is_told_before_the_broker_is_asked(
 
 def test_a_group_whose_prompts_cannot_be_put_together_is_never_trained() -> None:
     """As the trainer skips it: by the call's name, and another group takes its place."""
-    rows = pooled([*group("g", [0.0, 1.0], at_us=1), *group("h", [0.0, 1.0], at_us=2)]).pool
-    change_prompt(rows, "c1")
+    edges = [written_against_c0(event, BASES) for event in group("g", [0.0, 1.0], at_us=1)]
+    history = [*edges, *group("h", [0.0, 1.0], at_us=2)]
+    rows = pooled(with_other_prompt(history, "g", "c1"))
     now = shown(rows, groups_per_batch=1, quality_min=None)
     assert (now["chosen"], now["complete"]) == (["h"], True)
     assert now["reasons"] == {"never": {"prompt_mismatch: c1": 1}}
@@ -177,7 +182,7 @@ def test_what_is_too_old_and_who_is_dropped_is_counted() -> None:
         for event in group("g", [0.0, 1.0, 0.5])
     ]
     spec = BatchSpec(groups_per_batch=1, group_size=3, stale="tokens", truncated="drop")
-    now = previewed(pooled(events).pool, RunIndex(), Perspective(run_id=RUN, version=2, spec=spec))
+    now = preview_of(pooled(events), Perspective(run_id=RUN, version=2, spec=spec))
     assert (now["complete"], now["dropped"], now["masked"]) == (True, {"truncated": 1}, {"too_old": 2})
     assert (now["trajectories"], now["responses_trained"], now["response_tokens"]) == (2, 2, 4)
     assert "not counted: 1 truncated" in as_text(now)
@@ -198,6 +203,6 @@ def test_members_that_are_dropped_are_counted_by_reason() -> None:
     """The preview names who is not counted, whichever field drops them."""
     facts_of = [*group("g", [0.0, 1.0, 1.0]), *(facts.reward("g", f"t{n}", 1.0, source="judge") for n in range(2))]
     spec = BatchSpec(group_size=2, groups_per_batch=1, rewards_required=("judge/outcome",), reward_missing="reject")
-    now = previewed(pooled(facts_of).pool, RunIndex(), Perspective(run_id=RUN, version=1, spec=spec))
+    now = preview_of(pooled(facts_of), Perspective(run_id=RUN, version=1, spec=spec))
     assert now["dropped"] == {"reward_required: judge/outcome": 1}
     assert "not counted: 1 reward_required: judge/outcome" in as_text(now)

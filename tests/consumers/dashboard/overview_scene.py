@@ -5,25 +5,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from claw_r1.datapool.fold.project import project
-from claw_r1.datapool.fold.step import tokens
-from claw_r1.eventlog.records import Outgoing
-from claw_r1.schemas.codec import encode
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import (
     BatchAssembled,
-    CallCaptured,
     Event,
     FactPosition,
     PlannedStep,
     PlannedTrajectory,
-    StepRecord,
     TrajectoryCompleted,
     VersionSpan,
     WorkerReported,
 )
-from claw_r1.schemas.keys import tokens_key
-from claw_r1.schemas.topics import CALLS, REWARDS, STEPS
+from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.feedback.stage import said
@@ -74,16 +67,10 @@ def worker(name: str, at_us: int, **changes: object) -> WorkerReported:
 
 
 class WholeStage(DashboardStage):
-    """With the tokens of each call, so that groups are whole; streams have read everything."""
+    """Streams have read everything."""
 
     def tell(self, *events: Event) -> None:
-        for event in events:
-            super().tell(event)
-            if isinstance(event, CallCaptured):
-                rows = project(self._states[event.group_id]).values()
-                (step,) = [row for row in rows if isinstance(row, StepRecord) and row.call_id == event.call_id]
-                key = tokens_key(event.group_id, event.trajectory_id, event.call_id)
-                self.log.append([Outgoing(topic=STEPS, key=key, value=encode(tokens(event, step.digest)))])
+        super().tell(*events)
         self.log.commit_offsets(self.log.settings.catalogue().streams_group, self.log.end_offsets([CALLS, REWARDS]))
 
 

@@ -6,16 +6,13 @@ from claw_r1.consumers.dashboard.app import dashboard_app
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
 from claw_r1.consumers.web.stream import LiveStream
-from claw_r1.datapool.digests import call_digest
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured, Event, WeightsPublished, WorkerReported
-from claw_r1.schemas.keys import tokens_key
-from claw_r1.schemas.topics import BATCHES, STEPS, WEIGHTS, WORKERS
+from claw_r1.schemas.events import Event, WeightsPublished, WorkerReported
+from claw_r1.schemas.topics import BATCHES, WEIGHTS, WORKERS
 from tests.consumers.feedback import stage
 from tests.patience import until
 
@@ -35,14 +32,6 @@ class DashboardStage(stage.Stage):
         source = self.source
         until(lambda: source.feedback.caught_up and source.runs_caught_up, "the dashboard has read the log")
         super().wait_read()
-
-    def tell(self, *events: Event) -> None:
-        """Facts, with the tokens of calls, which pass by the fold."""
-        super().tell(*events)
-        for call in events:
-            if isinstance(call, CallCaptured):
-                key = tokens_key(call.group_id, call.trajectory_id, call.call_id)
-                self.log.append([Outgoing(topic=STEPS, key=key, value=encode(tokens(call, call_digest(call))))])
 
     def report(self, *events: Event) -> None:
         """Events of runs, weights and workers."""

@@ -68,10 +68,11 @@ def claw_says(
         view = PoolView(stage.log.settings, open_reader=lambda: stage.log.reader(TOPICS))
         view.start()
         view.wait_caught_up(20)
-        yield SimpleNamespace(view=view, runs=lambda: runs)
+        yield SimpleNamespace(view=view, runs=lambda: runs, settings=stage.log.settings)
         view.stop()
 
     monkeypatch.setattr(preview_module, "open_pool", opened)
+    monkeypatch.setattr(preview_module, "FactLookup", lambda _: stage.log.lookup())
     preview(PerspectiveOptions(**options), prefix="claw", verbose=False, as_json=True)
     return json.loads(capsys.readouterr().out)
 

@@ -99,7 +99,7 @@ def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: A
     """The queue is that of a bare pool, and no question to a listed one reads more than a page."""
     monkeypatch.setattr(queues, "PAGE", 3)
     items, pages = [], []
-    for pool in (PoolRows(tokens=False), PoolRows(tokens=False, listed=True)):
+    for pool in (PoolRows(), PoolRows(listed=True)):
         for n in range(9):
             record = row(f"t{n}", n / 9, f"g{n // 3}", judge=n, model=-n)
             pool.apply(TRAJECTORIES.name, trajectory_key(record.group_id, record.trajectory_id), encode(record))

@@ -7,9 +7,8 @@ from pydantic import ValidationError
 from claw_r1.datapool.batch.plan import assemble, is_logged_data
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.schemas.events import CallCaptured, Event, Integrity, Sampling, TrajectoryCompleted
-from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, VOCABULARY, group, pooled
 
@@ -66,14 +65,6 @@ def test_anybodys_replies_are_imitated(history, why_not):
         assert list(row.mask) == [0, 0, 1, 1, 1, 0, 1, 1]
         assert set(row.temperatures) == {1.0}
     assert {(t.min_version, t.max_version, t.advantage) for t in plan.trajectories} == {(None, None, 1.0)}
-
-
-def test_the_preview_makes_the_same_rows():
-    """Of a group that is ready; the tokens of others come only with the facts."""
-    history = changed(OF_OTHER_RUN, sampling=Sampling(temperature=0.5, top_p=1.0, top_k=0))
-    world = pooled(history)
-    (chosen,) = select(world.pool, ANY, 0, RUN, ()).chosen
-    assert assemble_rows(world.pool, chosen, ANY, RUN, 0) == batch(history, ANY)[1]
 
 
 @pytest.mark.parametrize(

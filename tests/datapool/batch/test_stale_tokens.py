@@ -5,9 +5,8 @@ from msgspec.structs import replace
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.view.training_rows import assemble_rows
+from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.schemas.events import CallCaptured, Event, VersionSpan
-from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, VOCABULARY, group, pooled
 
@@ -46,8 +45,6 @@ def batch(history, spec=TOKENS, version=VERSION):
         return {**selection.skipped, **selection.left_out}["g"]
     plan = assemble(selection.chosen, spec, run_id=RUN, sequence=0, version=version, seed=0, envelope=facts.envelope())
     rows = rows_of(plan, world.log.lookup(), VOCABULARY)
-    (chosen,) = selection.chosen
-    assert assemble_rows(world.pool, chosen, spec, RUN, version) == rows  # the preview's way to the same
     return plan, rows
 
 

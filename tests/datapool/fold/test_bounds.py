@@ -20,7 +20,6 @@ from claw_r1.datapool.fold.validation import usable
 from claw_r1.datapool.view.query import PoolFilter, find_groups
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
-from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 from tests.trainer.pooled import pooled
 
@@ -70,7 +69,7 @@ def pool(states: dict[str, GroupState]) -> dict[object, Event]:
 
 
 def expected(log: list[tuple[Event, FactPosition]]) -> dict[object, Event]:
-    return {key: decode(value) for key, value in oracle.pool_of(log).items() if not is_tokens_key(key[1])}
+    return {key: decode(value) for key, value in oracle.pool_of(log).items()}
 
 
 @given(facts.logs(), st.randoms(use_true_random=False))

@@ -14,7 +14,6 @@ from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import PASSED_BY, usable
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
-from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 
 Placed = list[tuple[facts.Event, facts.FactPosition]]
@@ -41,7 +40,7 @@ def pool(states: dict[str, GroupState]) -> oracle.PoolBytes:
 
 
 def expected(log: Placed) -> oracle.PoolBytes:
-    return {key: value for key, value in oracle.pool_of(log).items() if not is_tokens_key(key[1])}
+    return oracle.pool_of(log)
 
 
 def restarted(state: GroupState) -> GroupState:

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from claw_r1.datapool.batch.deltas import prompts, resolve
 from claw_r1.datapool.batch.sequences import CallTokens, rows
+from claw_r1.datapool.digests import call_digest
 from claw_r1.datapool.fold import forest
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
 from claw_r1.schemas.codec import decode, encode
-from claw_r1.schemas.events import CallCaptured, Edge, StepRecord, StepTokens, TrajectoryRecord, VersionSpan
+from claw_r1.schemas.events import CallCaptured, Edge, StepRecord, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.deltas import delta
 
@@ -65,11 +65,12 @@ def pooled(calls: list[CallCaptured]) -> tuple[dict[str, StepRecord], Trajectory
 
 
 def put_together(calls: list[CallCaptured], steps: dict[str, StepRecord]) -> dict[str, CallTokens]:
-    """From the wire bytes of tokens rows, as a reader does."""
+    """From the wire bytes of the facts, as a reader does; each step has the digest of what its fact holds."""
     made: dict[str, CallTokens] = {}
     for call in calls:
-        row = decode(encode(tokens(call, steps[call.call_id].digest)))
-        assert isinstance(row, StepTokens)
+        row = decode(encode(call))
+        assert isinstance(row, CallCaptured)
+        assert call_digest(row) == steps[call.call_id].digest
         base = made.get(row.prompt.base_call_id or "")
         logprobs = unpack_floats(row.response_logprobs)
         prompt = resolve(row.prompt, base.whole if base else None, ITEM_BYTES)
@@ -235,11 +236,7 @@ def test_ids_survive_bytes_that_are_no_text_and_an_output_cut_in_a_character() -
     """Ids and bodies are bytes all the way: half a character changes nothing."""
     call = facts.call(ids=(2**31 - 1, 0, 5), response_body=b"\xf0\x9f\xff{", finish_reason="length")
     (step,) = pooled([call])[0].values()
-    row = decode(encode(tokens(call, step.digest)))
-    assert isinstance(row, StepTokens)
     assert (step.trainable, step.finish_reason) == (True, "length")
-    assert row.response_ids == pack_ids((2**31 - 1, 0, 5))
-    assert row.response_logprobs == pack_floats([-0.5] * 3)
     assert decode(encode(call)) == call
 
 

@@ -15,7 +15,6 @@ from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import PASSED_BY, usable
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import CallCaptured, Event
-from claw_r1.schemas.keys import is_tokens_key
 from tests import facts, oracle
 from tests.datapool.fold.test_bounds import small_records
 
@@ -56,7 +55,7 @@ def flushed(log: list[tuple[Event, facts.FactPosition]], random: chance.Random) 
 
 
 def expected(log: list[tuple[Event, facts.FactPosition]]) -> oracle.PoolBytes:
-    return {key: value for key, value in oracle.pool_of(log).items() if not is_tokens_key(key[1])}
+    return oracle.pool_of(log)
 
 
 @given(facts.logs(), st.randoms(use_true_random=False), st.booleans())

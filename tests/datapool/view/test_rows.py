@@ -8,11 +8,7 @@ import pytest
 
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured
-from claw_r1.schemas.keys import is_tokens_key, tokens_key
 from tests import facts
 
 CALL = facts.call("a/b", "t", "c")
@@ -26,9 +22,6 @@ def writes(history):
         state = fold(state, fact, position)
         image, rows = changes(image, state)
         written += [(key.topic, key.key, row and row.value) for key, row in rows.items()]
-        if isinstance(fact, CallCaptured):
-            digest = state.trajectories["t"].steps["c"].capture.digest
-            written.append(("datapool.steps", tokens_key("a/b", "t", "c"), encode(tokens(fact, digest))))
     return written
 
 
@@ -46,7 +39,6 @@ def test_a_whole_group_is_offered_with_all_its_rows():
     assert group.ready
     assert view.trajectory("a/b", "t").return_total == 0.5
     assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]
-    assert view.tokens_of_group("a/b")["t", "c"].tokens.response_ids == CALL.response_ids
 
 
 def test_members_of_one_moment_are_offered_ready_or_not():
@@ -72,12 +64,10 @@ def test_a_topic_that_lags_behind_hides_the_group(late):
     assert view_of(after).group("a/b").ready
 
 
-@pytest.mark.parametrize("lost", range(2))
-def test_a_ready_group_without_its_step_or_tokens_is_not_offered(lost):
-    """Tokens and step are part of a ready group."""
-    rows = writes(HISTORY)
-    keys = sorted({key for topic, key, _ in rows if topic == "datapool.steps"})
-    assert view_of([row for row in rows if row[1] != keys[lost]]).group("a/b") is None
+def test_a_ready_group_without_its_step_is_not_offered():
+    """A step is part of it."""
+    rows = [row for row in writes(HISTORY) if row[0] != "datapool.steps"]
+    assert view_of(rows).group("a/b") is None
 
 
 def test_any_interleaving_of_the_topics_ends_with_the_same_group():
@@ -119,25 +109,18 @@ def test_groups_that_nobody_wants_leave_no_rows():
     """A filter by run drops the group's rows whatever came first."""
     rows = writes(HISTORY)
     for order in itertools.islice(itertools.permutations(rows), 200):
-        assert view_of(order, lambda record: record.run_id == "other").tokens_of_group("a/b") == {}
+        assert view_of(order, lambda record: record.run_id == "other").steps("a/b", "t") == []
 
 
-def test_an_evicted_trajectory_leaves_no_tokens():
-    """Tombstones of a step and its tokens remove both."""
+def test_an_evicted_trajectory_leaves_no_steps():
+    """Tombstones remove them."""
     view = view_of(writes([*HISTORY, facts.evicted("a/b", "t")]))
-    assert view.tokens_of_group("a/b") == {}
+    assert view.step("a/b", "t", "c") is None
     assert view.group("a/b").members[0].status == "evicted"
 
 
-def test_rows_without_tokens_offer_the_same_groups():
-    """Tokens are passed over by key, and never decoded; what is whole is decided by the other rows."""
-    rows = [
-        (topic, key, b"not looked at" if is_tokens_key(key) and value else value)
-        for topic, key, value in writes(HISTORY)
-    ]
-    view = PoolRows(tokens=False)
-    for row in rows:
-        view.apply(*row)
+def test_rows_that_held_tokens_a_second_time_are_passed_over():
+    """Pools of fold versions before 11 have them, under longer keys; they are never decoded."""
+    view = view_of([*writes(HISTORY), ("datapool.steps", b"a%2Fb/t/c/tokens", b"not looked at")])
     assert view.groups() == view_of(writes(HISTORY)).groups() != []
-    assert view.tokens_of_group("a/b") == {}
     assert [step.call_id for step in view.steps("a/b", "t")] == ["c"]

@@ -2,18 +2,15 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from claw_r1.datapool.digests import call_digest
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
-from claw_r1.datapool.fold.step import tokens
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.schemas.arrays import pack_ids, unpack_ids
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import CallCaptured, Edge
-from claw_r1.schemas.keys import tokens_key
-from claw_r1.schemas.topics import STEPS
 from tests import facts
 
 
@@ -35,18 +32,17 @@ def lines(*calls: CallCaptured) -> Mapping[str, TokenLine | None]:
     assert state is not None
     for key, row in project(state).items():
         rows.apply(key.topic, key.key, encode(row))
-    for each in calls:
-        rows.apply(STEPS.name, tokens_key("g", "t", each.call_id), encode(tokens(each, call_digest(each))))
     trajectory = rows.trajectory("g", "t")
     assert trajectory is not None
-    return {each.call_id: token_line(rows, trajectory, each.call_id) for each in calls}
+    captures = {each.call_id: each for each in calls}
+    return {name: token_line(name, trajectory.calls, captures.get, partial(rows.step, "g", "t")) for name in captures}
 
 
 def sampled(line: TokenLine | None) -> list[tuple[str, list[int]]]:
     assert line is not None
     ids = unpack_ids(line.ids)
     for stretch in line.stretches:
-        own = unpack_ids(stretch.tokens.response_ids)
+        own = unpack_ids(stretch.call.response_ids)
         assert ids[stretch.start : stretch.end] == own[: stretch.end - stretch.start]
     return [(stretch.step.call_id, ids[stretch.start : stretch.end]) for stretch in line.stretches]
 

@@ -218,7 +218,7 @@ def test_a_fact_that_breaks_the_projection_is_found_and_parked():
     assert dict(letter.headers)["claw_reason"] == b"fold_bug"
     (trajectory,) = [one for value in log.pool().values() if isinstance(one := decode(value), TrajectoryRecord)]
     assert (trajectory.status, trajectory.reasons, len(trajectory.rewards)) == ("completed", ("fold_bug",), 1)
-    assert len(log.pool()) == 4
+    assert len(log.pool()) == 3
 
 
 def test_a_step_that_was_flagged_stays_so_when_its_batch_is_built_again():
@@ -234,13 +234,13 @@ def test_a_step_that_was_flagged_stays_so_when_its_batch_is_built_again():
 
 
 @pytest.mark.parametrize("flushed_before", [False, True])
-def test_an_eviction_leaves_neither_step_nor_tokens(flushed_before):
+def test_an_eviction_leaves_no_step(flushed_before):
     """Erased is erased, also when call and eviction come in one batch."""
     log = Log([])
     state, _ = applied(record(GOOD, 0))
     if flushed_before:
         log.commit(state)
-        assert {key for topic, key in log.pool() if topic == "datapool.steps"} == {b"g/t/c", b"g/t/c/tokens"}
+        assert {key for topic, key in log.pool() if topic == "datapool.steps"} == {b"g/t/c"}
     state.apply(record(facts.evicted(), 1))
     log.commit(state)
     assert [key for topic, key in log.pool() if topic == "datapool.steps"] == []

@@ -10,12 +10,12 @@ from claw_r1.claw.demo.models.tokenizer import build_tokenizer
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.errors import FactUnreadable, NotRenderable
 from claw_r1.datapool.view.conversations import CallBodies
+from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.schemas.arrays import unpack_ids
 from claw_r1.schemas.events import CallCaptured, Edge, Integrity, Usage
-from claw_r1.trainer.errors import FactUnreadable, NotRenderable
 from claw_r1.trainer.plan.chat_template import ChatTemplate
-from claw_r1.trainer.plan.facts import rows_of
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 

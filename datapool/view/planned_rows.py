@@ -1,15 +1,13 @@
-"""From a plan to training rows: the planned calls are read from the facts by position, never from the pool.
+"""From a plan to training rows, for the trainer and for every preview: the planned calls are read from the facts by position.
 
-Invariant: what is trained has the digest that was planned, prompts that digest to what their calls say, and no token that
-the model has no weights for. A plan of which that does not hold is not trained: before it is committed its groups are
-skipped, afterwards all of it is.
+Invariant: a row has the ids that were planned by digest, prompts that digest to what their calls say, and no token that
+the model has no weights for. A plan of which that does not hold has no rows: before it is committed a trainer skips its
+groups, afterwards all of it.
 """
 
-import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -18,13 +16,12 @@ from claw_r1.datapool.batch.masks import ID_FLAWS
 from claw_r1.datapool.batch.plan import groups_of, is_logged_data
 from claw_r1.datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
 from claw_r1.datapool.digests import call_digest
+from claw_r1.datapool.errors import FactUnreadable, NotRenderable
 from claw_r1.datapool.view.conversations import CallBodies
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.records import Position, Record
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import BatchAssembled, CallCaptured, PlannedStep, PlannedTrajectory
-from claw_r1.trainer.errors import FactUnreadable, NotRenderable
-from claw_r1.trainer.plan.chat_template import Renderer
 
 
 class FactSource(Protocol):
@@ -34,25 +31,19 @@ class FactSource(Protocol):
         """Every record asked for. Raises HistoryCut."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingBatch:
-    """A plan and its training rows. `read_s`: seconds that reading them took. `skipped`: groups given up while it was waited
-    for."""
+class RenderedCall(NamedTuple):
+    """Packed ids."""
 
-    plan: BatchAssembled
-    rows: list[TrainingRow]
-    read_s: float
-    skipped: int = 0
+    prompt: bytes
+    response: bytes
 
 
-def read(plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None) -> TrainingBatch:
-    """The plan with its rows. vocabulary: how many tokens the model has. render: for calls without ids. Raises FactUnreadable."""
-    began = time.monotonic()
-    return TrainingBatch(plan, rows_of(plan, facts, vocabulary, render), time.monotonic() - began)
+Renderer = Callable[[CallBodies], RenderedCall]
+"""Gives ids to a call whose server gave none. Raises NotRenderable."""
 
 
 def unreadable_groups(
-    plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None
+    plan: BatchAssembled, facts: FactSource, vocabulary: int | None, render: Renderer | None = None
 ) -> dict[str, str]:
     """group_id -> reason of each group of a plan that cannot be read. Each is tried alone, because a look-up finds all or nothing."""
     reasons: dict[str, str] = {}
@@ -66,9 +57,12 @@ def unreadable_groups(
 
 
 def rows_of(
-    plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Renderer | None = None
+    plan: BatchAssembled, facts: FactSource, vocabulary: int | None, render: Renderer | None = None
 ) -> list[TrainingRow]:
-    """Training rows of a plan; `TrainingRow.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable."""
+    """Training rows of a plan; `TrainingRow.trajectory` is the index into `plan.trajectories`. Raises FactUnreadable.
+
+    vocabulary: how many tokens the model has; None: nobody knows the model. render: for calls without ids.
+    """
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     try:
         records = facts.get({Position.of(step.position) for step in steps})
@@ -81,7 +75,7 @@ def rows_of(
     ]
 
 
-def _rows_in_vocabulary(calls: Sequence[CallTokens], trajectory: int, vocabulary: int) -> list[TrainingRow]:
+def _rows_in_vocabulary(calls: Sequence[CallTokens], trajectory: int, vocabulary: int | None) -> list[TrainingRow]:
     """Rows of trained calls. A token beyond the vocabulary would raise in the forward pass, at every restart again."""
     training_rows = rows(calls, trajectory)
     for row in training_rows:
@@ -98,8 +92,8 @@ def _rows_in_vocabulary(calls: Sequence[CallTokens], trajectory: int, vocabulary
     return training_rows
 
 
-def _in_vocabulary(ids: "array[int]", vocabulary: int) -> bool:
-    return min(ids) >= 0 and max(ids) < vocabulary
+def _in_vocabulary(ids: "array[int]", vocabulary: int | None) -> bool:
+    return vocabulary is None or (min(ids) >= 0 and max(ids) < vocabulary)
 
 
 def _calls(
