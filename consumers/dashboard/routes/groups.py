@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.routes.source import GroupId, Source, trajectory_of
 from claw_r1.consumers.dashboard.routes.tokens import finite_logprob
-from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
-from claw_r1.consumers.dashboard.tokens.facts import line_of
+from claw_r1.consumers.dashboard.source import RunsState
+from claw_r1.consumers.dashboard.tokens.facts import TokenLines
 from claw_r1.consumers.feedback.differences import ShownTurn, beside, plain
 from claw_r1.consumers.pool.perspective import explained, perspective_of
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
@@ -178,18 +178,19 @@ def tokens(
     side has it not]."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
     most = max(1, min(CALLS_MAX, *(len(row.calls) for row in rows)))
+    both = [TokenLines(source, row) for row in rows]
     for number in range(most) if k is None else (k,):
-        sides = _lines(source, rows, number)
+        sides = [_line(lines, row, number) for lines, row in zip(both, rows, strict=True)]
         one, other = (side and side.ids for side in sides)
         if one is None or one != other:
             break
     return SafeJson({"k": number, "calls": [len(row.calls) for row in rows], **_apart(sides)})
 
 
-def _lines(source: DashboardSource, rows: Sequence[TrajectoryRecord], number: int) -> list[TokenLine | None]:
+def _line(lines: TokenLines, row: TrajectoryRecord, number: int) -> TokenLine | None:
     """None where there is no such call, or its tokens or what its prompt is written against are missing."""
-    lines = [line_of(source, row, row.calls[number]) if number < len(row.calls) else None for row in rows]
-    return [line if line and line.stretches and not line.broken else None for line in lines]
+    line = lines.of(row.calls[number]) if number < len(row.calls) else None
+    return line if line and line.stretches and not line.broken else None
 
 
 def _apart(sides: Sequence[TokenLine | None]) -> JsonDict:

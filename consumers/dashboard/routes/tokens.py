@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
-from claw_r1.consumers.dashboard.tokens.facts import call_fact, line_of, request_body
+from claw_r1.consumers.dashboard.tokens.facts import TokenLines, call_fact, request_body
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, pieces_of
 from claw_r1.consumers.dashboard.tokens.training import batches, chosen_batch, sampling_runs, stretch_json
 from claw_r1.consumers.dashboard.tokens.vocabularies import CONTEXT, Vocabularies, candidates
@@ -56,7 +56,7 @@ def tokens(
     call_id = c or next(reversed(trajectory.calls), None)
     if call_id not in trajectory.calls:
         raise PageProblem(404, f"trajectory {t} has no captured call {call_id or 'yet'}")
-    line = line_of(source, trajectory, call_id)
+    line = TokenLines(source, trajectory).of(call_id)
     answer = {"g": g, "t": t, "c": call_id, **_neighbours(trajectory, call_id)}
     if line is None:
         return SafeJson({**answer, "length": 0, "note": NO_IDS})

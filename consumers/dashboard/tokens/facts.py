@@ -37,22 +37,28 @@ def call_fact(source: DashboardSource, trajectory: TrajectoryRecord, call_id: st
     return fact
 
 
-def line_of(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> TokenLine | None:
-    """The line of a call, as `token_line`. Raises LogError, HistoryCut."""
-    group, calls = trajectory.group_id, trajectory.calls
-    read: dict[str, CallCaptured | None] = {}
+class TokenLines:
+    """The token lines of a trajectory's calls; each capture is read once."""
 
-    def capture(name: str) -> CallCaptured | None:
-        if name not in read:
+    def __init__(self, source: DashboardSource, trajectory: TrajectoryRecord) -> None:
+        self._source, self._trajectory = source, trajectory
+        self._read: dict[str, CallCaptured | None] = {}
+
+    def of(self, call_id: str) -> TokenLine | None:
+        """As `token_line`. Raises LogError, HistoryCut."""
+        return token_line(call_id, self._trajectory.calls, self._capture, self._row)
+
+    def _capture(self, name: str) -> CallCaptured | None:
+        if name not in self._read:
+            calls = self._trajectory.calls
             behind = calls.index(name) + 1 if name in calls else 0
-            names = calls[max(0, behind - READ_ALONG) : behind]
-            read.update({name: None, **source.calls(trajectory, names)})
-        return read[name]
+            names = set(calls[max(0, behind - READ_ALONG) : behind]) - self._read.keys()
+            self._read.update({name: None, **self._source.calls(self._trajectory, names)})
+        return self._read[name]
 
-    def row(name: str) -> StepRecord | None:
-        return source.pool.ask(lambda rows: rows.step(group, trajectory.trajectory_id, name))
-
-    return token_line(call_id, calls, capture, row)
+    def _row(self, name: str) -> StepRecord | None:
+        ids = self._trajectory.group_id, self._trajectory.trajectory_id, name
+        return self._source.pool.ask(lambda rows: rows.step(*ids))
 
 
 def request_body(source: DashboardSource, trajectory: TrajectoryRecord, call: CallCaptured) -> bytes | None:
