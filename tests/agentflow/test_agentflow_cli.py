@@ -85,7 +85,7 @@ async def test_a_run_that_stands_still_says_for_what_it_waits(monkeypatch) -> No
         assert process.stderr is not None
         async with asyncio.timeout(60):
             line = b""
-            while b"waiting" not in line:
+            while b"waiting for the trainer" not in line:  # before its first answer it waits for that
                 line = await process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         await process.communicate()

@@ -1,6 +1,7 @@
 """Facts of made-up episodes, folded by the real folds into a pool and written to a real (memory) log."""
 
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats, pack_ids
-from claw_r1.schemas.events import Event, FactPosition, Sampling, VersionSpan
+from claw_r1.schemas.events import Event, FactPosition, GroupRecord, Sampling, StepRecord, TrajectoryRecord, VersionSpan
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, REWARDS, STEPS, TRAJECTORIES
 from tests import facts
@@ -23,7 +24,27 @@ VOCABULARY = 32
 
 
 class ReadRows(PoolRows):
-    """Rows that are all there from the start, as a view that has caught up."""
+    """Rows that are all there from the start, as a view that has caught up; as with a view, one thread adds while another reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+
+    def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
+        with self._lock:
+            super().apply(topic, key, value)
+
+    def groups(self) -> list[GroupRecord]:
+        with self._lock:
+            return super().groups()
+
+    def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
+        with self._lock:
+            return super().members(record)
+
+    def forget(self, group_id: str) -> None:
+        with self._lock:
+            super().forget(group_id)
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Nothing is behind."""
