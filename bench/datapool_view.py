@@ -32,7 +32,6 @@ from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective, why
 from claw_r1.eventlog.memory import MemoryLog
-from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.events import (
@@ -49,8 +48,7 @@ from claw_r1.schemas.events import (
     Usage,
     VersionSpan,
 )
-from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS
+from tests.trainer.pooled import apply_to
 
 RUN = "bench"
 MEMBERS = 8
@@ -125,13 +123,7 @@ def batch_ms(prompt: int, response: int) -> float:
     """Median milliseconds for 256 rows of these sizes."""
     rows, log = PoolRows(), MemoryLog(LogSettings(partitions=1))
     for number in range(256 // MEMBERS):
-        state, group_id = None, f"g{number:06d}"
-        for fact in _facts(number, group_id, 1, prompt, response):
-            (at,) = log.append([Outgoing.of(CALLS, group_key(group_id), fact)])
-            state = fold(state, fact, FactPosition(topic=at.topic, partition=at.partition, offset=at.offset))
-        assert state is not None  # there are facts
-        for row_key, row in changes(None, state)[1].items():
-            rows.apply(row_key.topic, row_key.key, row and row.value)
+        apply_to(rows, log, _facts(number, f"g{number:06d}", 1, prompt, response))
     spec = BatchSpec(groups_per_batch=256 // MEMBERS, group_size=MEMBERS)
     chosen = select(rows, spec, 3, RUN, ()).chosen
     plan = assemble(chosen, spec, run_id=RUN, sequence=0, version=3, seed=0, envelope=_envelope("plan"))

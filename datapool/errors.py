@@ -26,14 +26,7 @@ class BatchSpecInvalid(PoolError, ValueError):
 
 
 class PromptBroken(PoolError):
-    """A prompt cannot be put together from its edge: its base is missing, or length or digest disagree.
-
-    `call_id`: whose prompt it is, where that is known.
-    """
-
-    def __init__(self, message: str, call_id: str | None = None) -> None:
-        super().__init__(message)
-        self.call_id = call_id
+    """A prompt cannot be put together from its edge: its base is missing, or length or digest disagree."""
 
 
 class FactUnreadable(PoolError):
