@@ -127,13 +127,17 @@ class DashboardSource:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
         return self.facts.get(positions)
 
-    def calls(self, row: TrajectoryRecord, names: Collection[str]) -> dict[str, CallCaptured]:
-        """These captured calls of a trajectory by call_id. Raises LogError, HistoryCut."""
+    def positions(self, row: TrajectoryRecord) -> dict[str, Position]:
+        """The positions of the captures of a trajectory that count, by call_id."""
         settings = self.log.settings
         partition = partition_of(group_key(row.group_id), settings.partitions)
-        name = settings.catalogue().name(CALLS)
+        topic = settings.catalogue().name(CALLS)
         offsets = zip(row.calls, row.offsets, strict=False)
-        places = [Position(name, partition, offset) for call_id, offset in offsets if offset >= 0 and call_id in names]
+        return {call_id: Position(topic, partition, offset) for call_id, offset in offsets if offset >= 0}
+
+    def calls(self, row: TrajectoryRecord, names: Collection[str]) -> dict[str, CallCaptured]:
+        """These captured calls of a trajectory by call_id. Raises LogError, HistoryCut."""
+        places = [place for call_id, place in self.positions(row).items() if call_id in names]
         records = self.records(places)
         facts = readable(records[place] for place in places)
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}

@@ -4,11 +4,8 @@ from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
 from claw_r1.datapool.batch.deltas import bodies
 from claw_r1.datapool.view.token_lines import TokenLine, token_line
-from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Position, readable
 from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord
-from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS
 
 READ_ALONG = 64
 """Calls before one that are read with it, since its prompt is likely to be written against them."""
@@ -18,12 +15,10 @@ CHAIN_MAX = 200
 
 def position_of(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> Position:
     """Returns the position of the capture that counts. Raises PageProblem."""
-    offsets = dict(zip(trajectory.calls, trajectory.offsets, strict=False))
-    if offsets.get(call_id, -1) < 0:
+    place = source.positions(trajectory).get(call_id)
+    if place is None:
         raise PageProblem(404, f"trajectory {trajectory.trajectory_id} has no captured call {call_id}")
-    settings = source.log.settings
-    partition = partition_of(group_key(trajectory.group_id), settings.partitions)
-    return Position(settings.catalogue().name(CALLS), partition, offsets[call_id])
+    return place
 
 
 def call_fact(source: DashboardSource, trajectory: TrajectoryRecord, call_id: str) -> CallCaptured:
