@@ -8,15 +8,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.offline.journal import file_journal, records
 from claw_r1.trainer.run import TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.state_files import MemoryFile
-from tests.trainer.file_log import file_journal, transactions
 from tests.trainer.pooled import RUN, pooled, random_groups
 
 BATCHES = 6
@@ -98,4 +100,4 @@ def live(
 
 def committed(log_file: Path) -> list[list[object]]:
     """The events of each transaction in the file."""
-    return [[record.event() for record in transaction] for transaction in transactions(log_file)]
+    return [[record.event() for record in each] for _, each in groupby(records(log_file), key=attrgetter("offset"))]

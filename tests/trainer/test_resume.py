@@ -13,7 +13,6 @@ from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, RunSt
 from claw_r1.trainer.dependencies import Milestone
 from tests.children import HEAVY_START_S
 from tests.trainer import incarnation
-from tests.trainer.file_log import transactions
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.tiny import make_model
 
@@ -66,7 +65,7 @@ def lives(folder, model_dir, deaths, **changes):
     for dies_at in [*deaths, None]:
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, folder / "log", dies_at))
         assert exit_code(process) == (-signal.SIGKILL if dies_at else 0), dies_at
-    events = [[record.event() for record in transaction] for transaction in transactions(folder / "log")]
+    events = incarnation.committed(folder / "log")
     return Story(events, folder / "out")
 
 
@@ -167,7 +166,7 @@ def test_other_bytes_take_another_version(tmp_path, model_dir):
     for chosen, dies_at in ((first, (Milestone.PUBLISHED, 2)), (second, None)):
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, tmp_path / "log", dies_at))
         assert exit_code(process) == (-signal.SIGKILL if dies_at else 0)
-    events = [[record.event() for record in transaction] for transaction in transactions(tmp_path / "log")]
+    events = incarnation.committed(tmp_path / "log")
     story = Story(events, tmp_path / "out")
     assert [(e.sequence, e.version) for e in story.of(BatchTrained)] == [(0, 1), (1, 2), (2, 4)]
     assert story.of(BatchAssembled)[-1].version == 3

@@ -10,7 +10,6 @@ from claw_r1.schemas.events import BatchTrained
 from claw_r1.trainer.dependencies import Milestone
 from tests.soak import SOAK
 from tests.trainer import incarnation
-from tests.trainer.file_log import transactions
 from tests.trainer.test_resume import PROCESSES, Story, exit_code
 from tests.trainer.tiny import make_model
 
@@ -47,7 +46,7 @@ def story(folder, model_dir, algorithm, stage, checkpoint_every, deaths):
     for dies_at in [*deaths, None]:
         process = PROCESSES.Process(target=incarnation.live, args=(chosen, folder / "log", dies_at))
         assert exit_code(process) in ((-signal.SIGKILL, 0) if dies_at else (0,)), dies_at
-    return Story([[record.event() for record in each] for each in transactions(folder / "log")], folder / "out")
+    return Story(incarnation.committed(folder / "log"), folder / "out")
 
 
 def critics(run):

@@ -40,7 +40,7 @@ class TokenLines:
         self._read: dict[str, CallCaptured | None] = {}
 
     def of(self, call_id: str) -> TokenLine | None:
-        """As `token_line`. Raises LogError, HistoryCut."""
+        """Returns the line of `call_id`, None where its tokens cannot be read. Raises LogError, HistoryCut."""
         return token_line(call_id, self._trajectory.calls, self._capture, self._row)
 
     def _capture(self, name: str) -> CallCaptured | None:
