@@ -29,7 +29,6 @@ from claw_r1.claw.demo.verbs.demonstrations import demonstration
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.http import TOKENS_CAPABILITIES
 
 OUT = Path(__file__).parent / "out" / "agents.json"
 TARGETS = {"runner_cpu_ratio": ("<=", 0.5), "gateway_kept": (">=", 0.95)}
@@ -77,7 +76,7 @@ def runner_cpu(bootstrap: str, folder: Path, repeats: int, episodes: int) -> Fig
     """CPU-ms per call of both sides, at a scripted engine."""
     log = fresh_log(bootstrap)
     engine_port, port = free_ports(2)
-    report_worker(log, f"http://127.0.0.1:{engine_port}", TOKENS_CAPABILITIES)
+    report_worker(log, f"http://127.0.0.1:{engine_port}")
     with (
         running("bench.scripted_upstream", str(engine_port), ready="listening", log=folder / "engine"),
         gateway(log, folder, port) as url,

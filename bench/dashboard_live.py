@@ -20,7 +20,6 @@ from bench.measured_process import Measured, running
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.http import TOKENS_CAPABILITIES
 from tests.browser import ARGUMENTS, chromium
 
 RATE = 100
@@ -55,7 +54,7 @@ def stage(bootstrap: str, folder: Path) -> Iterator[Stage]:
     upstream_port, gateway_port, page_port = free_ports(3)
     log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS)
     create_topics(log)
-    report_worker(log, f"http://127.0.0.1:{upstream_port}", TOKENS_CAPABILITIES)
+    report_worker(log, f"http://127.0.0.1:{upstream_port}")
     where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(PARTITIONS))
     settings = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_SPOOL_DIR": str(folder / "spool")}
     kafka = {

@@ -91,7 +91,7 @@ def engine_reply(prompt: list[int], answer: Message, ids: list[int], rng: random
 def capture(number: int, request: bytes, raw: UpstreamReply, deltas: DeltaEncoder) -> tuple[CallCaptured, bytes]:
     """The gateway's work for one call, without its network."""
     protocol = ChatCompletions()
-    parsed = protocol.parse(request).unchanged(packed=True)
+    parsed = protocol.parse(request)
     call = ModelCall(
         producer="gateway/bench",
         caller=Caller(Identity("group", "trajectory"), "path"),

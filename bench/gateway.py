@@ -62,7 +62,6 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
     """All figures in the issue's keys, and lines that explain them."""
     with ground(bootstrap, folder) as here:
         load(here.gateway_port, IN_FLIGHT, 300)
-        load(here.verbose_port, IN_FLIGHT, 300)
         load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
         acks_before = acknowledgements(here.gateway_port)
@@ -101,7 +100,6 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
             "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
         },
-        "tap_ratio": middle(lambda r: r["ours_ms"] / r["verbose_ms"]),
         "tap_floor_ratio": middle(lambda r: r["ours_ms"] / r["floor_ms"]),
         "call_ratio": {name: middle(lambda r, name=name: r[f"{name}_ms"] / r["ours_ms"]) for name in PROTOCOLS},
         "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
@@ -153,15 +151,12 @@ def one_round(here: Ground, calls: int) -> Result:
 
 
 def against_chat(here: Ground, calls: int) -> Result:
-    """The other protocols, the other way of tokens, one call at a time, and all calls at once."""
-    verbose, verbose_s = spent(here.verbose, lambda: load(here.verbose_port, IN_FLIGHT, calls))
+    """The other protocols, one call at a time, and all calls at once."""
     single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
     crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
     found: Result = {
         "crowded": crowded,
         "crowded_ms": 1000 * crowded_s / max(1, crowded["done"]),
-        "verbose": verbose,
-        "verbose_ms": 1000 * verbose_s / max(1, verbose["done"]),
         "single": single,
         "single_ms": 1000 * single_s / max(1, single["done"]),
         "direct_burst": load(here.upstream_port, CROWD, CROWD_CALLS // 2, bench_delay_ms=DELAY_MS),
@@ -268,7 +263,6 @@ def report(figures: Result, notes: list[str]) -> int:
     stream, crowd = figures["stream"], figures["in_flight_400"]
     rows = [
         ("captured call / floor", figures["tap_floor_ratio"], 20, "x"),
-        ("tokens packed / written out", figures["tap_ratio"], 0.8, "x"),
         *((f"{name} / chat", ratio, 1.15, "x per call") for name, ratio in figures["call_ratio"].items()),
         *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
         ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),

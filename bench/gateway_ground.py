@@ -21,7 +21,6 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded, WorkerReported
-from claw_r1.schemas.http import TOKENS_CAPABILITIES
 from claw_r1.schemas.topics import WORKERS
 
 KEYS_MANY = 10_000
@@ -44,13 +43,10 @@ class Ground:
     floor_port: int
     blind_port: int
     gateway_port: int
-    verbose_port: int
     upstream: Measured
     floor: Measured
     blind: Measured
     gateway: Measured
-    verbose: Measured
-    """A gateway to which the upstream is a worker that writes its tokens out."""
     crowded_port: int
     crowded: Measured
     """A gateway that knows 10,000 keys."""
@@ -69,7 +65,7 @@ def broker(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     """Everything running, the upstream reported as a worker."""
-    upstream_port, floor_port, blind_port, gateway_port, verbose_port, crowded_port = free_ports(6)
+    upstream_port, floor_port, blind_port, gateway_port, crowded_port = free_ports(5)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
     with contextlib.ExitStack() as stack:
@@ -77,10 +73,10 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
         def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
             return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
 
-        def start_gateway(name: str, port: int, capabilities: tuple[str, ...], keys: int = 1) -> Measured:
+        def start_gateway(name: str, port: int, keys: int = 1) -> Measured:
             log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
             create_topics(log)
-            report_worker(log, f"http://127.0.0.1:{upstream_port}", capabilities)
+            report_worker(log, f"http://127.0.0.1:{upstream_port}")
             record_keys(log, keys)
             where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions))
             environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
@@ -94,18 +90,16 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
             floor_port,
             blind_port,
             gateway_port,
-            verbose_port,
             start("bench.scripted_upstream", "upstream", str(upstream_port)),
             start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
             start("bench.blind_proxy", "blind", str(blind_port), str(upstream_port)),
-            start_gateway("gateway", gateway_port, TOKENS_CAPABILITIES),
-            start_gateway("verbose", verbose_port, ()),
+            start_gateway("gateway", gateway_port),
             crowded_port,
-            start_gateway("crowded", crowded_port, TOKENS_CAPABILITIES, KEYS_MANY),
+            start_gateway("crowded", crowded_port, KEYS_MANY),
         )
 
 
-def report_worker(log: LogSettings, url: str, capabilities: tuple[str, ...]) -> None:
+def report_worker(log: LogSettings, url: str) -> None:
     """The upstream, as a rollout worker would report it."""
     event = WorkerReported(
         envelope=envelope("bench"),
@@ -115,7 +109,6 @@ def report_worker(log: LogSettings, url: str, capabilities: tuple[str, ...]) -> 
         model="bench",
         state="ready",
         report_interval_s=3600.0,
-        capabilities=capabilities,
     )
     producer = KafkaLog(log).producer()
     producer.publish_now(WORKERS, b"bench", event)

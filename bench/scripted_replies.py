@@ -1,7 +1,6 @@
-"""The replies of the scripted engine, by route: replies in vLLM's shape, of one size, with tokens packed or written
-out.
+"""The replies of the scripted engine, by route: in vLLM's shape, of one size, with their tokens packed.
 
-A response has 128 tokens after a prompt of 512. Written out they are in chat's body alone, as vLLM's other routes have none.
+A response has 128 tokens after a prompt of 512.
 """
 
 import json
@@ -11,8 +10,7 @@ from typing import NamedTuple
 from claw_r1.schemas.arrays import pack_floats, pack_ids
 from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
-PROMPT_IDS, RESPONSE_IDS, CHUNKS_MAX = 512, 128, 4096
-VERSIONS = json.dumps({"0": [["bench/1", 0, RESPONSE_IDS]]})
+PROMPT_IDS, RESPONSE_IDS = 512, 128
 TEXT = "word " * RESPONSE_IDS * 5
 SAMPLING = {
     "temperature": 1.0,
@@ -56,30 +54,6 @@ def packed(tokens: int) -> bytes:
     }
     prompt = b64encode(pack_ids([100 + i for i in range(PROMPT_IDS)])).decode()
     return compact([{"prompt": prompt, "cached": 0, "sampling": SAMPLING, "choices": [choice]}])
-
-
-def verbose_chat() -> Scripted:
-    """Chat with its tokens written out: about 14 kB."""
-    content = [
-        {"token": f"tok{i}", "logprob": -0.6931471824645996 - i / 97, "top_logprobs": []} for i in range(RESPONSE_IDS)
-    ]
-    choice = {
-        **_chat_choice(TEXT),
-        "logprobs": {"content": content},
-        "token_ids": [1000 + 7 * i for i in range(RESPONSE_IDS)],
-    }
-    prompt_ids = [100 + i for i in range(PROMPT_IDS)]
-    body = compact({**_chat(choice), "prompt_token_ids": prompt_ids})
-    whole = _head({"x-claw-weight-versions": VERSIONS}, body)
-
-    def chunk(number: int) -> bytes:
-        logprob = {"token": "tok", "logprob": -0.5 - number / 97, "bytes": [116], "top_logprobs": []}
-        choice = {"index": 0, "delta": {"content": "word "}, "logprobs": {"content": [logprob]}}
-        event = _chat_chunk({**choice, "finish_reason": None, "token_ids": [1000 + number]})
-        return _data({**event, "prompt_token_ids": prompt_ids} if number == 0 else event)
-
-    last = _data(_chat_chunk({"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop", "token_ids": []}))
-    return Scripted(whole, [chunk(number) for number in range(CHUNKS_MAX)], [last, _framed(b"data: [DONE]\n\n")])
 
 
 def packed_routes() -> dict[bytes, Scripted]:

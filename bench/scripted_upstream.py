@@ -1,7 +1,5 @@
 """An engine that costs nothing: a fixed reply to every request of a route, whole, late or as a stream.
 
-Who asks for tokens that are written out (chat alone does) gets chat with these; all others get them packed.
-
 The request's body says how: `"bench_delay_ms": 1000` waits first; `"stream":true` streams `"bench_chunks": 100` chunks,
 one each `"bench_pace_ms": 10` (0: as fast as the socket takes them). `python -m bench.scripted_upstream PORT`.
 """
@@ -13,7 +11,7 @@ from typing import cast
 
 import uvloop
 
-from bench.scripted_replies import Scripted, packed_routes, verbose_chat
+from bench.scripted_replies import Scripted, packed_routes
 
 BACKLOG = 8192
 NUMBER = re.compile(rb'"bench_(delay_ms|chunks|pace_ms)": ?(\d+)')
@@ -21,13 +19,11 @@ NUMBER = re.compile(rb'"bench_(delay_ms|chunks|pace_ms)": ?(\d+)')
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 STREAM_END = b"0\r\n\r\n"
-VERBOSE, PACKED = verbose_chat(), packed_routes()
+PACKED = packed_routes()
 
 
-def script(head: bytes, body: bytes) -> Scripted:
+def script(head: bytes) -> Scripted:
     """Returns the replies for this request."""
-    if b'"return_token_ids"' in body:
-        return VERBOSE
     path = head.split(b" ", 2)[1]
     return next(scripted for end, scripted in PACKED.items() if path.endswith(end))
 
@@ -54,7 +50,7 @@ class Engine(asyncio.Protocol):
         length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
         if len(body) >= (int(length[1]) if length else 0):
             self._data = b""
-            self._answer(body, script(head, body))
+            self._answer(body, script(head))
 
     def _answer(self, body: bytes, replies: Scripted) -> None:
         asked = {name.decode(): int(number) for name, number in NUMBER.findall(body)}

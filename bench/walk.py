@@ -109,12 +109,11 @@ def page(trace: Trace) -> None:
 def _post(trace: Trace, path: str, body: dict[str, Any]) -> None:
     from tests.gateway.engine import ScriptedEngine
     from tests.gateway.house import House
-    from tests.gateway.packed import CAPABILITIES
     from tests.gateway.speaking import answer
 
     with trace.installed(main=False), ScriptedEngine() as engine, House() as house:
         engine.default = answer
-        house.worker(engine.url, capabilities=CAPABILITIES)
+        house.worker(engine.url)
         for again in (False, True):
             trace.on = again
             with urlopen(Request(f"{house.url}/{path}", json.dumps(body).encode(), JSON), timeout=30) as reply:

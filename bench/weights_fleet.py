@@ -1,7 +1,6 @@
 """The common parts of `bench.weights`: a trainer process, a real worker in this process, and its clients."""
 
 import asyncio
-import json
 import multiprocessing
 import random
 import shutil
@@ -21,7 +20,7 @@ from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
-from claw_r1.schemas.http import CONTROL_HEADER, VERSION_SPANS_HEADER
+from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
@@ -212,9 +211,10 @@ class Clients:
             body = {"model": "policy", "prompt": prompt, "max_tokens": self._new_tokens, "ignore_eos": True}
             began = time.monotonic()
             try:
-                async with self._worker.http.post(url, json=body) as reply:
-                    answer, spans = await reply.json(), json.loads(reply.headers[VERSION_SPANS_HEADER])
-                    whole = answer["usage"]["completion_tokens"] == self._new_tokens == spans["0"][-1][2]
+                async with self._worker.http.post(url, json=body, headers={TOKENS_HEADER: "1"}) as reply:
+                    answer = await reply.json()
+                    spans = answer["claw_tokens"][0]["choices"][0]["spans"]
+                    whole = answer["usage"]["completion_tokens"] == self._new_tokens == spans[-1][2]
                 self.lost += [] if whole else [f"cut: {spans}"]
                 self.answered += whole
             except (aiohttp.ClientError, TimeoutError, KeyError) as error:

@@ -1,33 +1,38 @@
-"""An engine for a first try: it says the last message back, one token per byte, with the fields by which vLLM names tokens.
+"""An engine for a first try: it says the last message back, one token per byte, and hands its tokens over as workers do.
 
 `python examples/scripted_engine.py 9000` answers `POST /v1/chat/completions` until Ctrl-C; standard library only.
 """
 
 import json
 import sys
+from array import array
+from base64 import b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
-def completion(request: dict[str, Any]) -> dict[str, Any]:
-    """The reply to a request in the shape of OpenAI's chat, with the token ids and log-probabilities that the gateway asks for."""
-    text = str(request["messages"][-1]["content"])
-    sampled = [*text.encode()]
-    logprobs = [{"token": chr(id_), "logprob": -0.5, "top_logprobs": []} for id_ in sampled]
+
+def completion(text: str) -> dict[str, Any]:
+    """The reply in the shape of OpenAI's chat."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {
-        "id": "scripted",
-        "object": "chat.completion",
-        "created": 0,
-        "model": request.get("model", "scripted"),
-        "choices": [{**choice, "logprobs": {"content": logprobs}, "token_ids": sampled}],
-        "prompt_token_ids": [*b"user: ", *sampled],
-        "usage": {
-            "prompt_tokens": 6 + len(sampled),
-            "completion_tokens": len(sampled),
-            "total_tokens": 6 + 2 * len(sampled),
-        },
+    return {"id": "scripted", "object": "chat.completion", "created": 0, "model": "scripted", "choices": [choice]}
+
+
+def handed_over(text: str) -> list[dict[str, Any]]:
+    """Returns what was sampled: the prompt's ids, and per choice the ids (int32), log-probabilities (float32) and policy versions."""
+    sampled = [*text.encode()]
+    choice = {
+        "ids": _packed("i", sampled),
+        "logprobs": _packed("f", [-0.5] * len(sampled)),
+        "spans": [["scripted/1", 0, len(sampled)]],
+        "finish": "stop",
     }
+    return [{"prompt": _packed("i", [*b"user: ", *sampled]), "sampling": SAMPLING, "choices": [choice]}]
+
+
+def _packed(kind: str, numbers: list[Any]) -> str:
+    return b64encode(array(kind, numbers).tobytes()).decode()
 
 
 class Chat(BaseHTTPRequestHandler):
@@ -37,14 +42,17 @@ class Chat(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        body = json.dumps(completion(request)).encode()
+        text = str(request["messages"][-1]["content"])
+        body, member = json.dumps(completion(text)).encode(), b""
+        if "x-claw-tokens" in self.headers:  # the gateway asks, and cuts this last member out again
+            member = b',"claw_tokens":' + json.dumps(handed_over(text)).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        length = len(request["messages"][-1]["content"].encode())
-        self.send_header("x-claw-weight-versions", json.dumps({"0": [["scripted/1", 0, length]]}))
+        self.send_header("content-length", str(len(body) + len(member)))
+        if member:
+            self.send_header("x-claw-tokens", str(len(member)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:-1] + member + b"}")
 
 
 if __name__ == "__main__":

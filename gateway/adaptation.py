@@ -58,13 +58,11 @@ class Adaptation:
 
     def request(self, protocol: CallProtocol, body: bytes, key: ApiKey | None) -> CallRequest:
         """A client's request, understood as engines get it. Raises InvalidRequest."""
-        plain, words, is_side = self.adapt(body, key)
-        request = protocol.parse(plain)
+        adapted, words, is_side = self.adapt(body, key)
+        request = protocol.parse(adapted)
         if is_side:
             request = request._replace(hints=request.hints._replace(is_side=True))
-        if not words:
-            return request
-        return request._replace(body=body, plain=plain if request.plain is None else request.plain, adapted=words)
+        return request._replace(body=body, adapted=words) if words else request
 
     def adapt(self, body: bytes, key: ApiKey | None, *, samples: bool = True) -> Adapted:
         """The body as engines get it. Raises InvalidRequest.

@@ -21,33 +21,21 @@ class CallRequest(NamedTuple):
     body: bytes
     """The body that the client wrote."""
     forwarded: bytes
-    """The body that engines get: the client's request with `added` in it."""
+    """The body that engines get."""
     model: str | None
     sampling: Sampling
-    """The effective parameters, by the defaults of this protocol."""
+    """The temperature and the limit as the client asked for them, for engines that do not hand over what they used."""
     stream: bool = False
-    added: frozenset[str] = frozenset()
-    """Fields that only capture asks for. What the engine answers to them is kept from the client."""
     adapted: tuple[str, ...] = ()
     """The changes of `forwarded` against the client's body, in the codes of `CallCaptured.adapted`."""
     missing: tuple[str, ...] = ()
     """The parts that every reply to it will lack, in the codes of `Integrity.missing`."""
-    packed: bool = False
-    """The engine says that it hands its tokens over by themselves (`tokens/handed_over.py`), so it is asked for nothing else."""
     previous: str | None = None
     """The reply of this trajectory that it goes on from, by its id."""
     stored: bool = False
     """A later request may go on from its reply."""
-    plain: bytes | None = None
-    """`forwarded` without what is added for capture, where that is not `body`."""
     hints: Hints = Hints()
     """The hints of its fields about the caller."""
-
-    def unchanged(self, *, packed: bool = False) -> "CallRequest":
-        """The request to an engine that is asked for nothing in it, and whose reply goes to the client as it is."""
-        return self._replace(
-            forwarded=self.body if self.plain is None else self.plain, added=frozenset(), packed=packed
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,10 +128,10 @@ class CallProtocol(Protocol):
     def parse(self, body: bytes) -> CallRequest:
         """Understand a request. Raises InvalidRequest with the field at fault."""
 
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+    def parse_reply(self, reply: UpstreamReply) -> EngineReply:
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
 
-    def open_stream(self, request: CallRequest) -> ReplyStream:
+    def open_stream(self) -> ReplyStream:
         """A stream that is about to arrive; its connection limits its size."""
 
     def error(self, error: GatewayError) -> bytes:

@@ -79,6 +79,13 @@ def error_text(body: bytes) -> str:
     return message if isinstance(message, str) else body.decode(errors="replace")
 
 
+def encodable(text: Json) -> str | None:
+    """The text without lone surrogates, which JSON may hold and no event; None when it is no text."""
+    if not isinstance(text, str):
+        return None
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def count(value: Json, default: int) -> int:
     """A count as it should be (an int32 from 0 up), else the default."""
     return value if type(value) is int and 0 <= value <= INT32_MAX else default

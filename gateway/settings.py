@@ -65,8 +65,6 @@ class GatewaySettings(BaseSettings):
     upstreams: Annotated[tuple[str, ...], NoDecode] = ()
     """URL of a fixed engine; in the environment, several are separated by commas. Not set: the live rollout workers that
     the log names."""
-    upstream_token_ids: bool = True
-    """Ask fixed engines for token ids. Switch it off for providers that refuse fields they do not know."""
     upstream_authorization: bool | None = None
     """Pass a client's Authorization and x-api-key headers on to fixed engines. Not set: only where all of them are on one
     host, since a key for one provider is nothing for another."""

@@ -17,7 +17,7 @@ FIRST = -(1 << 30)
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The reply of /claw/info (`claw_r1.rollout.plugin.spans`)."""
+    """The reply of /claw/info (`claw_r1.rollout.plugin.handover`)."""
 
     capabilities: tuple[str, ...]
     in_flight: int

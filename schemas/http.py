@@ -34,10 +34,6 @@ POLICY_VERSION_HEADER = "x-claw-policy-version"
 OVERHEAD_MS_HEADER = "x-claw-overhead-ms"
 """Reply: milliseconds that the call spent in the gateway and not in an engine."""
 
-VERSION_SPANS_HEADER = "x-claw-weight-versions"
-"""Engine's reply: choice index -> [label, start, end) over its tokens: `{"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`."""
-VERSION_SPANS_COMMENT = ": claw.weight_versions="
-"""The same object in a stream: an SSE comment before `data: [DONE]`, of which this is the beginning."""
 TOKENS_HEADER = "x-claw-tokens"
 """Request to an engine: hand over what was sampled. Its JSON reply: the length of the member that does, in bytes."""
 TOKENS_MEMBER = '"claw_tokens":'

@@ -4,20 +4,16 @@ Only an engine that packs tokens tells them exactly; from any other the calls ar
 """
 
 import re
-from typing import Any
 
 from claw_r1.gateway.anthropic.content import StreamedMessage
 from claw_r1.gateway.anthropic.errors import anthropic_error, error_message
 from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, UpstreamBroken
-from claw_r1.gateway.foreign_json import loads, objects
-from claw_r1.gateway.openai.reply import encodable
+from claw_r1.gateway.foreign_json import encodable, loads, objects
 from claw_r1.gateway.openai.request import MULTIMODAL, call_request, json_object
-from claw_r1.gateway.openai.sampling import effective
 from claw_r1.gateway.tokens.protocol import PackedProtocol
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
-from claw_r1.schemas.events import Sampling
 from claw_r1.schemas.json_values import Json
 
 FINISH_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
@@ -45,7 +41,7 @@ class AnthropicMessages(PackedProtocol):
         messages = fields.get("messages")
         if not isinstance(messages, list):
             raise InvalidRequest("messages must be a list", param="messages")
-        request = call_request(body, fields, {}, sampling_of(fields))
+        request = call_request(body, fields)
         contents = [message.get("content") for message in messages if isinstance(message, dict)]
         return request._replace(missing=(MULTIMODAL,)) if any(map(_has_media, contents)) else request
 
@@ -68,26 +64,6 @@ class AnthropicMessages(PackedProtocol):
     def error_event(self, error: GatewayError) -> bytes:
         """The event that Anthropic's SDKs raise for."""
         return b"event: error\ndata: %b\n\n" % anthropic_error(error)
-
-
-def sampling_of(fields: dict[str, Any]) -> Sampling:  # Any: the client's
-    """Effective sampling parameters, by the engine's defaults. Raises InvalidRequest for a value that no engine takes."""
-    choice, output, thinking = (
-        value if isinstance(value, dict) else {}
-        for value in (fields.get(name) for name in ("tool_choice", "output_config", "thinking"))
-    )
-    tools = fields.get("tools")
-    return effective(
-        {
-            **{name: fields.get(name) for name in ("temperature", "top_p", "top_k", "max_tokens", "vllm_xargs")},
-            "stop": fields.get("stop_sequences"),
-            "response_format": output.get("format"),
-            "thinking_token_budget": thinking.get("budget_tokens"),
-            "tool_choice": choice.get("type"),
-            "tools": [{"function": tool} for tool in tools] if isinstance(tools, list) else None,
-        },
-        limits=("max_tokens",),
-    )
 
 
 def _has_media(content: object) -> bool:

@@ -149,7 +149,7 @@ class ModelCalls:
         exchange.hold(len(answer.reply.body))
         if answer.reply.status != 200:
             return None
-        reply = call.protocol.parse_reply(answer.reply, answer.request)
+        reply = call.protocol.parse_reply(answer.reply)
         headers = [JSON, *reply_headers(call.identity, call.call_id, reply.spans)]
         timings = Timings(received_us=call.received_us, dispatched_us=answer.dispatched_us, done_us=now_us())
         return await self._recorder.record(call, answer.engine, reply, timings, reply.body, headers)

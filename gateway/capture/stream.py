@@ -42,7 +42,7 @@ class StreamedCall:
     ) -> None:
         self._call, self._opened, self._exchange = call, opened, exchange
         self._recorder, self._metrics = recorder, metrics
-        self._stream = call.protocol.open_stream(opened.request)
+        self._stream = call.protocol.open_stream()
         self._adding: asyncio.Task[None] | None = None
         self._headers: HeaderList = [
             (b"content-type", opened.content_type.encode("latin-1")),

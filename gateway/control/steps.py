@@ -106,7 +106,7 @@ class SubmittedStep(Body):
     @classmethod
     def _tiling(cls, rows: list[Any] | None, info: ValidationInfo) -> list[Any] | None:
         response = info.data.get("response_ids")
-        if rows is not None and response and spans_of({"0": rows}, 0, len(response) // ITEM_BYTES).missing:
+        if rows is not None and response and spans_of(rows, len(response) // ITEM_BYTES).missing:
             raise ValueError("must be rows [run/version, start, end] that tile the response")
         return rows
 
@@ -114,7 +114,7 @@ class SubmittedStep(Body):
         """Returns the versions that sampled the step; none where they are not known. run_id: that of the request."""
         length = len(self.response_ids) // ITEM_BYTES
         if self.spans is not None:
-            return spans_of({"0": self.spans}, 0, length).spans
+            return spans_of(self.spans, length).spans
         run_id = self.run_id or run_id
         if run_id is None or self.policy_version is None:
             return ()

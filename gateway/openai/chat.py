@@ -1,19 +1,17 @@
-"""OpenAI's chat completions as vLLM serves them: what the gateway must know of a protocol."""
+"""OpenAI's chat completions as vLLM serves them: what the gateway must know of a protocol.
+
+Only an engine that packs tokens tells them exactly; from any other the calls are stored and not trainable.
+"""
 
 import re
 
-from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
-from claw_r1.gateway.errors import GatewayError, error_body
-from claw_r1.gateway.foreign_json import count, dumps, object_of
+from claw_r1.gateway.errors import GatewayError, UpstreamBroken, error_body
+from claw_r1.gateway.foreign_json import count, dumps, encodable, object_of
 from claw_r1.gateway.openai.chunks import StreamedCompletion
-from claw_r1.gateway.openai.reply import encodable, parse_reply, with_choices, without_added, written_anew
 from claw_r1.gateway.openai.request import parse_chat
-from claw_r1.gateway.openai.stream_filter import FIRST_TOKEN, StreamFilter
 from claw_r1.gateway.tokens.protocol import PackedProtocol
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
-from claw_r1.gateway.upstream.pool import UpstreamReply
-from claw_r1.schemas.http import TOKENS_HEADER
 from claw_r1.schemas.json_values import Json
 
 
@@ -31,14 +29,18 @@ class OpenAIProtocol(PackedProtocol):
     gateway's own."""
 
     last = b"[DONE]"
-    first_token: re.Pattern[bytes] = FIRST_TOKEN
+    first_token = re.compile(
+        rb'"token_ids"\s*:\s*\[\s*\d|"(?:text|content|reasoning|reasoning_content|refusal|arguments|name)"\s*:\s*"[^"]'
+    )
     kind: str
     """The kind of a whole reply's `object`."""
     error = staticmethod(error_body)
     error_message = staticmethod(error_message)
 
     def outlines(self, fields: dict[str, Json]) -> list[Outline]:
-        answers = with_choices(fields)["choices"]
+        answers = fields.get("choices")
+        if not (isinstance(answers, list) and answers and all(isinstance(answer, dict) for answer in answers)):
+            raise UpstreamBroken("the engine's reply has no choices", code="upstream_bad_reply")
         return [
             Outline(
                 count(answer.get("index"), position),
@@ -54,32 +56,19 @@ class OpenAIProtocol(PackedProtocol):
     def is_last(self, event: bytes) -> bool:
         return data_of(event).strip() == self.last
 
+    def is_whole(self, outlines: list[Outline]) -> bool:
+        """Returns whether each choice has its end: some providers leave `[DONE]` out."""
+        return all(outline.finish_reason is not None for outline in outlines)
+
     def error_event(self, error: GatewayError) -> bytes:
         """The event that OpenAI's SDKs raise for."""
         return b"data: %b\n\n" % error_body(error)
 
 
 class ChatCompletions(OpenAIProtocol):
-    """`POST /v1/chat/completions`, a `CallProtocol`. An engine that is not known to pack tokens is asked for them in the reply,
-    too, and believed where it packs them all the same."""
+    """`POST /v1/chat/completions`, a `CallProtocol`."""
 
     name = "chat"
     path = "/v1/chat/completions"
     kind = "chat.completion"
     parse = staticmethod(parse_chat)
-
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
-        """Parses under `CallProtocol.parse_reply`."""
-        packed = request.packed or TOKENS_HEADER in reply.headers
-        return super().parse_reply(reply, request) if packed else parse_reply(reply, request)
-
-    def own_bytes(self, body: bytes, request: CallRequest) -> bytes:
-        """Returns bytes under `PackedProtocol.own_bytes`."""
-        if not request.added:
-            return body
-        own = without_added(body, request)
-        return own if own is not None else written_anew(body, request)
-
-    def open_stream(self, request: CallRequest) -> ReplyStream:
-        """Opens a stream under `CallProtocol.open_stream`."""
-        return super().open_stream(request) if request.packed else StreamFilter(self, request)

@@ -8,10 +8,7 @@ from typing import Any
 from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.openai.chat import OpenAIProtocol
 from claw_r1.gateway.openai.request import call_request, json_object
-from claw_r1.gateway.openai.sampling import effective
 
-TOKENS_DEFAULT = 16
-"""Tokens of a response to which the request sets no limit."""
 NOT_TRAINED = {"echo": "echo", "suffix": "suffix", "prompt_embeds": "prompt_ids", "use_beam_search": "beam_search"}
 """Fields by which a reply is more, or other, than what was sampled after the prompt; and the words for that."""
 
@@ -19,8 +16,7 @@ NOT_TRAINED = {"echo": "echo", "suffix": "suffix", "prompt_embeds": "prompt_ids"
 def parse_completion(body: bytes) -> CallRequest:
     """Parse the body of a completions request; the engine judges its prompt. Raises InvalidRequest with the field at fault."""
     fields = json_object(body)
-    sampling = effective(fields, limits=("max_tokens",), limit_default=TOKENS_DEFAULT)
-    return call_request(body, fields, {}, sampling)._replace(missing=not_trained(fields))
+    return call_request(body, fields)._replace(missing=not_trained(fields))
 
 
 def not_trained(fields: dict[str, Any]) -> tuple[str, ...]:  # Any: the client's

@@ -39,7 +39,7 @@ def parse_generate(body: bytes) -> CallRequest:
         plain = dumps({**sampling, "prompt": prompt})
     except (RecursionError, ValueError) as broken:
         raise InvalidRequest("the body is nested too deeply, or holds a number of too many digits") from broken
-    return parse_completion(plain)._replace(body=body, plain=plain)
+    return parse_completion(plain)._replace(body=body)
 
 
 class Generate(TextCompletions):
@@ -48,10 +48,10 @@ class Generate(TextCompletions):
     name = "generate"
     parse = staticmethod(parse_generate)
 
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+    def parse_reply(self, reply: UpstreamReply) -> EngineReply:
         """Parses under `CallProtocol.parse_reply`. Raises UpstreamBroken for an engine that does not hand its tokens
         over, too."""
-        understood = super().parse_reply(reply, request)
+        understood = super().parse_reply(reply)
         choice = understood.choices[0]
         if not understood.prompt_ids:
             raise UpstreamBroken("the engine does not tell which tokens it sampled", code="upstream_bad_reply")

@@ -1,27 +1,20 @@
-"""A request of OpenAI's API: parsed once, forwarded as the client wrote it plus what capture needs.
+"""A request of OpenAI's API: parsed once, forwarded as the client wrote it."""
 
-Invariant: the bytes that the engine gets parse to the client's object with `logprobs` and `return_token_ids` set, and
-nothing else changed; where possible they *are* the client's bytes with these two fields spliced in, and never are
-numbers written anew by a parser that rounds them.
-"""
-
-from typing import Any
+import math
+from typing import Any, TypeGuard
 
 import orjson
 
 from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.callers.hints import hints
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.foreign_json import rewritten
-from claw_r1.gateway.openai.sampling import effective
 from claw_r1.schemas.events import Sampling
 
-LOGPROBS, TOKEN_IDS = "logprobs", "return_token_ids"
-"""The fields by which an engine is asked for what capture needs."""
-SPACE = b" \t\r\n"
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")
 """Parts of a message's content that a tokenizer alone makes ids of."""
 MULTIMODAL = "multimodal"
+LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+"""The fields of all protocols that limit a response; where there are several, the engine takes the first of them."""
 
 
 def parse_chat(body: bytes) -> CallRequest:
@@ -30,25 +23,38 @@ def parse_chat(body: bytes) -> CallRequest:
     messages = fields.get("messages")
     if not isinstance(messages, list):
         raise InvalidRequest("messages must be a list", param="messages")
-    added: dict[str, int] = {name: True for name in (LOGPROBS, TOKEN_IDS) if not fields.get(name)}
-    request = call_request(body, fields, added, effective(fields))
+    request = call_request(body, fields)
     return request._replace(missing=(MULTIMODAL,)) if any(map(_has_media, messages)) else request
 
 
-def call_request(body: bytes, fields: dict[str, Any], added: dict[str, int], sampling: Sampling) -> CallRequest:
-    """The request of these fields, with those that only capture asks for `added`. Raises InvalidRequest."""
+def call_request(body: bytes, fields: dict[str, Any]) -> CallRequest:  # Any: the client's
+    """The request of these fields, whatever the protocol. Raises InvalidRequest."""
     model = fields.get("model")
     if not (model is None or isinstance(model, str)):
         raise InvalidRequest("model must be a string", param="model")
     return CallRequest(
         body=body,
-        forwarded=_with_fields(body, fields, added),
+        forwarded=body,
         model=model or None,
-        sampling=sampling,
+        sampling=_asked(fields),
         stream=bool(fields.get("stream")),
-        added=frozenset(added),
         hints=hints(fields),
     )
+
+
+def _asked(fields: dict[str, Any]) -> Sampling:
+    """The temperature and the limit that the client wrote; values that no engine takes are left for it to refuse."""
+    temperature, limits = fields.get("temperature"), [fields.get(name) for name in LIMITS]
+    return Sampling(
+        temperature=float(temperature) if _is_number(temperature) else 1.0,
+        top_p=1.0,
+        top_k=0,
+        max_tokens=next((limit for limit in limits if type(limit) is int and 0 <= limit < 1 << 31), None),
+    )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _has_media(message: object) -> bool:
@@ -67,13 +73,3 @@ def json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise InvalidRequest("the body must be a JSON object")
     return fields
-
-
-def _with_fields(body: bytes, fields: dict[str, Any], added: dict[str, int]) -> bytes:
-    if not added:
-        return body
-    if any(name in fields for name in added):  # written, but as false or null: a second mention would be ambiguous
-        return rewritten(body, lambda fields: fields.update(added))
-    members = orjson.dumps(added)[1:-1]
-    front = body.rstrip(SPACE)[:-1]
-    return b"%s%s%s}" % (front, b"," if fields else b"", members)

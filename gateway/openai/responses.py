@@ -10,12 +10,10 @@ from typing import Any
 
 from claw_r1.gateway.call_protocol import CallRequest, EarlierCall, ReplyStream
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotFound, UpstreamBroken, error_body
-from claw_r1.gateway.foreign_json import dumps, loads, rewritten
+from claw_r1.gateway.foreign_json import dumps, encodable, loads, rewritten
 from claw_r1.gateway.openai.chat import error_message
-from claw_r1.gateway.openai.reply import encodable
 from claw_r1.gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
 from claw_r1.gateway.openai.response_events import LAST, StreamedResponse
-from claw_r1.gateway.openai.sampling import effective
 from claw_r1.gateway.tokens.protocol import PackedProtocol, PackedStream
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
@@ -44,7 +42,7 @@ def parse_response(body: bytes) -> CallRequest:
             param=unsupported,
             code="unsupported_parameter",
         )
-    request = call_request(body, fields, {}, effective(fields, limits=("max_output_tokens",)))
+    request = call_request(body, fields)
     return request._replace(
         previous=previous or None,
         stored=fields.get(STORE) is not False,
@@ -79,7 +77,7 @@ class Responses(PackedProtocol):
             return False
         return isinstance(fields, dict) and fields.get("type") in LAST and isinstance(fields.get("response"), dict)
 
-    def open_stream(self, request: CallRequest) -> ReplyStream:  # noqa: ARG002  # others need it
+    def open_stream(self) -> ReplyStream:
         """Opens a stream under `CallProtocol.open_stream`."""
         return ResponseStream(self)
 
@@ -112,10 +110,9 @@ class Responses(PackedProtocol):
             fields[INPUT] = items
             del fields[PREVIOUS]
 
-        body = rewritten(request.body if request.plain is None else request.plain, go_on)
+        body = rewritten(request.forwarded, go_on)
         return request._replace(
             forwarded=body,
-            plain=body,
             adapted=(*request.adapted, "previous_response"),
             missing=(MULTIMODAL,) if _has_media(items) else (),
         )

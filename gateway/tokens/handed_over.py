@@ -95,7 +95,7 @@ def _sampled(generation: _Generation, choice: _Choice) -> Sampled:
         missing.append("token_ids")
     if len(choice.logprobs) != len(ids) or not are_logprobs(choice.logprobs):
         missing.append("logprobs")
-    versions = spans_of({"0": choice.spans}, 0, len(ids) // ITEM_BYTES)
+    versions = spans_of(choice.spans, len(ids) // ITEM_BYTES)
     if versions.missing:
         missing.append(versions.missing)
     return Sampled(

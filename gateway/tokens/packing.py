@@ -1,6 +1,4 @@
-"""Token ids and log-probabilities of an engine, from parsed JSON to packed bytes. What is none of them is None."""
-
-from typing import NamedTuple
+"""Token ids and log-probabilities of others, packed or to be packed. What is none of them is None."""
 
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids, unpack_floats
 from claw_r1.schemas.json_values import Json
@@ -12,23 +10,10 @@ BELOW_ZERO = bytes(range(0x80, 0xFF))
 """Highest bytes of float32 that are below 0, and neither infinite nor no number."""
 
 
-class SampledTokens(NamedTuple):
-    """Tokens of one choice as the engine gave them: packed, or None where they are absent or no tokens."""
-
-    ids: bytes | None
-    logprobs: bytes | None
-    missing: tuple[str, ...] = ()
-    """Flaws that are known already, in the words of `Choice.missing`."""
-    ended: bool = True
-
-
 def packed_ids(ids: Json) -> bytes | None:
     """Token ids as int32; None when they are no list of int32 from 0 up."""
-    return None if not isinstance(ids, list) or bool in map(type, ids) else packed_integers(ids)
-
-
-def packed_integers(ids: list[int]) -> bytes | None:
-    """Packs ids like `packed_ids`, from a list that is known to hold integers."""
+    if not isinstance(ids, list) or bool in map(type, ids):
+        return None
     try:
         packed = pack_ids(ids)
     except (TypeError, OverflowError):
@@ -56,15 +41,6 @@ def are_logprobs(packed: bytes) -> bool:
     if len(packed) % ITEM_BYTES:
         return False
     return not packed[SIGNS].translate(None, BELOW_ZERO) or all(map(_is_logprob, unpack_floats(packed)))
-
-
-def packed_content(logprobs: Json) -> bytes | None:
-    """Packs log-probabilities like `packed_logprobs`, from the object that OpenAI's replies hold: `{"content":
-    [{"logprob": …}, …]}`."""
-    try:
-        return packed_logprobs([token["logprob"] for token in logprobs["content"] or ()])
-    except (TypeError, KeyError):
-        return None
 
 
 def _is_logprob(value: float) -> bool:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-from claw_r1.gateway.call_protocol import CallRequest, EngineReply, ReplyStream
+from claw_r1.gateway.call_protocol import EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, UpstreamBroken
 from claw_r1.gateway.foreign_json import dumps, loads_shallow
 from claw_r1.gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
@@ -66,14 +66,13 @@ class PackedProtocol(ABC):
     def error_event(self, error: GatewayError) -> bytes:
         """The last bytes of a stream that is broken off."""
 
-    def own_bytes(self, body: bytes, request: CallRequest) -> bytes:  # noqa: ARG002  # others need it
-        """A whole reply without what only capture asked for in its request: that is nothing."""
-        return body
+    def is_whole(self, outlines: list[Outline]) -> bool:  # noqa: ARG002  # others need it
+        """Returns whether a stream that ended without its last event is whole all the same."""
+        return False
 
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+    def parse_reply(self, reply: UpstreamReply) -> EngineReply:
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
         body, handed_over = cut(reply)
-        body = self.own_bytes(body, request)
         try:
             fields = loads_shallow(body)
         except ValueError as broken:
@@ -85,7 +84,7 @@ class PackedProtocol(ABC):
             outlines = [outlines[0]._replace(body=body)]
         return reply_of(body, outlines, handed_over, usage=fields.get("usage"))
 
-    def open_stream(self, request: CallRequest) -> ReplyStream:  # noqa: ARG002  # others need it
+    def open_stream(self) -> ReplyStream:
         """A stream that is about to arrive."""
         return PackedStream(self)
 
@@ -138,12 +137,11 @@ class EventSum:
 class PackedStream:
     """One stream (a `ReplyStream`): passed on as it comes, and added up beside that."""
 
-    def __init__(self, protocol: PackedProtocol, *, adds_up: bool = True) -> None:
-        """adds_up: whether it is added up while it passes, and not at its end."""
+    def __init__(self, protocol: PackedProtocol) -> None:
         self.over = False
         self.first_token_us: int | None = None
         self._protocol, self._splitter, self._handed_over = protocol, Splitter(), HandedOver()
-        self._sum, self._adds_up = EventSum(protocol.assembly()), adds_up
+        self._sum = EventSum(protocol.assembly())
         self._passed: list[bytes] = []
         self._held: list[bytes] = []
 
@@ -170,12 +168,13 @@ class PackedStream:
         self._sum.read()
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        ended = self.over and not interrupted
-        whole, flaws = self._sum.whole(self.held if self._adds_up else self.whole)
+        whole, flaws = self._sum.whole(self.held)
         if whole is None:
-            return no_choices(ended)
+            return EngineReply(b"", b"", (), Usage(prompt_tokens=0, completion_tokens=0), self.over and not interrupted)
         body = dumps(whole)
         outlines = self._protocol.outlines(whole)
+        believed = not any(self._handed_over) and self._protocol.is_whole(outlines)
+        ended = not interrupted and (self.over or believed)
         if len(outlines) == 1:
             outlines = [outlines[0]._replace(body=body)]
         flaws = flaws if ended else (*flaws, STREAM_END)
@@ -187,8 +186,7 @@ class PackedStream:
     def _give_out(self, passed: bytes) -> bytes:
         if passed:
             self._passed.append(passed)
-            if self._adds_up:
-                self._sum.add(passed)
+            self._sum.add(passed)
             if self.first_token_us is None and self._protocol.first_token.search(passed):
                 self.first_token_us = now_us()
         return passed
@@ -223,8 +221,3 @@ def read_events(events: Iterable[bytes]) -> tuple[list[dict[str, Json]], tuple[s
         else:
             flaws[CHUNK_INVALID] = None
     return data, tuple(flaws)
-
-
-def no_choices(ended: bool) -> EngineReply:
-    """A stream that broke before its first choice."""
-    return EngineReply(b"", b"", (), Usage(prompt_tokens=0, completion_tokens=0), ended)

@@ -42,14 +42,12 @@ def reply_of(
     """
     responses, flaws = handed_over.responses, (*handed_over.missing, *flaws)
     if not responses:
-        choices = [_unsampled(outline, ended, flaws) for outline in outlines]
-        return EngineReply(body, b"", tuple(choices), told_usage(usage), ended)
+        return _without_tokens(body, outlines, usage, ended, flaws)
     if len(outlines) == 1 < len(responses):
         before = [Outline(index, each.finish_reason, b"") for index, each in enumerate(responses[:-1])]
         outlines = [*before, outlines[0]._replace(choice=len(before))]
     if sorted(outline.choice for outline in outlines) != list(range(len(responses))):
-        choices = [_unsampled(outline, ended, (CHOICE_INDEX, *flaws)) for outline in outlines]
-        return EngineReply(body, b"", tuple(choices), told_usage(usage), ended)
+        return _without_tokens(body, outlines, usage, ended, (CHOICE_INDEX, *flaws))
     first = responses[0]
     choices = [_choice(outline, responses[outline.choice], first, ended, flaws) for outline in outlines]
     sampled_bytes = sum(len(each.ids) for each in responses)
@@ -76,9 +74,20 @@ def _choice(outline: Outline, own: Sampled, first: Sampled, ended: bool, flaws: 
     )
 
 
-def _unsampled(outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
+def _without_tokens(
+    body: bytes, outlines: Sequence[Outline], usage: Json, ended: bool, flaws: tuple[str, ...]
+) -> EngineReply:
+    """Choices that share an index are numbered in their order, since two calls must not have one id."""
+    indexes = [outline.choice for outline in outlines]
+    if len(set(indexes)) < len(indexes):
+        indexes, flaws = list(range(len(indexes))), (CHOICE_INDEX, *flaws)
+    choices = [_unsampled(index, outline, ended, flaws) for index, outline in zip(indexes, outlines, strict=True)]
+    return EngineReply(body, b"", tuple(choices), _told_usage(usage), ended)
+
+
+def _unsampled(index: int, outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
     return Choice(
-        index=outline.choice,
+        index=index,
         response_ids=b"",
         response_logprobs=b"",
         spans=(),
@@ -89,7 +98,7 @@ def _unsampled(outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
     )
 
 
-def told_usage(usage: Json) -> Usage:
+def _told_usage(usage: Json) -> Usage:
     """Returns the usage that an engine reports, in OpenAI's names or Anthropic's."""
     counts = usage if isinstance(usage, dict) else {}
     prompt, sampled = (

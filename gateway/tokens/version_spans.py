@@ -1,17 +1,12 @@
-"""Policy versions of sampled tokens, from the header of the spans plugin on the worker.
+"""Policy versions of sampled tokens, as the worker's plugin writes them: `[["run/3", 0, 36], ["run/4", 36, 50]]`.
 
-`x-claw-weight-versions: {"0": [["run/3", 0, 36], ["run/4", 36, 50]]}`: choice index -> [label, start, end). A label is
-`<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
+A row is [label, start, end). A label is `<run_id>/<version>`, set by the supervisor for the weights that are really loaded.
 """
 
 from typing import Any, NamedTuple
 
-import orjson
-
 from claw_r1.schemas.events import VersionSpan
 from claw_r1.schemas.http import parse_version_label
-
-RawSpans = dict[str, Any]  # parsed header, not yet believed
 
 
 class Spans(NamedTuple):
@@ -21,22 +16,10 @@ class Spans(NamedTuple):
     missing: str | None = None
 
 
-def parse_header(value: str | None) -> RawSpans:
-    """The header as an object; empty when it is absent or unreadable."""
-    try:
-        parsed = orjson.loads(value) if value else {}
-    except orjson.JSONDecodeError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def spans_of(raw: RawSpans, choice: int, length: int) -> Spans:
-    """Spans of one choice with `length` response tokens. They tile [0, length) or are left out with a reason."""
+def spans_of(rows: list[Any], length: int) -> Spans:  # Any: not yet believed
+    """Spans of a response with `length` tokens. They tile [0, length) or are left out with a reason."""
     if not length:
         return Spans()
-    rows = raw.get(str(choice))
-    if not isinstance(rows, list):
-        return Spans(missing="spans")
     spans: list[VersionSpan] = []
     end = 0
     for row in rows:

@@ -74,8 +74,6 @@ class EngineAnswer(NamedTuple):
     """A reply that goes back to the client: 200, or a refusal that no retry can change."""
 
     engine: Engine
-    request: CallRequest
-    """The request that this engine got."""
     reply: UpstreamReply
     dispatched_us: int
     upstream_s: float
@@ -85,8 +83,8 @@ class EngineAnswer(NamedTuple):
 class OpenStream:
     """A stream under way. Counts as outstanding until it is closed, which ends the generation unless it is over."""
 
-    def __init__(self, engine: Engine, request: CallRequest, dispatched_us: int, outstanding: Counter[str]) -> None:
-        self.engine, self.request, self.dispatched_us = engine, request, dispatched_us
+    def __init__(self, engine: Engine, dispatched_us: int, outstanding: Counter[str]) -> None:
+        self.engine, self.dispatched_us = engine, dispatched_us
         self.upstream_s = 0.0
         """In engines, to the first bytes of this one."""
         self._incoming: IncomingReply | None = None
@@ -153,8 +151,8 @@ class Dispatcher:
 
     async def _attempt(self, engine: Engine, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
         progress.dispatched_us = dispatched_us = now_us()
-        started_s, request, reply = time.perf_counter(), self._request(engine, call), None
-        opened = OpenStream(engine, request, dispatched_us, self._outstanding)
+        started_s, request, reply = time.perf_counter(), call.request, None
+        opened = OpenStream(engine, dispatched_us, self._outstanding)
         try:
             url = engine.url.removesuffix("/v1") + call.protocol.path
             incoming = await self._upstream.send("POST", url, request.forwarded, _headers(engine, call))
@@ -172,14 +170,7 @@ class Dispatcher:
             opened.upstream_s = progress.upstream_s
             return opened
         opened.close()
-        return EngineAnswer(engine, request, _usable(reply), dispatched_us, progress.upstream_s)
-
-    def _request(self, engine: Engine, call: Dispatch) -> CallRequest:
-        """Returns the request for this engine. Some providers refuse the fields that capture adds."""
-        if engine.packs_tokens:
-            return call.request.unchanged(packed=True)
-        adds = not engine.fixed or self._settings.upstream_token_ids
-        return call.request if adds else call.request.unchanged()
+        return EngineAnswer(engine, _usable(reply), dispatched_us, progress.upstream_s)
 
     async def _engine(self, call: Dispatch, budget: RetryBudget, avoid: set[str]) -> Engine:
         engine = self._chosen(call, avoid)

@@ -16,7 +16,6 @@ import structlog
 from claw_r1.eventlog.records import Record
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import WorkerReported
-from claw_r1.schemas.http import TOKENS_CAPABILITIES
 
 TAKES_TRAFFIC = ("ready", "updating", "behind")
 """States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
@@ -39,9 +38,6 @@ class Engine:
     state: str = "ready"
     reported_ms: int | None = None
     """Time of the newest report; None: never stale."""
-    packs_tokens: bool = False
-    """The engine reports that it hands over tokens of every protocol by themselves; every engine is asked, and its
-    reply believed."""
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Since it started: serving, idle, paused."""
 
@@ -140,6 +136,5 @@ def _engine(event: WorkerReported, timestamp_ms: int) -> Engine:
         version=event.version,
         state=event.state,
         reported_ms=timestamp_ms,
-        packs_tokens=set(TOKENS_CAPABILITIES) <= set(event.capabilities),
         seconds=event.seconds,
     )

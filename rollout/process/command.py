@@ -27,7 +27,7 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         # The last one is the outermost: nothing is tracked for a request that the guard refuses.
         *(
             "--middleware",
-            "claw_r1.rollout.plugin.spans.VersionSpans",
+            "claw_r1.rollout.plugin.handover.TokenHandover",
             "--middleware",
             "claw_r1.rollout.plugin.guard.ControlGuard",
         ),
@@ -57,7 +57,7 @@ def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, 
     """The environment of the processes of a worker's vLLM."""
     ours = {
         SECRET_VARIABLE: secret,
-        "VLLM_PLUGINS": "claw_weights,claw_spans",  # endpoint plugins load only when named
+        "VLLM_PLUGINS": "claw_weights,claw_tokens",  # endpoint plugins load only when named
         "VLLM_SERVER_DEV_MODE": "1",  # the control routes; the guard closes them
     }
     several = settings.tensor_parallel > 1

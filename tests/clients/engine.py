@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.gateway.engine import Received, Reply, answer, chunk
+from tests.gateway.packed import comment
 
 Json = dict[str, Any]
 SHELL = re.compile(r"(?i)bash|shell|shell_command|exec|exec_command")
@@ -45,17 +46,16 @@ def _next_call(asked: Json) -> tuple[str, str] | None:
 
 
 def _chat(asked: Json) -> Iterator[bytes]:
-    prompt = {"prompt_token_ids": [1, 5, 6, 7]} if asked.get("return_token_ids") else {}
-    yield chunk(asked=asked, delta={"role": "assistant", "content": ""}, top=prompt)
+    yield chunk(asked=asked, delta={"role": "assistant", "content": ""})
     if (call := _next_call(asked)) is not None:
         function = {"name": call[0], "arguments": call[1]}
         calls = [{"index": 0, "id": f"call_{len(asked['messages'])}", "type": "function", "function": function}]
-        yield chunk(asked=asked, ids=[11, 12], delta={"tool_calls": calls}, finish_reason="tool_calls")
+        yield chunk(asked=asked, delta={"tool_calls": calls}, finish_reason="tool_calls")
     else:
-        yield chunk(DONE, [13, 2], asked=asked, finish_reason="stop")
+        yield chunk(DONE, asked=asked, finish_reason="stop")
     yield _data({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "tiny", "choices": [],
                  "usage": {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}})  # fmt: skip
-    yield b': claw.weight_versions={"0":[["run/3",0,2]]}\n\n'
+    yield comment()
     yield b"data: [DONE]\n\n"
 
 

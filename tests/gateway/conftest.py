@@ -10,7 +10,6 @@ import pytest
 from tests.engines import SECRET, served
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.packed import CAPABILITIES
 from tests.gateway.speaking import answer
 
 
@@ -42,7 +41,7 @@ def speaking_house(engine: ScriptedEngine) -> Iterator[House]:
     """A gateway whose only worker speaks every protocol, and hands its tokens over."""
     engine.default = answer
     with House() as running:
-        running.worker(engine.url, capabilities=CAPABILITIES)
+        running.worker(engine.url)
         yield running
 
 
@@ -71,12 +70,4 @@ def real(vllm: str) -> Iterator[House]:
     """A gateway with the real engine as its worker."""
     with House() as running:
         running.worker(vllm, model="policy")
-        yield running
-
-
-@pytest.fixture
-def packing(vllm: str) -> Iterator[House]:
-    """A gateway with the real engine as its worker."""
-    with House() as running:
-        running.worker(vllm, model="policy", capabilities=CAPABILITIES)
         yield running

@@ -5,9 +5,12 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from claw_r1.schemas.http import TOKENS_HEADER
+from tests.gateway.packed import choice, comment, generation, member
 
 Json = dict[str, Any]
 
@@ -47,8 +50,34 @@ class Reply:
 Action = Callable[[Received], Reply]
 
 
+def whole(body: Json | bytes, *generations: Json) -> Reply:
+    """A JSON reply, and what was generated for it."""
+    plain = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+    ours = member(*generations)
+    return Reply(plain[:-1] + ours + b"}", headers={TOKENS_HEADER: str(len(ours))})
+
+
+def sampled_by(asked: Json, responses: Sequence[Json]) -> Json:
+    """The generation of these responses, under the parameters that were asked for."""
+    used = {name: asked[name] for name in ("temperature", "top_p", "n", "seed") if asked.get(name) is not None}
+    return generation(*responses, **used)
+
+
+def spans(versions: str, length: int) -> list[Json]:
+    """All of a response by one version; none where it is empty."""
+    return [[versions, 0, length]] if versions and length else []  # type: ignore[list-item]  # a row of JSON
+
+
 def completion(asked: Json, *, ids: list[int] | None = None, versions: str = "run/3", text: str = "hello") -> Reply:
-    """The reply of a vLLM worker with the spans plugin: `n` choices of these ids, all sampled by one version."""
+    """The reply of a worker: `n` choices of these ids, all sampled by one version."""
+    body, made = written(asked, ids=ids, versions=versions, text=text)
+    return whole(body, made)
+
+
+def written(
+    asked: Json, *, ids: list[int] | None = None, versions: str = "run/3", text: str = "hello"
+) -> tuple[Json, Json]:
+    """A completion as vLLM writes it, and what was generated for it."""
     sampled = [11, 12, 2] if ids is None else ids
     count = asked.get("n") or 1
     wants_ids = asked.get("return_token_ids")
@@ -74,13 +103,15 @@ def completion(asked: Json, *, ids: list[int] | None = None, versions: str = "ru
         "usage": {"prompt_tokens": 4, "completion_tokens": count * len(sampled), "total_tokens": 4 + len(sampled)},
         **({"prompt_token_ids": [1, 5, 6, 7]} if wants_ids else {}),
     }
-    spans = {str(index): [[versions, 0, len(sampled)]] for index in range(count)}
-    return Reply(body, headers={"x-claw-weight-versions": json.dumps(spans)} if versions else {})
+    responses = [
+        choice(sampled, [-0.5 - index] * len(sampled), spans=spans(versions, len(sampled))) for index in range(count)
+    ]
+    return body, sampled_by(asked, responses)
 
 
 def chunk(content: str = "", ids: list[int] | None = None, *, asked: Json, **more: Any) -> bytes:
     """One event of a stream, as vLLM writes it. `more`: fields of its choice; `delta`, `top` replace or add."""
-    choice = {
+    made = {
         "index": more.pop("index", 0),
         "delta": more.pop("delta", {"content": content}),
         "logprobs": {
@@ -97,13 +128,13 @@ def chunk(content: str = "", ids: list[int] | None = None, *, asked: Json, **mor
         "object": "chat.completion.chunk",
         "created": 1,
         "model": "tiny",
-        "choices": [{**choice, **more}],
+        "choices": [{**made, **more}],
     }
     return b"data: " + json.dumps({**body, **top}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
 
 def stream(asked: Json, *, words: tuple[str, ...] = ("he", "llo", "!"), versions: str = "run/3", **how: Any) -> Reply:
-    """The stream of a vLLM worker with the spans plugin: one token per word, `n` choices in turn."""
+    """The stream of a worker: one token per word, `n` choices in turn."""
     choices = range(asked.get("n") or 1)
     prompt = {"prompt_token_ids": [1, 5, 6, 7]} if asked.get("return_token_ids") else {}
     events = [
@@ -124,9 +155,12 @@ def stream(asked: Json, *, words: tuple[str, ...] = ("he", "llo", "!"), versions
             "usage": usage,
         }
         events.append(b"data: " + json.dumps(body).encode() + b"\n\n")
-    spans = {str(index): [[versions, 0, len(words)]] for index in choices}
-    events += [b": claw.weight_versions=" + json.dumps(spans).encode() + b"\n\n"] if versions else []
-    return Reply(pieces=(*events, b"data: [DONE]\n\n"), **how)
+    lengths = range(1, len(words) + 1)
+    responses = [
+        choice([10 * index + n for n in lengths], [-0.5] * len(words), spans=spans(versions, len(words)))
+        for index in choices
+    ]
+    return Reply(pieces=(*events, comment(sampled_by(asked, responses)), b"data: [DONE]\n\n"), **how)
 
 
 def answer(received: Received) -> Reply:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast
 
 import uvicorn
@@ -150,10 +150,9 @@ class House:
         worker_id: str = "w0",
         state: WorkerState = "ready",
         model: str = "tiny",
-        capabilities: Sequence[str] = (),
     ) -> None:
         """A worker reports now."""
-        self.workers.apply(report(url, worker_id, state, model, capabilities=capabilities))
+        self.workers.apply(report(url, worker_id, state, model))
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""
@@ -190,7 +189,6 @@ def report(
     model: str = "tiny",
     timestamp_ms: int | None = None,
     seconds: Mapping[str, float] | None = None,
-    capabilities: Sequence[str] = (),
 ) -> Record:
     """A record of the workers topic."""
     event = WorkerReported(
@@ -202,7 +200,6 @@ def report(
         state=state,
         report_interval_s=1.0,
         seconds=seconds or {},
-        capabilities=tuple(capabilities),
     )
     now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     return record(event, worker_id.encode(), "claw.rollout.workers", now_ms)

@@ -25,14 +25,12 @@ class JsonLines:
         if "prompt" not in fields:
             raise InvalidRequest("prompt is missing", param="prompt")
         forwarded = json.dumps({**fields, "ids": True}).encode()
-        return CallRequest(
-            body, forwarded, fields.get("model"), SAMPLING, bool(fields.get("stream")), frozenset({"ids"})
-        )
+        return CallRequest(body, forwarded, fields.get("model"), SAMPLING, bool(fields.get("stream")))
 
-    def parse_reply(self, reply: UpstreamReply, request: CallRequest) -> EngineReply:
+    def parse_reply(self, reply: UpstreamReply) -> EngineReply:
         return reply_of(reply.body, ended=True)
 
-    def open_stream(self, request: CallRequest) -> ReplyStream:
+    def open_stream(self) -> ReplyStream:
         return LineStream()
 
     def error(self, error: GatewayError) -> bytes:

@@ -1,4 +1,4 @@
-"""Replies of a worker that hands its tokens over by itself, in any protocol, for the scripted engine."""
+"""What a worker hands over besides its reply, in any protocol, for the scripted engine."""
 
 import json
 from base64 import b64encode
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from claw_r1.schemas.arrays import pack_floats, pack_ids
-from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
-from tests.gateway.engine import Reply
+from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_MEMBER
 
-CAPABILITIES = TOKENS_CAPABILITIES
 SAMPLING: dict[str, Any] = {
     "temperature": 0.7,
     "top_p": 1.0,
@@ -48,12 +46,10 @@ def generation(*choices: dict[str, Any], prompt: Sequence[int] = PROMPT, **sampl
     }
 
 
-def whole(body: dict[str, Any] | bytes, *generations: dict[str, Any]) -> Reply:
-    """A JSON reply, and what was generated for it."""
-    plain = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
+def member(*generations: dict[str, Any]) -> bytes:
+    """The last member of a JSON reply, with its comma."""
     listed = json.dumps(list(generations or (generation(),)), separators=(",", ":")).encode()
-    member = b"," + TOKENS_MEMBER.encode() + listed
-    return Reply(plain[:-1] + member + b"}", headers={TOKENS_HEADER: str(len(member))})
+    return b"," + TOKENS_MEMBER.encode() + listed
 
 
 def comment(*generations: dict[str, Any]) -> bytes:

@@ -48,7 +48,7 @@ class Spoken(NamedTuple):
         """Whole or streamed, with tokens or without."""
         if stream:
             return Reply(pieces=self.pieces(hands_over=hands_over))
-        return packed.whole(self.body) if hands_over else Reply(self.body)
+        return engine.whole(self.body) if hands_over else Reply(self.body)
 
 
 def added_up(assembly: Assembly, events: Iterable[Json]) -> Json | None:

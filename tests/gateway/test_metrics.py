@@ -19,7 +19,7 @@ from claw_r1.schemas.topics import Topic
 from tests.facts import call
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.capture.test_durable_log import Place
-from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
+from tests.gateway.engine import Reply, ScriptedEngine, completion, stream, written
 from tests.gateway.house import House, report
 from tests.gateway.processes import poll
 
@@ -161,8 +161,7 @@ async def test_acknowledgements_are_timed(engine: ScriptedEngine) -> None:
 
 async def test_what_is_missing_is_counted_by_name(house: House, engine: ScriptedEngine) -> None:
     """A call without ids counts once under each word that its event carries; a good one under none; nothing is lost."""
-    body = json.loads(json.dumps(completion({}).body))
-    engine.then(Reply(body))
+    engine.then(Reply(written({})[0]))
     assert (await ask(house)).status == (await ask(house)).status == 200
     assert house.captured[0].integrity.missing
     for missing in house.captured[0].integrity.missing:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from claw_r1.gateway.call_protocol import CallRequest, ReplyStream
+from claw_r1.gateway.call_protocol import ReplyStream
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from tests.gateway.capture.test_calls import ASK, Answer, ask
@@ -86,7 +86,7 @@ async def test_a_broken_stream_ends_in_the_protocols_shape(house: House, engine:
 class FaultyLines(JsonLines):
     """A protocol with a bug."""
 
-    def open_stream(self, request: CallRequest) -> ReplyStream:
+    def open_stream(self) -> ReplyStream:
         class FaultyStream(LineStream):
             def feed(self, piece: bytes) -> bytes:
                 raise ZeroDivisionError

@@ -1,6 +1,5 @@
 """Two real workers of one host, a trainer process that publishes all the time, and clients that retry."""
 
-import json
 import random
 import signal
 import sys
@@ -17,11 +16,10 @@ import torch
 from claw_r1.runtime import child
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import WeightsPublished
-from claw_r1.schemas.http import VERSION_SPANS_HEADER
 from tests import children
 from tests.patience import until
 from tests.rollout.trainer import last_version
-from tests.rollout.worker import ROOT, RUN, Worker, changed, gap
+from tests.rollout.worker import ASKS, ROOT, RUN, Worker, changed, gap, spans_of
 
 PERIOD_S = 0.4
 ATTEMPT_S = 10.0
@@ -196,8 +194,8 @@ class Fleet:
                 if report is None or report["state"] not in ("ready", "updating"):
                     continue
                 try:
-                    answer = http.post(f"{report['url']}/v1/chat/completions", json=body)
-                    if answer.status_code == 200 and VERSION_SPANS_HEADER in answer.headers:
+                    answer = http.post(f"{report['url']}/v1/chat/completions", json=body, headers=ASKS)
+                    if answer.status_code == 200 and "claw_tokens" in answer.json():
                         return _reply(answer, time.monotonic() - began, attempts)
                     failures.append(f"{answer.status_code} {answer.text[:80]}")
                 except httpx.HTTPError as error:
@@ -221,5 +219,4 @@ def _reply(answer: httpx.Response, seconds: float, attempts: int) -> Reply:
     body = answer.json()
     choice = body["choices"][0]
     logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
-    spans: Spans = [tuple(span) for span in json.loads(answer.headers[VERSION_SPANS_HEADER])["0"]]
-    return Reply(body["prompt_token_ids"], choice["token_ids"], logprobs, spans, seconds, attempts)
+    return Reply(body["prompt_token_ids"], choice["token_ids"], logprobs, spans_of(answer)["0"], seconds, attempts)

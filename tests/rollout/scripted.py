@@ -26,7 +26,7 @@ from tests.patience import PATIENCE_S
 
 PROBE = (5, 6, 7)
 RIGHT_SCORE = -1.0
-INFO = {"capabilities": ["spans_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
+INFO = {"capabilities": ["tokens_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
 
 
 class ScriptedEngine:

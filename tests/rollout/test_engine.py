@@ -21,18 +21,17 @@ import pytest
 import torch
 
 from claw_r1.rollout.probe import FP32_GAP_MAX
-from claw_r1.schemas.http import VERSION_SPANS_COMMENT, VERSION_SPANS_HEADER
+from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT
 from claw_r1.weights.manifest import WeightsManifest, memory_of
 from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
-from tests.rollout.worker import RUN, Worker, gap
+from tests.rollout.worker import ASKS, RUN, Spans, Worker, gap, spans_of
 from tests.soak import only_in_soak
 
 pytestmark = pytest.mark.vllm
 TOLERANCE = 1e-4
 VERSIONS = range(12, 33)
-Spans = dict[str, list[tuple[str, int, int]]]
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +56,12 @@ def tiles(spans: list[tuple[str, int, int]], length: int) -> bool:
     )
 
 
-def streamed(reply: httpx.Response) -> tuple[list[dict[str, Any]], list[Spans], list[str]]:
-    """Chunks, span comments and the order of the last lines of an SSE reply."""
-    lines = [line for line in reply.text.splitlines() if line]
-    marker = VERSION_SPANS_COMMENT
-    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    return chunks, [json.loads(line.removeprefix(marker)) for line in lines if line.startswith(marker)], lines[-2:]
-
-
 def test_a_new_worker_labels_the_weights_it_started_with(worker: Worker) -> None:
     """Before any version is published, replies carry the label base/0, and capabilities are reported."""
     report = worker.wait_ready(None)
     assert worker.label() == "base/0"
-    assert set(report["capabilities"]) == {"spans_json", "spans_sse", "tokens_json", "tokens_sse"}
-    assert json.loads(worker.chat(max_tokens=3, ignore_eos=True).headers[VERSION_SPANS_HEADER]) == {
-        "0": [["base/0", 0, 3]]
-    }
+    assert set(report["capabilities"]) == set(TOKENS_CAPABILITIES)
+    assert spans_of(worker.chat(max_tokens=3, ignore_eos=True)) == {"0": [("base/0", 0, 3)]}
 
 
 def test_a_published_version_is_served_exactly(worker: Worker) -> None:
@@ -87,7 +76,7 @@ def test_a_published_version_is_served_exactly(worker: Worker) -> None:
 def test_json_replies_carry_spans_that_tile_every_choice(worker: Worker) -> None:
     """With several choices of different lengths, each has spans over exactly its tokens."""
     reply = worker.chat(n=3, max_tokens=40, temperature=1.0)
-    spans: Spans = json.loads(reply.headers[VERSION_SPANS_HEADER])
+    spans = spans_of(reply)
     choices = reply.json()["choices"]
     assert set(spans) == {str(choice["index"]) for choice in choices}
     assert all(tiles(spans[str(choice["index"])], len(choice["token_ids"])) for choice in choices)
@@ -95,14 +84,15 @@ def test_json_replies_carry_spans_that_tile_every_choice(worker: Worker) -> None
 
 def test_streams_carry_spans_just_before_their_end(worker: Worker) -> None:
     """One SSE comment, after the last token and before [DONE], with spans over each choice's tokens."""
-    chunks, comments, tail = streamed(worker.chat(n=2, max_tokens=9, ignore_eos=True, stream=True))
+    reply = worker.chat(n=2, max_tokens=9, ignore_eos=True, stream=True)
+    lines = [line for line in reply.text.splitlines() if line]
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     lengths = {str(index): 0 for index in range(2)}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
         lengths[str(choice["index"])] += len(choice.get("token_ids") or [])
-    assert len(comments) == 1
-    assert all(tiles(comments[0][index], length) and length == 9 for index, length in lengths.items())
-    assert tail[0].startswith(VERSION_SPANS_COMMENT)
-    assert tail[1] == "data: [DONE]"
+    assert all(tiles(spans_of(reply)[index], length) and length == 9 for index, length in lengths.items())
+    assert [line.startswith(TOKENS_COMMENT) for line in lines] == [False] * (len(lines) - 2) + [True, False]
+    assert lines[-1] == "data: [DONE]"
 
 
 def test_replies_with_one_request_id_do_not_mix(worker: Worker) -> None:
@@ -110,10 +100,10 @@ def test_replies_with_one_request_id_do_not_mix(worker: Worker) -> None:
     body = {"model": "policy", "messages": [{"role": "user", "content": "x"}], "ignore_eos": True}
 
     def call(length: int) -> int:
-        headers = {"x-request-id": "same"}
+        headers = {"x-request-id": "same", **ASKS}
         url = f"{worker.url}/v1/chat/completions"
         reply = worker.http.post(url, json={**body, "max_tokens": length}, headers=headers)
-        return int(json.loads(reply.headers[VERSION_SPANS_HEADER])["0"][-1][2])
+        return spans_of(reply)["0"][-1][2]
 
     lengths = list(range(10, 16))
     with ThreadPoolExecutor(6) as pool:
@@ -125,7 +115,7 @@ def test_replies_in_flight_keep_exact_versions_across_updates(worker: Worker) ->
 
     def call(seed: int) -> tuple[dict[str, Any], Spans]:
         reply = worker.chat(max_tokens=800, temperature=1.0, ignore_eos=True, seed=seed)
-        return reply.json(), json.loads(reply.headers[VERSION_SPANS_HEADER])
+        return reply.json(), spans_of(reply)
 
     with ThreadPoolExecutor(5) as pool:
         replies = [pool.submit(call, seed) for seed in range(5)]
@@ -264,7 +254,7 @@ def test_twenty_updates_keep_every_token_of_eight_conversations_exact(worker: Wo
             conversation.result()
     seen, changed = set[str](), 0
     for prompt, reply in replies:
-        spans: Spans = json.loads(reply.headers[VERSION_SPANS_HEADER])
+        spans = spans_of(reply)
         (choice,) = reply.json()["choices"]
         ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
         assert tiles(spans["0"], len(ids))

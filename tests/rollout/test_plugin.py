@@ -10,11 +10,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from claw_r1.rollout.plugin import span_record
+from claw_r1.rollout.plugin import engine_tap
 from claw_r1.rollout.plugin.generation import PLAIN, SHAPING, Generation
 from claw_r1.rollout.plugin.guard import ControlGuard
+from claw_r1.rollout.plugin.handover import TokenHandover
 from claw_r1.rollout.plugin.occupancy import Occupancy
-from claw_r1.rollout.plugin.spans import VersionSpans
 from claw_r1.rollout.plugin.wishes import Wishes
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.weights.sources import SECRET_VARIABLE
@@ -61,67 +61,18 @@ async def test_a_websocket_is_closed() -> None:
 
 
 class Engine:
-    """Yields one finished choice per call, with a span of one token; notes whether it was closed."""
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    async def generate(self, prompt: str, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
-        span = SimpleNamespace(version=f"label {prompt}", start=0, end=1)
-        try:
-            for index in range(sampling_params.n):
-                choice = SimpleNamespace(index=index, finish_reason="stop", weight_versions=[span])
-                yield SimpleNamespace(outputs=[choice])
-        finally:
-            self.closed += 1
-
-
-async def replied(chunks: list[bytes], *, stream: bool, prompts: list[str], n: int = 1) -> list[Message]:
-    """What a client gets from an app that asks the engine first and then sends these chunks."""
-    engine, sent = Engine(), []
-    span_record.tap_engine(engine)
-
-    async def app(scope: Message, receive: object, send: Any) -> None:
-        for prompt in prompts:
-            async for _ in engine.generate(prompt, SimpleNamespace(n=n), "id"):
-                pass
-        kind = b"text/event-stream" if stream else b"application/json"
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
-        for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await VersionSpans(app)({"type": "http", "path": "/v1/completions", "headers": []}, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
-    assert engine.closed == len(prompts)
-    return sent
-
-
-async def test_several_prompts_number_their_choices_in_one_row() -> None:
-    """Two prompts with n = 2 make choices 0 to 3, as the OpenAI format numbers them."""
-    start, _ = await replied([b"{}"], stream=False, prompts=["a", "b"], n=2)
-    spans = dict(start["headers"])[b"x-claw-weight-versions"]
-    assert spans == b'{"0":[["label a",0,1]],"1":[["label a",0,1]],"2":[["label b",0,1]],"3":[["label b",0,1]]}'
-
-
-async def test_a_comment_is_never_put_inside_an_event() -> None:
-    """Spans wait for the next event boundary when a chunk continues a half-written event."""
-    sent = await replied([b"continued\n\n", b"data: [DONE]\n\n"], stream=True, prompts=["a"])
-    assert sent[1]["body"] == b"continued\n\n"
-    assert sent[2]["body"] == b': claw.weight_versions={"0":[["label a",0,1]]}\n\ndata: [DONE]\n\n'
-
-
-class TokenEngine:
-    """Answers a call with these outputs; keeps the parameters that it got."""
+    """Answers a call with these outputs; keeps the parameters that it got, and whether calls were closed."""
 
     def __init__(self, *outputs: Any) -> None:
-        self.outputs, self.params = outputs, SimpleNamespace()
+        self.outputs, self.params, self.closed = outputs, SimpleNamespace(), 0
 
     async def generate(self, prompt: str, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
         self.params = sampling_params
-        for output in self.outputs:
-            yield output
+        try:
+            for output in self.outputs:
+                yield output
+        finally:
+            self.closed += 1
 
 
 def params(**more: Any) -> SimpleNamespace:
@@ -151,8 +102,10 @@ def flat(*values: float) -> SimpleNamespace:
     return SimpleNamespace(start_indices=list(at), logprobs=[each for value in values for each in (value, -9.0)])
 
 
-async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tuple[TokenEngine, list[Message]]:
-    """What who asks for tokens gets of a response in two parts."""
+async def handed_over(
+    chunks: list[bytes], *, stream: bool, asks: bool = True, prompts: int = 1, **wishes: Any
+) -> tuple[Engine, list[Message]]:
+    """What a client gets of responses in two parts, one per prompt; where it asks, with their tokens."""
     verbose = [
         {7: SimpleNamespace(logprob=-0.5)},
         {8: SimpleNamespace(logprob=-0.25), 1: SimpleNamespace(logprob=-0.1)},
@@ -160,13 +113,14 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
     own = wishes.get("logprobs") is None
     first = output([7, 8], flat(-0.5, -0.25) if own else verbose)
     last = output([2], flat(-1.0) if own else [{2: SimpleNamespace(logprob=-1.0)}], "stop")
-    engine, sent = TokenEngine(first, last), []
-    span_record.tap_engine(engine)
+    engine, sent = Engine(first, last), []
+    engine_tap.tap_engine(engine)
     seen: list[Any] = []
     asked = params(**wishes)
 
     async def app(scope: Message, receive: object, send: Any) -> None:
-        seen.extend([each.outputs[0].logprobs async for each in engine.generate("p", asked, "id")])
+        for _ in range(prompts):
+            seen.extend([each.outputs[0].logprobs async for each in engine.generate("p", asked, "id")])
         kind = b"text/event-stream" if stream else b"application/json"
         headers = [(b"content-type", kind), (b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -176,9 +130,10 @@ async def handed_over(chunks: list[bytes], *, stream: bool, **wishes: Any) -> tu
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")]}
-    await VersionSpans(app)(scope, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
-    assert (seen == [None, None]) is own, "who asked for none sees none"
+    scope = {"type": "http", "path": "/v1/messages", "headers": [(b"x-claw-tokens", b"1")] if asks else []}
+    await TokenHandover(app)(scope, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
+    assert not asks or (seen == [None, None] * prompts) is own, "who asked for none sees none"
+    assert engine.closed == prompts
     assert asked == params(**wishes), "a route writes its parameters into its reply"
     return engine, sent
 
@@ -198,6 +153,26 @@ async def test_tokens_are_the_last_member_of_a_reply(wishes: Message) -> None:
     assert unpack_floats(b64decode(choice["logprobs"])) == [-0.5, -0.25, -1.0]
     assert (choice["spans"], choice["finish"], generation["cached"]) == ([["run/3", 0, 3]], "stop", 1)
     assert engine.params.logprobs == wishes.get("logprobs", 0)
+
+
+async def test_several_prompts_are_several_generations() -> None:
+    """In the order in which they were asked for; the gateway numbers their choices in one row, as OpenAI's format does."""
+    _, (_, body) = await handed_over([b'{"a":1}'], stream=False, prompts=2)
+    assert [len(each["choices"]) for each in json.loads(body["body"])["claw_tokens"]] == [1, 1]
+
+
+@pytest.mark.parametrize(("asks", "prompts"), [(False, 1), (True, 0)])
+async def test_a_reply_is_the_engines_own_where_nothing_is_handed_over(asks: bool, prompts: int) -> None:
+    """Nobody asked, or nothing was generated, as in an error: the bytes are vLLM's, and no header says otherwise."""
+    _, (start, body) = await handed_over([b"{}"], stream=False, asks=asks, prompts=prompts)
+    assert (body["body"], b"x-claw-tokens" in dict(start["headers"])) == (b"{}", False)
+
+
+async def test_a_comment_is_never_put_inside_an_event() -> None:
+    """Tokens wait for the next event boundary when a chunk continues a half-written event."""
+    _, sent = await handed_over([b"continued\n\n", b"data: [DONE]\n\n"], stream=True)
+    assert sent[1]["body"] == b"continued\n\n"
+    assert sent[2]["body"].startswith(b": claw.tokens=[")
 
 
 async def test_tokens_are_a_comment_of_a_stream() -> None:
@@ -223,12 +198,6 @@ def test_what_shapes_the_distribution_is_said(field: str, value: object, constra
     generation = Generation(params(**{field: value}, stop="end", top_k=-1))
     sampling = json.loads(generation.dump())["sampling"]
     assert (sampling["constrained"], sampling["stop"], sampling["top_k"]) == (constrained, ["end"], 0)
-
-
-async def test_a_reply_without_a_call_has_no_spans() -> None:
-    """An error reply, for example, carries no header: unknown is not base/0."""
-    start, _ = await replied([b"{}"], stream=False, prompts=[])
-    assert b"x-claw-weight-versions" not in dict(start["headers"])
 
 
 def test_each_second_counts_once() -> None:

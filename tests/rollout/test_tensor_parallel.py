@@ -3,7 +3,6 @@
 The tests share one worker and run in order, in `make soak` alone (three processes load vLLM); the last two break it.
 """
 
-import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +12,10 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 
-from claw_r1.schemas.http import VERSION_SPANS_HEADER
 from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
-from tests.rollout.worker import Worker, gap
+from tests.rollout.worker import Worker, gap, spans_of
 from tests.soak import ONLY_IN_SOAK
 
 pytestmark = [pytest.mark.vllm, *ONLY_IN_SOAK]
@@ -57,7 +55,7 @@ def test_replies_in_flight_are_exact_across_updates(worker: Worker) -> None:
 
     def call(seed: int) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
         reply = worker.chat(max_tokens=600, temperature=1.0, ignore_eos=True, seed=seed)
-        return reply.json(), json.loads(reply.headers[VERSION_SPANS_HEADER])["0"]
+        return reply.json(), spans_of(reply)["0"]
 
     with ThreadPoolExecutor(4) as pool:
         replies = [pool.submit(call, seed) for seed in range(4)]

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
@@ -25,6 +26,10 @@ ROOT = Path(__file__).parents[2]
 RUN = "run-1"
 PROBE = [(7 * number) % 250 + 5 for number in range(48)]
 Json = dict[str, Any]
+Spans = dict[str, list[tuple[str, int, int]]]
+"""Choice index -> (label, start, end) over its tokens."""
+ASKS = {TOKENS_HEADER: "1"}
+"""The header by which a worker is asked for what it sampled."""
 
 
 class Worker:
@@ -143,7 +148,7 @@ class Worker:
     def chat(self, **fields: object) -> httpx.Response:
         messages = [{"role": "user", "content": "hello world"}]
         body = {"model": "policy", "messages": messages, "return_token_ids": True, "logprobs": True, **fields}
-        reply = self.http.post(f"{self.url}/v1/chat/completions", json=body)
+        reply = self.http.post(f"{self.url}/v1/chat/completions", json=body, headers=ASKS)
         assert reply.status_code == 200, reply.text
         return reply
 
@@ -170,7 +175,7 @@ class Worker:
             "ignore_eos": True,
             **fields,
         }
-        reply = self.http.post(f"{self.url}/v1/completions", json=body)
+        reply = self.http.post(f"{self.url}/v1/completions", json=body, headers=ASKS)
         assert reply.status_code == 200, reply.text
         return reply
 
@@ -189,6 +194,14 @@ class Worker:
             self.http.close()
         finally:
             children.end(self.process)  # its reaper ends vLLM with it, however it ends
+
+
+def spans_of(reply: httpx.Response) -> Spans:
+    """The versions that a worker hands over with a JSON reply, or with a stream."""
+    streamed = [line for line in reply.text.splitlines() if line.startswith(TOKENS_COMMENT)]
+    generations = json.loads(streamed[0].removeprefix(TOKENS_COMMENT)) if streamed else reply.json()["claw_tokens"]
+    choices = [choice for generation in generations for choice in generation["choices"]]
+    return {str(number): [tuple(span) for span in choice["spans"]] for number, choice in enumerate(choices)}
 
 
 def changed(base: torch.nn.Module, version: int) -> torch.nn.Module:

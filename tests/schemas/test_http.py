@@ -18,7 +18,7 @@ OWN_WORDS = {
     "datapool/batch/spec.py": "`train` is what becomes of a truncated trajectory there",
     "consumers/verify/oracle/conflicts.py": "judges the fold, so it states the rule of the channels by itself",
 }
-SHARED = re.compile(rf"[: ]*(x-claw-[a-z-]+|claw\.weight_versions=)|{http.Channel.TRAIN}|{http.Channel.VALIDATION}")
+SHARED = re.compile(rf"[: ]*(x-claw-[a-z-]+|claw\.tokens=)|{http.Channel.TRAIN}|{http.Channel.VALIDATION}")
 
 
 def shared_words(path: Path) -> list[str]:
@@ -29,7 +29,7 @@ def shared_words(path: Path) -> list[str]:
 
 
 def test_no_other_file_writes_a_shared_word() -> None:
-    """A header, the spans comment and the channels with a meaning stand in schemas/http.py alone."""
+    """A header, the tokens comment and the channels with a meaning stand in schemas/http.py alone."""
     sources = {str(path.relative_to(ROOT)): path for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     assert len(sources) > 200
     assert OWN_WORDS.keys() <= sources.keys()

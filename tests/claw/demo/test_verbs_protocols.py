@@ -11,9 +11,8 @@ from claw_r1.claw.demo.verbs.environment import right_call
 from claw_r1.claw.demo.verbs.flow import MessagesVerbsFlow, ResponsesVerbsFlow, VerbsFlow
 from claw_r1.schemas.events import RewardAssigned
 from claw_r1.schemas.topics import REWARDS
-from tests.gateway.engine import Json, Received, Reply, ScriptedEngine
+from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, whole
 from tests.gateway.house import House
-from tests.gateway.packed import CAPABILITIES, whole
 
 FLOWS = {"chat": VerbsFlow, "messages": MessagesVerbsFlow, "responses": ResponsesVerbsFlow}
 
@@ -58,7 +57,7 @@ def engine() -> Iterator[ScriptedEngine]:
 async def test_a_perfect_model_earns_one_in_every_protocol(engine: ScriptedEngine, protocol: str) -> None:
     """Its calls are counted, captured whole as this protocol's, and rewarded one by one."""
     with House() as house:
-        house.worker(engine.url, capabilities=CAPABILITIES)
+        house.worker(engine.url)
         async with GatewayClient(house.url, model="tiny") as client:
             result = await evaluate(FLOWS[protocol](), client, EvaluationPlan(episodes=8))
         calls = house.captured

@@ -100,17 +100,17 @@ def check(call: CallCaptured, generation: Json) -> None:
 
 
 @pytest.mark.parametrize("name", WISHES)
-def test_the_engines_bytes_and_tokens(packing: House, vllm: str, name: str) -> None:
+def test_the_engines_bytes_and_tokens(real: House, vllm: str, name: str) -> None:
     """Direct or through the gateway: the same bytes, whole and in the sum of a stream; the log has what the engine sampled."""
     ask = {**GREEDY, **WISHES[name]}
     direct, generation = alone(vllm, ask)
-    url = f"{packing.url}/t/g-{len(name)}"
+    url = f"{real.url}/t/g-{len(name)}"
     assert lasting(post(url, ask).content) == direct
     ask["stream"] = True
     streamed = post(f"{url}x", ask).content
     assert b"claw" not in streamed
     assert texts(streamed) == texts(post(vllm, ask).content)
-    for call in packing.captured:
+    for call in real.captured:
         check(call, generation)
 
 
@@ -122,10 +122,10 @@ def texts(stream: bytes) -> tuple[bytes, set[bytes]]:
     return said + tail, set(re.findall(rb"event: (\w+)", stream))
 
 
-async def test_the_sdk(packing: House, vllm: str) -> None:
+async def test_the_sdk(real: House, vllm: str) -> None:
     """Sync and async, whole and streamed, a forced tool, and a refusal of vLLM's own."""
     seen = []
-    for url in (vllm, f"{packing.url}/t/g"):
+    for url in (vllm, f"{real.url}/t/g"):
         with anthropic.Anthropic(base_url=url, api_key="x", max_retries=0) as sdk:
             whole = sdk.messages.create(**SDK)
             with sdk.messages.stream(**SDK) as stream:
@@ -140,21 +140,21 @@ async def test_the_sdk(packing: House, vllm: str) -> None:
         assert "top_k" in str(refused.value)
     assert seen[0] == seen[1]
     assert refused.value.body["type"] == "error"  # type: ignore[index]  # the kind that this test makes has it
-    assert [call.integrity.missing for call in packing.captured] == [()] * 3
-    assert len({call.response_ids for call in packing.captured}) == 1
+    assert [call.integrity.missing for call in real.captured] == [()] * 3
+    assert len({call.response_ids for call in real.captured}) == 1
 
 
-def test_a_model_of_the_same_weights_agrees(packing: House, tiny_model: Path) -> None:
+def test_a_model_of_the_same_weights_agrees(real: House, tiny_model: Path) -> None:
     """Two turns as the trainer gets them: each trained token's log-probability by transformers, within 1e-4."""
     import torch
     from transformers import AutoModelForCausalLM
 
     messages, ask = list(SPEECH), {**SDK, "system": "Be brief.", "extra_body": {"temperature": 1.0}}
     for _ in range(2):
-        with anthropic.Anthropic(base_url=f"{packing.url}/t/g", api_key="x") as sdk:
+        with anthropic.Anthropic(base_url=f"{real.url}/t/g", api_key="x") as sdk:
             reply = sdk.messages.create(**{**ask, "messages": messages})
         messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": "and then?"}]
-    calls = folded(packing.log)
+    calls = folded(real.log)
     assert [step.trainable for _, step in calls] == [True, True]
     whole = prompts({event.call_id: event for event, _ in calls})
     trained = rows([call_tokens(event, whole[event.call_id], "run", 1.0) for event, _ in calls], 0)

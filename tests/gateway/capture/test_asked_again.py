@@ -10,7 +10,6 @@ from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.events import CallCaptured
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.packed import CAPABILITIES
 from tests.gateway.speaking import ANTHROPIC, CHAT
 
 BOTH: dict[str, Any] = ANTHROPIC.ask
@@ -72,7 +71,7 @@ async def test_a_key_is_the_same_call_where_the_path_has_no_ids(
     }
     assert len(others | {told["x-claw-trajectory"]}) == 3
     with House(log=house.log) as second:
-        second.worker(engine.url, capabilities=CAPABILITIES)
+        second.worker(engine.url)
         second.keys.everyones = api_key
         elsewhere = (await ask(second, "/v1/chat/completions", idempotency_key="k"))[2]
         assert elsewhere["x-claw-call-id"] == told["x-claw-call-id"]

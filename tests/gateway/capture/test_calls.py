@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -20,8 +18,9 @@ from claw_r1.gateway.upstream.engines import WorkerTable
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import VersionSpan
-from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, stream
+from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, whole, written
 from tests.gateway.house import House, report
+from tests.gateway.packed import choice, generation
 from tests.patience import until
 
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
@@ -78,40 +77,25 @@ async def test_tells_the_client_where_its_call_is(house: House) -> None:
     assert 0 < float(reply.headers["x-claw-overhead-ms"]) < 1000
 
 
-async def test_asks_the_engine_for_what_capture_needs(house: House, engine: ScriptedEngine) -> None:
-    """The engine gets the client's fields unchanged plus token ids and logprobs, and is told the call id."""
-    await ask(house, {**ASK, "seed": 12345678901234567, "unknown": [1.10, "ü"]})
+async def test_an_engine_gets_what_its_client_wrote(house: House, engine: ScriptedEngine) -> None:
+    """To the byte, long numbers too; a header asks for what was sampled, and another tells the call id."""
+    data = b'{ "messages": [], "model":"tiny", "x": [1.10, "\xc3\xbc"], "user": 123456789012345678901234567890, "stop": 5}\n'
+    assert (await ask(house, data)).status == 200
     (received,) = engine.requests
-    assert received.path == "/v1/chat/completions"
-    assert received.json == {
-        **ASK,
-        "seed": 12345678901234567,
-        "unknown": [1.10, "ü"],
-        "logprobs": True,
-        "return_token_ids": True,
-    }
+    assert (received.path, received.body) == ("/v1/chat/completions", data)
+    assert received.headers["x-claw-tokens"] == "1"
     assert received.headers["x-request-id"] == house.captured[0].call_id
 
 
-@pytest.mark.parametrize(
-    ("wants", "ids_seen", "logprobs_seen"),
-    [
-        ({}, False, False),
-        ({"logprobs": False, "return_token_ids": None}, False, False),
-        ({"logprobs": True}, False, True),
-        ({"return_token_ids": True}, True, False),
-        ({"logprobs": True, "return_token_ids": True}, True, True),
-    ],
-)
-async def test_takes_out_what_the_client_did_not_ask_for(
-    house: House, wants: dict[str, object], ids_seen: bool, logprobs_seen: bool
-) -> None:
-    """The client sees token ids and logprobs exactly when it asked for them; the log always has them."""
-    reply = (await ask(house, {**ASK, **wants})).json
-    assert ("prompt_token_ids" in reply) == ids_seen == ("token_ids" in reply["choices"][0])
-    assert (reply["choices"][0]["logprobs"] is not None) == logprobs_seen
-    assert reply["choices"][0]["message"]["content"] == "hello0"
-    assert house.captured[0].integrity.complete
+@pytest.mark.parametrize("wants", [{}, {"logprobs": True}, {"return_token_ids": True, "n": 2}])
+async def test_a_reply_is_the_engines_own_bytes(house: House, engine: ScriptedEngine, wants: dict[str, object]) -> None:
+    """Of whatever shape, ids and log-probabilities for who asked for them included: what our worker put behind it is cut off."""
+    body, made = written({**ASK, **wants})
+    raw = b' {"x": 1.10e+2, "e": "\\u00e9 {", ' + json.dumps(body).encode()[1:]
+    engine.then(whole(raw, made))
+    assert (await ask(house, {**ASK, **wants})).body == raw
+    assert all(call.integrity.complete for call in house.captured)
+    assert len(house.captured) > 1 or house.captured[0].response_body == raw
 
 
 async def test_each_choice_is_a_call(house: House) -> None:
@@ -128,135 +112,27 @@ async def test_each_choice_is_a_call(house: House) -> None:
 
 
 async def test_choices_that_share_an_index_are_told_apart(house: House, engine: ScriptedEngine) -> None:
-    """No two calls have one id; those that an engine numbered alike are stored with that as their flaw."""
-    body = json.loads(json.dumps(completion({"logprobs": True, "return_token_ids": True, "n": 3}).body))
-    for choice, index in zip(body["choices"], (0, 0, 1), strict=True):
-        choice["index"] = index
-    engine.then(Reply(body, headers=completion({"n": 3}).headers))
-    reply = await ask(house, {**ASK, "n": 3, "return_token_ids": True, "logprobs": True})
-    assert [choice["index"] for choice in reply.json["choices"]] == [0, 0, 1]
-    calls = {event.choice: event for event in house.captured}
-    assert len({event.call_id for event in calls.values()}) == 3
-    assert [calls[number].integrity.missing for number in range(3)] == [("choice_index",), ("choice_index",), ()]
-
-
-@pytest.mark.parametrize(
-    ("damage", "missing"),
-    [
-        (lambda body, _: body.pop("prompt_token_ids"), ("prompt_ids",)),
-        (lambda body, _: body["choices"][0].pop("token_ids"), ("token_ids", "logprobs")),
-        (lambda body, _: body["choices"][0].update(token_ids=[1, 2]), ("logprobs", "spans")),
-        (lambda body, _: body["choices"][0].update(token_ids=[1, 2, 1 << 40]), ("token_ids", "logprobs")),
-        (lambda body, _: body["choices"][0].update(logprobs=None), ("logprobs",)),
-        (lambda body, _: body["choices"][0]["logprobs"]["content"][1].update(logprob=float("nan")), ("logprobs",)),
-        (lambda body, _: body["choices"][0]["logprobs"]["content"].pop(), ("logprobs",)),
-        (lambda _, headers: headers.clear(), ("spans",)),
-        (lambda _, headers: headers.update({"x-claw-weight-versions": "{"}), ("spans",)),
-        (
-            lambda _, headers: headers.update({"x-claw-weight-versions": '{"0":[["default",0,3]]}'}),
-            ("version_unknown",),
-        ),
-        (lambda _, headers: headers.update({"x-claw-weight-versions": '{"0":[["r/1",0,2]]}'}), ("spans",)),
-    ],
-)
-async def test_incomplete_capture_says_what_is_missing(
-    house: House,
-    engine: ScriptedEngine,
-    damage: Callable[[Any, dict[str, str]], object],
-    missing: tuple[str, ...],
-) -> None:
-    """A reply with a hole is stored, names the hole, and reaches the client all the same."""
-    good = completion({**ASK, "logprobs": True, "return_token_ids": True})
-    body, headers = json.loads(json.dumps(good.body)), dict(good.headers)
-    damage(body, headers)
-    engine.then(Reply(body, headers=headers))
-    reply = await ask(house)
-    assert reply.status == 200
-    assert reply.json["choices"][0]["message"]["content"] == "hello0"
-    integrity = house.captured[0].integrity
-    assert (integrity.complete, integrity.missing) == (False, missing)
-
-
-NO_LOGPROB = (
-    "NaN",
-    "Infinity",
-    "-Infinity",
-    "-1e39",
-    "-1e300",
-    "-1e400",
-    "-" + "9" * 400,
-    "0.1",
-    "1e-40",
-    "1",
-    "1e300",
-)
-NO_LOGPROB += ("true", "false", '"-0.5"', "null", "[]")
-NO_ID = (
-    "-1",
-    "-2147483648",
-    "2147483648",
-    "1" + "0" * 400,
-    "1.0",
-    "1e3",
-    "1.5",
-    "true",
-    "false",
-    '"7"',
-    "null",
-    "NaN",
-    "[]",
-)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(
-    ("front", "value", "missing"),
-    [
-        *((b'"logprob": ', value, ("logprobs",)) for value in NO_LOGPROB),
-        *((b'"token_ids": [', value, ("token_ids", "logprobs")) for value in NO_ID),
-        *((b'"prompt_token_ids": [', value, ("prompt_ids",)) for value in NO_ID),
-        (b'"logprob": ', "-0.0", ()),
-        (b'"logprob": ', "0", ()),
-        (b'"logprob": ', "-9999", ()),
-        (b'"logprob": ', "-1e-50", ()),
-        (b'"logprob": ', "-3.4028234e38", ()),
-        (b'"token_ids": [', "2147483647", ()),
-        (b'"prompt_token_ids": [', "0", ()),
-    ],
-)
-async def test_numbers_that_are_no_tokens_are_named(
-    house: House, engine: ScriptedEngine, front: bytes, value: str, missing: tuple[str, ...], streamed: bool
-) -> None:
-    """What no policy can have sampled, or no float32 can hold, is stored as missing; its client has its reply."""
-
-    def odd(raw: bytes) -> bytes:
-        ids, name = b"[0-9]+", re.escape(front).replace(rb":\ ", rb":\s*")
-        return re.sub(
-            rb"(?<![a-z_])(%b)(-0\.5|%b)" % (name, ids), lambda found: found[1] + value.encode(), raw, count=1
-        )
-
-    asked = {**ASK, "logprobs": True, "return_token_ids": True}
-    good = completion(asked)
-    pieces = b"".join(stream(asked).pieces)
-    engine.then(
-        Reply(pieces=(odd(pieces),)) if streamed else Reply(odd(json.dumps(good.body).encode()), headers=good.headers)
-    )
-    assert odd(pieces) != pieces or value == "0"
-    assert (await ask(house, {**ASK, "stream": streamed})).status == 200
-    (event,) = house.captured
-    assert tuple(word for word in event.integrity.missing if word != "spans") == missing
-    assert event.integrity.complete is (missing == ())
-    assert event.status == "completed"
+    """No two calls have one id; a reply whose choices an engine numbered alike is stored with that as its flaw."""
+    body, made = written({**ASK, "n": 3})
+    for each, index in zip(body["choices"], (0, 0, 1), strict=True):
+        each["index"] = index
+    engine.then(whole(body, made), Reply(body))
+    for handed_over in (True, False):
+        reply = await ask(house, {**ASK, "n": 3}, path=f"/{handed_over}/g1/v1/chat/completions")
+        assert [choice["index"] for choice in reply.json["choices"]] == [0, 0, 1]
+        calls = [event for event in house.captured if event.trajectory_id == str(handed_over)]
+        assert sorted(event.choice for event in calls) == [0, 1, 2]
+        assert len({event.call_id for event in calls}) == 3
+        assert all("choice_index" in event.integrity.missing for event in calls)
 
 
 async def test_aborted_call_is_stored_as_aborted(house: House, engine: ScriptedEngine) -> None:
-    """finish_reason abort, without spans: stored with its tokens, not complete."""
-    body = json.loads(json.dumps(completion({"logprobs": True, "return_token_ids": True}).body))
-    body["choices"][0]["finish_reason"] = "abort"
-    engine.then(Reply(body))
+    """An engine that gave up says so: stored with its tokens."""
+    body, _ = written(ASK)
+    engine.then(whole(body, generation(choice(finish="abort"))))
     await ask(house)
     (event,) = house.captured
-    assert (event.status, event.integrity.missing) == ("aborted", ("spans",))
+    assert (event.status, unpack_ids(event.response_ids)) == ("aborted", [11, 12, 2])
 
 
 async def test_unacknowledged_call_is_not_shown(house: House, engine: ScriptedEngine) -> None:
@@ -550,34 +426,13 @@ def provider(engine: ScriptedEngine) -> Iterator[House]:
 
 async def test_fixed_upstream_without_ids_is_stored_untrainable(provider: House, engine: ScriptedEngine) -> None:
     """A provider's reply passes through; the event names what training would miss."""
-    body = json.loads(json.dumps(completion({"model": "m"}).body))
+    body, _ = written({"model": "m", "logprobs": True, "return_token_ids": True})
     engine.then(Reply(body))
     reply = await ask(provider, {**ASK, "model": "m"})
-    assert reply.json["choices"] == body["choices"]
+    assert reply.json["choices"] == body["choices"], "what nobody asked for is the provider's own, too"
     (event,) = provider.captured
-    assert event.integrity.missing == ("prompt_ids", "token_ids", "logprobs")
+    assert event.integrity.missing == ("prompt_ids", "token_ids", "logprobs", "spans")
     assert (event.worker_id, event.model_id, event.upstream) == (None, "m", f"{engine.url}/v1")
-
-
-async def test_provider_that_refuses_extra_fields_gets_none(engine: ScriptedEngine) -> None:
-    """With upstream_token_ids off, a fixed upstream gets the client's bytes and nothing else."""
-    with House(upstreams=engine.url, upstream_token_ids=False) as house:
-        data = b'{ "messages": [], "model":"m" }'
-        assert (await ask(house, data)).status == 200
-        assert engine.requests[0].body == data
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_what_nobody_asked_for_stays_where_nothing_was_added(engine: ScriptedEngine, streamed: bool) -> None:
-    """With upstream_token_ids off, a provider's own log-probabilities and ids reach the client, and the log, as they came."""
-    with House(upstreams=engine.url, upstream_token_ids=False) as house:
-        made = {"model": "m", "logprobs": True, "return_token_ids": True}
-        reply = stream(made) if streamed else completion(made)
-        engine.then(reply)
-        got = (await ask(house, {**ASK, "model": "m", "stream": streamed})).body
-        sent = b"".join(piece for piece in reply.pieces if piece[:1] != b":") or json.dumps(reply.body).encode()
-        assert got == sent
-        assert house.captured[0].integrity.complete
 
 
 async def test_models_are_listed(house: House, provider: House) -> None:
@@ -643,19 +498,6 @@ async def test_overhead_excludes_the_engine(house: House, engine: ScriptedEngine
     started = time.monotonic()
     reply = await ask(house)
     assert float(reply.headers["x-claw-overhead-ms"]) < 1000 * (time.monotonic() - started) - 450
-
-
-async def test_a_reply_is_the_engines_own_bytes(house: House, engine: ScriptedEngine) -> None:
-    """Of whatever shape: what nobody asked for is cut out, and nothing else is written anew."""
-    logprobs, ids = b'{"content": [{"token": "t", "logprob": -1.0e-07}]}', b', "token_ids": [7]'
-    choice = b'{"index": %d, "message": {"content": "\\u00e9 {"}, "logprobs": %b, "finish_reason": "stop"%b}'
-    raw = b' {"id": "c", "x": 1.10e+2, "choices": [%b, %b], "prompt_token_ids": [1, 5]}\n'
-    engine.then(Reply(raw % tuple(choice % (index, logprobs, ids) for index in range(2))))
-    reply = await ask(house, {**ASK, "n": 2})
-    shown = raw.replace(b', "prompt_token_ids": [1, 5]', b"") % tuple(choice % (n, b"null", b"") for n in range(2))
-    assert reply.body == shown
-    assert [json.loads(call.response_body)["choices"][0]["index"] for call in house.captured] == [0, 1]
-    assert not any(b"token_ids" in call.response_body for call in house.captured)
 
 
 async def test_a_call_that_found_no_room_is_not_taken_for_another(engine: ScriptedEngine) -> None:

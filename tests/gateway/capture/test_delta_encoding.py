@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from claw_r1.datapool.batch.deltas import bodies, prompts, resolve, resolve_all
 from claw_r1.datapool.digests import base_digest
 from claw_r1.datapool.errors import PromptBroken
-from claw_r1.gateway.call_protocol import CallRequest, EngineReply
+from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply
 from claw_r1.gateway.callers.callers import Caller
 from claw_r1.gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, DeltaEncoder
 from claw_r1.gateway.capture.events import ModelCall, captured, without_bodies
@@ -19,16 +19,14 @@ from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.headers import ClientHeaders
 from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.openai.chat import ChatCompletions
-from claw_r1.gateway.openai.reply import understood
-from claw_r1.gateway.openai.sampling import effective
-from claw_r1.gateway.tokens.packing import SampledTokens
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from claw_r1.schemas.codec import decode, encode
-from claw_r1.schemas.events import CallCaptured, Edge, Timings
+from claw_r1.schemas.events import CallCaptured, Edge, Sampling, Timings, Usage
 
 WHO = Identity("g", "t")
 BIG = 1 << 30
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 
 
 @dataclass
@@ -60,11 +58,11 @@ class Writer:
             attempt=Attempt(("g", "t", ""), call_id or f"c{self.made}", 0),
             headers=headers or ClientHeaders(),
             protocol=ChatCompletions(),
-            request=CallRequest(body, body, None, effective({})),
+            request=CallRequest(body, body, None, SAMPLING),
             request_digest=hashlib.sha256(body).hexdigest(),
             received_us=self.clock_us if received_us is None else received_us,
         )
-        reply = reply_of(call, prompt, responses, ended)
+        reply = reply_of(prompt, responses, ended)
         encoded = self.deltas.encode(call, reply)
         timings = Timings(received_us=call.received_us, dispatched_us=0, done_us=0)
         events = captured(call, Engine(url="http://e"), reply, timings, encoded)
@@ -74,10 +72,21 @@ class Writer:
         return [event for event in read if isinstance(event, CallCaptured)]
 
 
-def reply_of(call: ModelCall, prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
-    fields = {"choices": [{"index": index} for index in range(len(responses))]}
-    sampled = [SampledTokens(pack_ids(ids), pack_floats([-1.0] * len(ids)), (), ended) for ids in responses]
-    return understood(fields, pack_ids(prompt), sampled, {}, call.request)
+def reply_of(prompt: list[int], responses: list[list[int]], ended: bool) -> EngineReply:
+    choices = [
+        Choice(
+            index=index,
+            response_ids=pack_ids(ids),
+            response_logprobs=pack_floats([-1.0] * len(ids)),
+            spans=(),
+            finish_reason="stop" if ended else None,
+            missing=("spans",),
+            aborted=not ended,
+            body=b"{}",
+        )
+        for index, ids in enumerate(responses)
+    ]
+    return EngineReply(b"{}", pack_ids(prompt), tuple(choices), Usage(prompt_tokens=0, completion_tokens=0))
 
 
 def digest_of(keep: int, base: CallCaptured) -> str:

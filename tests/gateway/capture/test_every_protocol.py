@@ -12,7 +12,7 @@ from tests.gateway.capture.test_streams import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import IDS, LOGPROBS, PROMPT
-from tests.gateway.speaking import ANTHROPIC, SPEAKING, Spoken, answer
+from tests.gateway.speaking import ANTHROPIC, CHAT, COMPLETIONS, SPEAKING, Spoken, answer
 from tests.patience import until
 
 pytestmark = pytest.mark.parametrize("spoken", SPEAKING, ids=[spoken.name for spoken in SPEAKING])
@@ -78,7 +78,8 @@ async def test_a_stream_without_its_end_is_broken_off(
     house: House, engine: ScriptedEngine, spoken: Spoken, ends: str
 ) -> None:
     """An engine that dies, or closes properly too early: an error for the client, the part stored as aborted."""
-    pieces = spoken.pieces()[:-1] if ends == "all but the end" else spoken.begun[:3]
+    begun = spoken.begun[:1] if spoken in (CHAT, COMPLETIONS) else spoken.begun[:3]
+    pieces = spoken.pieces()[:-1] if ends == "all but the end" else begun
     engine.then(Reply(pieces=pieces, reset=ends == "reset"))
     heard = await read_broken(house, streamed(spoken), spoken.path)
     assert spoken.last not in heard
@@ -129,7 +130,7 @@ async def test_a_fixed_upstream_that_hands_its_tokens_over_is_believed(
 async def test_an_engine_without_tokens_is_served(engine: ScriptedEngine, spoken: Spoken, stream: bool) -> None:
     """A provider: the client has its reply, the log has it too; what is not told is named."""
     engine.then(spoken.reply(stream=stream, hands_over=False))
-    with House(upstreams=engine.url, upstream_token_ids=False) as house:
+    with House(upstreams=engine.url) as house:
         reply = await ask(house, {**spoken.ask, "stream": stream}, spoken.path)
         assert reply.body == spoken.sent if stream else reply.json == spoken.body
         (call,) = house.captured

@@ -15,8 +15,9 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.schemas.arrays import pack_ids, unpack_ids
 from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.topics import CALLS
-from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, completion, stream
+from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, spans, stream, whole, written
 from tests.gateway.house import House
+from tests.gateway.packed import choice, comment, generation
 
 PREFIX = [1, 5, 6, 7]
 Turn = dict[str, str]
@@ -33,22 +34,15 @@ def engine_of_letters(received: Received, said: str = "", versions: str = "") ->
     prompt = [*PREFIX, *(one for message in asked["messages"] for one in tokens(message["content"]))]
     text = said or f"answer {len(prompt)} " * 4
     if asked.get("stream"):
-        pieces = stream(asked, words=tuple(text), versions=versions).pieces
-        return Reply(pieces=tuple(_with_ids(piece, prompt, text) for piece in pieces))
-    reply = completion(asked, ids=tokens(f"{text}0"), text=text)
-    return Reply({**reply.body, "prompt_token_ids": prompt}, headers=reply.headers)  # type: ignore[dict-item]  # the kind that this test makes has it
+        handed_over = comment(sampled(tokens(text), prompt, versions))
+        return Reply(pieces=(*stream(asked, words=tuple(text)).pieces[:-2], handed_over, b"data: [DONE]\n\n"))
+    body, _ = written(asked, text=text)
+    return whole(body, sampled(tokens(f"{text}0"), prompt))
 
 
-def _with_ids(piece: bytes, prompt: list[int], text: str) -> bytes:
-    if not piece.startswith(b"data: {"):
-        return piece
-    chunk = json.loads(piece[6:])
-    if "prompt_token_ids" in chunk:
-        chunk["prompt_token_ids"] = prompt
-    for choice in chunk["choices"]:
-        if "token_ids" in choice:
-            choice["token_ids"] = tokens(choice["delta"]["content"])
-    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+def sampled(ids: list[int], prompt: list[int], versions: str = "run/3") -> Json:
+    """One response after a prompt."""
+    return generation(choice(ids, [-0.5] * len(ids), spans=spans(versions, len(ids))), prompt=prompt)
 
 
 async def post(house: House, path: str, body: Json) -> tuple[int, bytes]:
@@ -75,18 +69,12 @@ async def test_conversations_come_back_from_the_log(house: House, engine: Script
     await asyncio.gather(*(call(house, *said, f"in parallel {n}", stream=streamed) for n in range(4)))
     events = {event.call_id: event for event in house.captured}
     asked = [request.body for request in engine.requests]
-    assert sorted(bodies(events).values()) == sorted(json.dumps(json.loads(body)).encode() for body in _plain(asked))
+    assert sorted(bodies(events).values()) == sorted(json.dumps(json.loads(body)).encode() for body in asked)
     for call_id, prompt in prompts(events).items():
         messages = json.loads(bodies(events)[call_id])["messages"]
         assert unpack_ids(prompt) == [*PREFIX, *(one for message in messages for one in tokens(message["content"]))]
     assert len(prompts(events)) == len(events) == 11
     assert sum(event.prompt.base_call_id is not None for event in events.values()) >= 8
-
-
-def _plain(forwarded: list[bytes]) -> list[bytes]:
-    """Without the two fields that capture adds."""
-    added = ("logprobs", "return_token_ids")
-    return [json.dumps({k: v for k, v in json.loads(body).items() if k not in added}).encode() for body in forwarded]
 
 
 async def test_a_gateway_that_knows_nothing_writes_everything(engine: ScriptedEngine) -> None:
@@ -211,8 +199,8 @@ async def test_lifecycle_out_of_order(house: House) -> None:
 
 async def test_packed_ids_are_what_the_engine_said(house: House, engine: ScriptedEngine) -> None:
     """The largest id and zero survive."""
-    body = completion({"logprobs": True, "return_token_ids": True}, ids=[0, 2**31 - 1]).body
-    engine.then(Reply({**body, "prompt_token_ids": [2**31 - 1, 0]}))  # type: ignore[dict-item]  # the kind that this test makes has it
+    body, _ = written({})
+    engine.then(whole(body, generation(choice([0, 2**31 - 1], [-0.5, -0.5]), prompt=[2**31 - 1, 0])))
     await call(house, "x")
     (event,) = house.captured
     assert (event.prompt.suffix, event.response_ids) == (pack_ids([2**31 - 1, 0]), pack_ids([0, 2**31 - 1]))

@@ -13,7 +13,7 @@ from claw_r1.gateway.tokens.protocol import READ_BYTES
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.packed import CAPABILITIES, comment
+from tests.gateway.packed import comment
 from tests.patience import until
 
 CHUNKS = 20_000
@@ -54,7 +54,7 @@ async def test_no_turn_of_the_loop_adds_up_more_than_a_portion(engine: ScriptedE
     pieces = tuple(raw[at : at + piece] for at in range(0, len(raw), piece))
     engine.then(Reply(pieces=(*pieces, LAST, comment(), b"data: [DONE]\n\n")))
     with House(protocols=(("chat/completions", turns),)) as house:
-        house.worker(engine.url, capabilities=CAPABILITIES)
+        house.worker(engine.url)
         house.on_loop(turns.count_turns)
         reply = await ask(house, {**ASK, "stream": True})
         assert reply.body == raw + LAST + b"data: [DONE]\n\n"
@@ -77,7 +77,7 @@ async def test_a_bug_while_a_stream_is_added_up_ends_it_without_an_end(
     monkeypatch.setattr(StreamedCompletion, "take", broken)
     engine.then(Reply(pieces=(EVENT * 1000, EVENT * 1000, LAST, comment(), b"data: [DONE]\n\n")))
     with House() as house:
-        house.worker(engine.url, capabilities=CAPABILITIES)
+        house.worker(engine.url)
         with pytest.raises(Exception, match="payload"):
             await ask(house, {**ASK, "stream": True})
         until(lambda: house.failed)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.api_keys import new_key
-from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion
+from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion, written
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import CHAT, GOOD, send
 from tests.gateway.processes import poll
@@ -162,7 +162,7 @@ async def test_a_key_that_is_repeated_in_a_reply_is_not_stored(
     """In an error after the first tokens, too: the client gets what the provider said, the log has it without the key."""
     engine: ScriptedEngine = guarded.engine  # type: ignore[attr-defined]  # an attribute of the test's own
     pieces, before = REPEATED[name], len(guarded.captured) + len(guarded.failed)
-    body = completion(ASKS).body | {"warning": [f"soon {PLANTED} ends"]}  # type: ignore[operator]  # the kind that this test makes has it
+    body = written(ASKS)[0] | {"warning": [f"soon {PLANTED} ends"]}
     engine.then(Reply(pieces=pieces) if pieces else Reply(body))
     streamed = GOOD[:-1] + b', "stream": true}' if pieces else GOOD
     heard = b""

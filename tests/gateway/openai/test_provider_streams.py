@@ -38,14 +38,13 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize("asked_for_ids", [True, False])
-async def test_pass_through_byte_for_byte(engine: ScriptedEngine, asked_for_ids: bool) -> None:
+async def test_pass_through_byte_for_byte(engine: ScriptedEngine) -> None:
     """The client gets the provider's bytes, comments and all; the log has the text and says why nobody may train on it."""
     engine.then(Reply(pieces=PIECES))
-    with House(upstreams=f"{engine.url}/v1", upstream_token_ids=asked_for_ids) as house:
+    with House(upstreams=f"{engine.url}/v1") as house:
         reply = await ask(house, ASK)
         assert (reply.status, reply.body) == (200, b"".join(PIECES))
-        assert ("return_token_ids" in engine.requests[0].json) is asked_for_ids
+        assert engine.requests[0].json == ASK
         (event,) = house.captured
     assert json.loads(event.response_body)["choices"][0]["message"]["content"] == 'Grüß Gott "you"\n'
     assert (event.status, event.finish_reason, event.response_ids) == ("completed", "stop", b"")

@@ -22,7 +22,6 @@ from claw_r1.schemas.events import CallCaptured, StepRecord, VersionSpan
 from tests.gateway.capture.test_forests import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
-from tests.gateway.packed import CAPABILITIES
 from tests.lazily import lazily
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 def real(vllm: str) -> Iterator[House]:
     """A gateway whose worker hands its tokens over: completions are exact with such a one only."""
     with House() as running:
-        running.worker(vllm, model="policy", capabilities=CAPABILITIES)
+        running.worker(vllm, model="policy")
         yield running
 
 
@@ -112,7 +111,7 @@ async def test_the_sdk_and_the_engines_refusals(real: House) -> None:
             model="policy", prompt=[70, 71], max_tokens=2, temperature=0, extra_body={"use_beam_search": True}
         )
     assert [failure.reason for failure in real.failed] == ["refused"]
-    assert real.captured[1].sampling.constrained
+    assert "beam_search" in real.captured[1].integrity.missing
 
 
 TURNS = 4

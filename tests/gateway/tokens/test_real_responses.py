@@ -86,22 +86,20 @@ def assert_exact(call: CallCaptured, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("body", [GREEDY, SEEDED])
-async def test_tokens_and_bytes_are_the_engines(
-    packing: House, vllm: str, body: dict[str, Any], streamed: bool
-) -> None:
+async def test_tokens_and_bytes_are_the_engines(real: House, vllm: str, body: dict[str, Any], streamed: bool) -> None:
     """Ids, log-probabilities, spans and prompt; and every byte but ids and times."""
     expected = handed_over(alone(vllm, body, tokens=True))
     plain = alone(vllm, {**body, "stream": streamed})
-    reply = await ask(packing, {**body, "stream": streamed}, PATH)
+    reply = await ask(real, {**body, "stream": streamed}, PATH)
     assert steady(reply.body, streamed=streamed) == steady(plain.content, streamed=streamed)
-    (call,) = packing.captured
+    (call,) = real.captured
     assert_exact(call, expected)
     assert (call.protocol, call.finish_reason, call.sampling.max_tokens) == ("responses", "length", 12)
 
 
-async def test_the_sdk(packing: House) -> None:
+async def test_the_sdk(real: House) -> None:
     """Whole, streamed with events of every kind that the model makes, with tools and log-probabilities; async as well."""
-    with openai.OpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client:
+    with openai.OpenAI(base_url=f"{real.url}/t1/g1/v1", api_key="x") as client:
         whole = client.responses.create(**GREEDY, tools=[ADD], include=["message.output_text.logprobs"])
         assert whole.status == "incomplete"
         events = list(client.responses.create(**GREEDY, stream=True, tools=[ADD]))
@@ -118,16 +116,16 @@ async def test_the_sdk(packing: House) -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             client.responses.create(**{**GREEDY, "input": []}, tool_choice="required")
         assert "required" in refused.value.message
-    async with openai.AsyncOpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client_too:
+    async with openai.AsyncOpenAI(base_url=f"{real.url}/t1/g1/v1", api_key="x") as client_too:
         assert (await client_too.responses.create(**GREEDY, tools=[ADD])).output_text == whole.output_text
-    calls = packing.captured
+    calls = real.captured
     assert [call.integrity.missing for call in calls] == [()] * 4
     assert len({call.response_ids for call in calls}) == 1
 
 
-async def test_turns_go_on_from_each_other(packing: House) -> None:
+async def test_turns_go_on_from_each_other(real: House) -> None:
     """Three turns by `previous_response_id`: each prompt begins with all that the one before it was and said."""
-    with openai.OpenAI(base_url=f"{packing.url}/t1/g1/v1", api_key="x") as client:
+    with openai.OpenAI(base_url=f"{real.url}/t1/g1/v1", api_key="x") as client:
         fields = {**GREEDY, "temperature": 1.0}
         first = client.responses.create(**{**fields, "max_output_tokens": 32}, extra_body=SAYS_SO)
         second = client.responses.create(
@@ -135,7 +133,7 @@ async def test_turns_go_on_from_each_other(packing: House) -> None:
         )
         client.responses.create(**{**fields, "input": "six"}, previous_response_id=second.id)
         assert first.output_text == second.output_text == "three four"
-    one, two, three = packing.captured
+    one, two, three = real.captured
     assert [call.adapted for call in (one, two, three)] == [(), ("previous_response",), ("previous_response",)]
     for earlier, later in ((one, two), (two, three)):
         kept = earlier.prompt.full_length + len(unpack_ids(earlier.response_ids))
@@ -163,10 +161,10 @@ CODEX: dict[str, Any] = {
 NAMESPACE: dict[str, Any] = {"type": "namespace", "name": "team", "description": "Others.", "tools": [dict(ADD)]}
 
 
-async def test_what_codex_asks_for(packing: House) -> None:
+async def test_what_codex_asks_for(real: House) -> None:
     """The engine takes its items, and tools of every kind, as they are: nothing is adapted."""
     kinds: list[dict[str, Any]] = [dict(ADD), NAMESPACE, {"type": "web_search"}, {"type": "custom", "name": "patch"}]
-    reply = await ask(packing, {**CODEX, "tools": kinds}, PATH)
+    reply = await ask(real, {**CODEX, "tools": kinds}, PATH)
     assert reply.status == 200, reply.body
-    (call,) = packing.captured
+    (call,) = real.captured
     assert (call.adapted, call.integrity.missing, call.status) == ((), (), "completed")

@@ -31,13 +31,13 @@ def steady(reply: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in reply.items() if name not in CHANGING}
 
 
-async def test_chat_gives_what_verbose_replies_give(packing: House, vllm: str) -> None:
+async def test_chat_gives_what_verbose_replies_give(real: House, vllm: str) -> None:
     """Ids, log-probabilities and prompt of a seeded call are those that vLLM writes for one who asks for them."""
     body = {**SAMPLED, "messages": MESSAGES}
     verbose = alone(vllm, CHAT, {**body, "logprobs": True, "return_token_ids": True})
-    reply = await ask(packing, body, CHAT)
+    reply = await ask(real, body, CHAT)
     assert steady(reply.json) == steady(alone(vllm, CHAT, body))
-    (call,) = packing.captured
+    (call,) = real.captured
     choice = verbose["choices"][0]
     assert unpack_ids(call.response_ids) == choice["token_ids"]
     assert unpack_ids(call.prompt.suffix) == verbose["prompt_token_ids"]
@@ -50,13 +50,11 @@ async def test_chat_gives_what_verbose_replies_give(packing: House, vllm: str) -
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
-async def test_chat_with_log_probabilities_of_the_clients_own(
-    packing: House, vllm: str, streamed: bool, n: int
-) -> None:
+async def test_chat_with_log_probabilities_of_the_clients_own(real: House, vllm: str, streamed: bool, n: int) -> None:
     """Who asks for them has them, and the event all the same."""
     body = {**SAMPLED, "messages": MESSAGES, "logprobs": True, "top_logprobs": 2, "stream": streamed, "n": n}
-    reply = await ask(packing, body, CHAT)
-    calls = packing.captured
+    reply = await ask(real, body, CHAT)
+    calls = real.captured
     assert [call.integrity.missing for call in calls] == [()] * n
     stored = [json.loads(call.response_body)["choices"][0] for call in calls]
     for call, choice in zip(calls, stored, strict=True):
@@ -65,12 +63,12 @@ async def test_chat_with_log_probabilities_of_the_clients_own(
     assert b"claw" not in reply.body
 
 
-async def test_text_completions_of_several_prompts(packing: House, vllm: str) -> None:
+async def test_text_completions_of_several_prompts(real: House, vllm: str) -> None:
     """A call each, beside those of the same prompts alone."""
     body = {**SAMPLED, "temperature": 0.0, "prompt": [[5, 6, 7], [8, 9]], "logprobs": 0, "return_token_ids": True}
     expected = alone(vllm, TEXT, body)["choices"]
-    await ask(packing, {**SAMPLED, "temperature": 0.0, "prompt": [[5, 6, 7], [8, 9]]}, TEXT)
-    calls = packing.captured
+    await ask(real, {**SAMPLED, "temperature": 0.0, "prompt": [[5, 6, 7], [8, 9]]}, TEXT)
+    calls = real.captured
     assert [unpack_ids(call.prompt.suffix) for call in calls] == [[5, 6, 7], [8, 9]]
     assert [unpack_ids(call.response_ids) for call in calls] == [choice["token_ids"] for choice in expected]
     for call, choice in zip(calls, expected, strict=True):
@@ -78,13 +76,13 @@ async def test_text_completions_of_several_prompts(packing: House, vllm: str) ->
     assert all(call.integrity.complete for call in calls)
 
 
-async def test_what_shapes_the_distribution_is_known_from_the_engine(packing: House) -> None:
+async def test_what_shapes_the_distribution_is_known_from_the_engine(real: House) -> None:
     """A ban, a grammar, a clamp: the engine's own parameters stand in the event."""
     body = {"messages": MESSAGES, "max_tokens": 3, "model": "policy"}
-    await ask(packing, {**body, "structured_outputs": {"choice": ["a", "b"]}}, CHAT)
-    await ask(packing, {**body, "logit_bias": {"7": 1}}, CHAT)
-    await ask(packing, {**body, "temperature": 0.001, "top_p": 0.5, "stop": "x"}, CHAT)
-    shaped, biased, greedy = packing.captured
+    await ask(real, {**body, "structured_outputs": {"choice": ["a", "b"]}}, CHAT)
+    await ask(real, {**body, "logit_bias": {"7": 1}}, CHAT)
+    await ask(real, {**body, "temperature": 0.001, "top_p": 0.5, "stop": "x"}, CHAT)
+    shaped, biased, greedy = real.captured
     assert (shaped.sampling.constrained, biased.sampling.constrained, greedy.sampling.constrained) == (
         True,
         True,

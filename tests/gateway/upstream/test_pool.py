@@ -11,7 +11,7 @@ from claw_r1.gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from tests.gateway.raw import RawServer, request
 
 OK = b"HTTP/1.1 200 OK\r\n"
-GOOD = OK + b"content-length: 5\r\nx-claw-weight-versions: {}\r\nretry-after: 3\r\n\r\nhello"
+GOOD = OK + b"content-length: 5\r\nx-claw-tokens: 3\r\nretry-after: 3\r\n\r\nhello"
 BROKEN = UpstreamBroken
 
 
@@ -116,7 +116,7 @@ async def test_headers_and_status_come_through(upstream: HttpUpstream) -> None:
     """Status, spans and Retry-After are the engine's."""
     with says(b"HTTP/1.1 503 Paused" + GOOD[15:]) as server:
         reply = await upstream.get(server.url, {})
-        assert (reply.status, reply.headers["x-claw-weight-versions"], reply.headers["retry-after"]) == (503, "{}", "3")
+        assert (reply.status, reply.headers["x-claw-tokens"], reply.headers["retry-after"]) == (503, "3", "3")
 
 
 async def test_connections_are_used_again(upstream: HttpUpstream) -> None:

@@ -1,30 +1,20 @@
-"""Exact tokens and weight-version spans on vLLM 0.32's model routes, in one hop.
+"""Exact tokens and their policy versions on vLLM 0.32's model routes, in one hop.
 
 A request with the header `x-claw-tokens` gets what was sampled, of whatever route (`generation.py`), in order:
 
     JSON reply  member   {...,"claw_tokens":[{...}]}    the last one; header x-claw-tokens: its length, comma and all
     SSE reply   comment  : claw.tokens=[{...}]          after the last token, before the event that follows it
 
-Any other gets the spans alone, choice index -> [label, start, end) over that choice's output tokens:
-
-    JSON reply  header   x-claw-weight-versions: {"0":[["run/3",0,36],["run/4",36,50]]}
-    SSE reply   comment  : claw.weight_versions={...}
+Any other gets vLLM's reply as it is.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from claw_r1.rollout.plugin import span_record
+from claw_r1.rollout.plugin import engine_tap
 from claw_r1.rollout.plugin.guard import CONTROLS
 from claw_r1.rollout.plugin.occupancy import Occupancy
 from claw_r1.rollout.plugin.wishes import Wishes
-from claw_r1.schemas.http import (
-    TOKENS_CAPABILITIES,
-    TOKENS_COMMENT,
-    TOKENS_HEADER,
-    TOKENS_MEMBER,
-    VERSION_SPANS_COMMENT,
-    VERSION_SPANS_HEADER,
-)
+from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -32,13 +22,12 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-CAPABILITIES = ("spans_json", "spans_sse", *TOKENS_CAPABILITIES)
 TRACKED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
 PAUSES = {"/pause": True, "/resume": False}
 KV_USAGE = "vllm:kv_cache_usage_perc"
 
 
-class VersionSpans:
+class TokenHandover:
     """Middleware (`--middleware`). `occupancy` knows the model calls inside this server, the supervisor's own left out."""
 
     occupancy = Occupancy()  # of the class: vLLM constructs the instance, and /claw/info has no way to it
@@ -54,21 +43,21 @@ class VersionSpans:
                 self.occupancy.pause(PAUSES[scope["path"]])
             return
         wants_tokens = any(name == TOKENS_HEADER.encode() for name, _ in scope["headers"])
-        reply = TrackedReply(send, wants_tokens=wants_tokens)
-        token = span_record.current.set(reply.record)
+        reply = ReplyWithTokens(send) if wants_tokens else None
+        token = engine_tap.current.set(reply.record if reply else None)
         self.occupancy.enter()
         try:
-            await self.app(scope, receive, reply.send)
+            await self.app(scope, receive, reply.send if reply else send)
         finally:
             self.occupancy.leave()
-            span_record.current.reset(token)
+            engine_tap.current.reset(token)
 
 
-class TrackedReply:
-    """Passes one reply on and adds its spans, or its tokens, as soon as they are complete."""
+class ReplyWithTokens:
+    """Passes one reply on and adds its tokens as soon as they are complete."""
 
-    def __init__(self, send: "Send", *, wants_tokens: bool = False) -> None:
-        self.record = span_record.SpanRecord(wants_tokens=wants_tokens)
+    def __init__(self, send: "Send") -> None:
+        self.record = engine_tap.Generations()
         self._send = send
         self._is_stream = False
         self._start: Message | None = None
@@ -81,18 +70,16 @@ class TrackedReply:
             self._is_stream = any(
                 k == b"content-type" and v.startswith(b"text/event-stream") for k, v in message["headers"]
             )
-            if self.record.wants_tokens and not self._is_stream and message["status"] == 200:
+            if not self._is_stream and message["status"] == 200:
                 self._start = message
                 return
-            message = self._with_spans(message)
         elif self._start is not None:
             self._body += message.get("body", b"")
             if not message.get("more_body", False):
                 await self._send_whole(self._start)
             return
         elif self._is_stream and self.record.is_ready() and _is_event_boundary(message.get("body", b"")):
-            word = TOKENS_COMMENT if self.record.wants_tokens else VERSION_SPANS_COMMENT
-            comment = word.encode() + self.record.dump() + b"\n\n"
+            comment = TOKENS_COMMENT.encode() + self.record.dump() + b"\n\n"
             message = {**message, "body": comment + message.get("body", b"")}
         await self._send(message)
 
@@ -106,12 +93,6 @@ class TrackedReply:
             headers += [(b"content-length", b"%d" % len(body)), (TOKENS_HEADER.encode(), b"%d" % len(member))]
         await self._send({**start, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
-
-    def _with_spans(self, message: "Message") -> "Message":
-        if self._is_stream or self.record.wants_tokens or not self.record.is_ready():
-            return message
-        header = (VERSION_SPANS_HEADER.encode(), self.record.dump())
-        return {**message, "headers": [*message["headers"], header]}
 
 
 def _is_event_boundary(body: bytes) -> bool:
@@ -127,10 +108,10 @@ def kv_usage() -> float | None:
     return next((sample.value for family in families for sample in family.samples), None)
 
 
-class ClawSpans:
-    """Entry point `claw_spans` of vllm.endpoint_plugins: taps the engine and answers GET /claw/info."""
+class ClawTokens:
+    """Entry point `claw_tokens` of vllm.endpoint_plugins: taps the engine and answers GET /claw/info."""
 
-    name = "claw_spans"
+    name = "claw_tokens"
     required_tasks = ("generate",)
 
     def attach_router(self, app: "FastAPI") -> None:
@@ -143,10 +124,10 @@ class ClawSpans:
         @app.get("/claw/info")
         async def info(request: Request) -> dict[str, object]:
             return {
-                "capabilities": CAPABILITIES,
+                "capabilities": TOKENS_CAPABILITIES,
                 "label": await app.state.engine_client.get_weight_version(),
-                "in_flight": VersionSpans.occupancy.calls,
-                "seconds": VersionSpans.occupancy.seconds(),
+                "in_flight": TokenHandover.occupancy.calls,
+                "seconds": TokenHandover.occupancy.seconds(),
                 "kv_usage": kv_usage(),
                 "wishes": wishes.take() if request.scope.get(CONTROLS) else [],
             }
@@ -154,4 +135,4 @@ class ClawSpans:
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types
         """vLLM calls it once, before the first request."""
         if engine_client is not None:
-            span_record.tap_engine(engine_client)
+            engine_tap.tap_engine(engine_client)
