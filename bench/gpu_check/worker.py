@@ -48,7 +48,7 @@ class Published:
 
 
 async def synced(model_dir: Path, count: int, settings: dict[str, Any]) -> dict[str, float]:
-    """Over `count` versions in bf16: the median of `paused` in ms, and the largest gap of the probe."""
+    """Over `count` versions in bf16: medians in ms of the pause, the load in it and the fetch before it, and the largest gap of the probe."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval()
     published, server, stop = Published(), TransferServer(), Stop()
     own = RolloutSettings(model=model_dir, model_id=NAME, dtype="bfloat16", log_file=model_dir / "vllm.log", **settings)
@@ -70,6 +70,8 @@ async def synced(model_dir: Path, count: int, settings: dict[str, Any]) -> dict[
         server.close()
     return {
         "pause_ms": statistics.median(sync["paused"] for sync in syncs),
+        "load_ms": statistics.median(sync["load"] for sync in syncs),
+        "fetch_ms": statistics.median(sync["fetch"] for sync in syncs),
         "probe_gap": max(sync["probe_gap"] for sync in syncs),
     }
 
