@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
 from pathlib import Path
 
-from claw_r1.datapool.batch.spec import Bounds
 from claw_r1.datapool.view.listing.pages import COLUMNS, RowKind, count, facets, page
-from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import Curation, GroupMember, GroupRecord, RewardSlot, StepRecord, Timings, TrajectoryRecord
@@ -40,10 +39,10 @@ KINDS: tuple[RowKind, ...] = ("groups", "trajectories", "steps")
 FILTERS = (
     PoolFilter(agent="agent-1"),
     PoolFilter(ready=True, reward_min=0.5),
-    PoolFilter(tags=("rare",)),
-    PoolFilter(tags=("maths", "hard")),
+    PoolFilter(tag=("rare",)),
+    PoolFilter(tag=("maths", "hard")),
     PoolFilter(quality_max=0.2, trainable=True),
-    PoolFilter(scores={"entropy@1": Bounds(max=0.05)}),
+    PoolFilter(score=("entropy@1<=0.05",)),
     PoolFilter(version_min=VERSIONS - 2, channel="train"),
     PoolFilter(trajectory="t-00000123-4"),
     PoolFilter(group="g-00000123"),

@@ -3,6 +3,7 @@
 All times are CPU times of this process, so that a busy machine does not show. What is measured: rows as the streams write them (made by the real folds) applied to `PoolRows`, without the broker.
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
 trajectory and 8 trajectories a group, of which one in 10 has a quality and five scores on every step. `view_bytes_per_step`: growth of the process's resident memory per step.
+`listed_seconds_100k`: of a view with columns, which people and pages ask; `view_…` is of a trainer's.
 `select_first_cpu_s_100k`, `select_idle_cpu_s_100k`: a trainer's look at all of it while its batch is not whole (one group in
 10 may be trained, the others wait for a quality), the first one and one after which nothing changed.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
@@ -23,11 +24,12 @@ from pathlib import Path
 
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import Selector, select
-from claw_r1.datapool.batch.spec import BatchSpec, Bounds
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes
+from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories
 from claw_r1.datapool.view.planned_rows import rows_of
-from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective, why
@@ -64,9 +66,26 @@ def measure(steps: int = 100_000) -> dict[str, float]:
 
 
 def view_figures(steps: int) -> dict[str, float]:
-    """Start-up, memory and questions of a view over so many steps."""
-    calls = 4
-    rows, before, seconds = PoolRows(), _resident_bytes(), 0.0
+    """Start-up and memory of a trainer's view and of a listed one over so many steps; questions to the listed one."""
+    bare, listed = PoolRows(), PoolRows(listed=True)
+    figures = {f"view_{name}": value for name, value in _filled(bare, steps).items()}
+    looks = _look_ms(bare, len(bare.groups()))
+    del bare
+    listed_seconds = _filled(listed, steps)["seconds_100k"]
+    asked = _questions(listed, len(listed.groups()))
+    questions = {name: round(_median_ms(ask, 5), 2) for name, ask in asked.items()}
+    return {
+        **figures,
+        **{f"select_{name}_cpu_s_100k": round(ms * 100 / figures["view_steps"], 6) for name, ms in looks.items()},
+        "listed_seconds_100k": listed_seconds,
+        "query_ms_100k": max(questions.values()),
+        **{f"query_{name}_ms": value for name, value in questions.items()},
+    }
+
+
+def _filled(rows: PoolRows, steps: int) -> dict[str, float]:
+    """The figures of `rows` that take in so many steps and are looked at once."""
+    calls, before, seconds = 4, _resident_bytes(), 0.0
     for number in range(steps // (MEMBERS * calls)):
         written = list(group_rows(number, calls, 512, 128))
         began = time.process_time()
@@ -74,20 +93,12 @@ def view_figures(steps: int) -> dict[str, float]:
             rows.apply(topic, key, value)
         seconds += time.process_time() - began
     began = time.process_time()
-    whole = rows.groups()
+    held = len(rows.groups()) * MEMBERS * calls
     seconds += time.process_time() - began
-    del written
-    growth = _resident_bytes() - before
-    held = len(whole) * MEMBERS * calls
-    looks = _look_ms(rows, len(whole))
-    questions = {name: round(_median_ms(ask, 5), 2) for name, ask in _questions(rows, len(whole)).items()}
     return {
-        "view_steps": held,
-        "view_seconds_100k": round(seconds * 100_000 / held, 2),
-        "view_bytes_per_step": round(growth / held),
-        **{f"select_{name}_cpu_s_100k": round(ms * 100 / held, 6) for name, ms in looks.items()},
-        "query_ms_100k": max(questions.values()),
-        **{f"query_{name}_ms": value for name, value in questions.items()},
+        "steps": held,
+        "seconds_100k": round(seconds * 100_000 / held, 2),
+        "bytes_per_step": round((_resident_bytes() - before) / held),
     }
 
 
@@ -106,13 +117,13 @@ def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
     return {
         "steps_rare": lambda: find_steps(rows, PoolFilter(quality_max=0.5), limit=20),
         "steps_none": lambda: find_steps(rows, PoolFilter(agent="nobody", reward_min=9.0), limit=20),
-        "steps_tag": lambda: find_steps(rows, PoolFilter(tags=("nothing",), version_min=1), limit=20),
-        "steps_score": lambda: find_steps(rows, PoolFilter(scores={"entropy@1": Bounds(max=0.0)}), limit=20),
+        "steps_tag": lambda: find_steps(rows, PoolFilter(tag=("nothing",), version_min=1), limit=20),
+        "steps_score": lambda: find_steps(rows, PoolFilter(score=("entropy@1<=0.0",)), limit=20),
         "steps_page": lambda: find_steps(rows, PoolFilter(trainable=True, channel="train"), (last, "", ""), 20),
         "trajectories_none": lambda: find_trajectories(rows, PoolFilter(reward_min=99.0), limit=20),
         "trajectories_text": lambda: find_trajectories(rows, PoolFilter(text="no such thing"), limit=20),
         "groups_quality": lambda: find_groups(rows, PoolFilter(quality_max=0.0), limit=20),
-        "groups_none": lambda: find_groups(rows, PoolFilter(tags=("nothing",)), limit=20),
+        "groups_none": lambda: find_groups(rows, PoolFilter(tag=("nothing",)), limit=20),
         "why_group": lambda: why(rows, runs, asked, last),
         "why_trajectory": lambda: why(rows, runs, asked, f"{last}-t3"),
         "why_call": lambda: why(rows, runs, asked, f"{last}-t3-c1"),

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from claw_r1.claw.options import AsJson, Prefix, spread
-from claw_r1.claw.pool.options import FilterOptions, PageOptions, PerspectiveOptions
+from claw_r1.claw.pool.options import PageOptions, PerspectiveOptions
+from claw_r1.datapool.view.pool_filter import PoolFilter
 
 pool = typer.Typer(
     name="pool",
@@ -13,55 +14,48 @@ pool = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-Ready = Annotated[
-    bool | None,
-    typer.Option("--ready/--not-ready", help="Only trajectories or groups that are (not) ready for training."),
-]
 
 
 @pool.command()
 @spread
-def stats(filters: FilterOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def stats(filters: PoolFilter, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """Count groups, trajectories, steps and tokens, and each reason why something is not ready: for what the filter lets through."""
-    from claw_r1.claw.pool.filter import filter_of
     from claw_r1.claw.pool.listing import show_stats
 
-    raise typer.Exit(show_stats(filter_of(filters), prefix=prefix, as_json=as_json))
+    raise typer.Exit(show_stats(filters, prefix=prefix, as_json=as_json))
 
 
 @pool.command()
 @spread
-def steps(filters: FilterOptions, page: PageOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def steps(filters: PoolFilter, page: PageOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
     """List steps (model calls)."""
-    _list("steps", filters, None, page, prefix, as_json)
+    _list("steps", filters, page, prefix, as_json)
 
 
 @pool.command()
 @spread
 def trajectories(
     *,
-    filters: FilterOptions,
-    ready: Ready = None,
+    filters: PoolFilter,
     page: PageOptions,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """List trajectories."""
-    _list("trajectories", filters, ready, page, prefix, as_json)
+    _list("trajectories", filters, page, prefix, as_json)
 
 
 @pool.command()
 @spread
 def groups(
     *,
-    filters: FilterOptions,
-    ready: Ready = None,
+    filters: PoolFilter,
     page: PageOptions,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """List groups."""
-    _list("groups", filters, ready, page, prefix, as_json)
+    _list("groups", filters, page, prefix, as_json)
 
 
 @pool.command()
@@ -102,13 +96,12 @@ def curate(
         str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
-    filters: FilterOptions,
+    filters: PoolFilter,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> None:
     """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
-    from claw_r1.claw.pool.curation import check_alone, run_curation, run_undo
-    from claw_r1.claw.pool.filter import filter_of, scores_of
+    from claw_r1.claw.pool.curation import check_alone, run_curation, run_undo, scores_of
     from claw_r1.consumers.pool.curation import CurationRequest
 
     judgement = CurationRequest(
@@ -118,12 +111,11 @@ def curate(
         tags=None if set_tag is None else tuple(set_tag),
         note=because,
     )
-    chosen = filter_of(filters)
     if undo is not None:
-        check_alone(ids or [], chosen, judgement)
+        check_alone(ids or [], filters, judgement)
         raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
     raise typer.Exit(
-        run_curation(ids or [], chosen, judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
+        run_curation(ids or [], filters, judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
     )
 
 
@@ -164,8 +156,7 @@ def batch(
     raise typer.Exit(preview(perspective, prefix=prefix, verbose=verbose, as_json=as_json))
 
 
-def _list(kind: str, filters: FilterOptions, ready: bool | None, page: PageOptions, prefix: str, as_json: bool) -> None:
-    from claw_r1.claw.pool.filter import filter_of
+def _list(kind: str, filters: PoolFilter, page: PageOptions, prefix: str, as_json: bool) -> None:
     from claw_r1.claw.pool.listing import show_page
 
-    raise typer.Exit(show_page(kind, filter_of(filters, ready=ready), page, prefix=prefix, as_json=as_json))
+    raise typer.Exit(show_page(kind, filters, page, prefix=prefix, as_json=as_json))

@@ -1,6 +1,6 @@
 """`claw pool curate`: a person's judgement of steps, published as StepCurated on claw.rewards, and its undoing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 import orjson
@@ -11,7 +11,7 @@ from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.pool.curation import CurationRequest, check_curator, curations, curations_undone, resolve
 from claw_r1.consumers.pool.plain import as_plain
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
 from claw_r1.eventlog.records import readable
 from claw_r1.eventlog.settings import LogSettings
@@ -89,3 +89,17 @@ def _publish(
         verb = "would be judged" if dry_run else f"judged; take it back with --undo {curation_id}"
         print(f"{len(events)} steps {verb}" if events else "no step is concerned")
     return 0 if events else 1
+
+
+def scores_of(texts: Iterable[str]) -> dict[str, float | None]:
+    """`entropy@1=0.9` as a score by scorer. Raises CannotRun."""
+    scores: dict[str, float | None] = {}
+    for text in texts:
+        scorer, _, value = text.rpartition("=")
+        try:
+            scores[scorer] = float(value)
+        except ValueError:
+            scorer = ""
+        if "@" not in scorer:
+            raise CannotRun(f"--set-score takes SCORER@VERSION=NUMBER, not {text!r}")
+    return scores

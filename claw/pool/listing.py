@@ -11,8 +11,7 @@ from claw_r1.claw.show.notice import notice
 from claw_r1.consumers.pool.listing import find, place_of, stats_of, step_key_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.datapool.batch.rewards import emptied, slot_text
-from claw_r1.datapool.view import query
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.view import TOPICS
 from claw_r1.eventlog.kafka.reader import FactLookup
@@ -38,7 +37,7 @@ def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:
 def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str, as_json: bool) -> int:
     """Prints one page and, on its last line, what the next one starts behind. Raises PoolRefusal for a bad key."""
     place = place_of(kind, page.after)
-    topics = TOPICS if kind == "steps" or query.asks_steps(filters) else (TRAJECTORIES, GROUPS)
+    topics = TOPICS if kind == "steps" or filters.asks_steps else (TRAJECTORIES, GROUPS)
     with open_pool(prefix, group=filters.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
         rows = pool.view.ask(lambda rows: find(kind, rows, filters, place, page.limit + 1, facts))
     for row in rows[: page.limit]:

@@ -54,7 +54,7 @@ def say_how_far(settings: LogSettings) -> None:
 @contextmanager
 def pool_of(settings: LogSettings, *, group: str | None = None, topics: Sequence[Topic] = TOPICS) -> Iterator[OpenPool]:
     """The same on a log that is there."""
-    view = PoolView(settings, group=group, topics=topics)
+    view = PoolView(settings, group=group, topics=topics, listed=True)
     view.start()
     try:
         view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)

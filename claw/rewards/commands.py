@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from claw_r1.claw.options import PASS_ON, AsJson, Prefix, spread
-from claw_r1.claw.pool.options import FilterOptions
 from claw_r1.claw.rooms import becoming
+from claw_r1.datapool.view.pool_filter import PoolFilter
 
 rewards = typer.Typer(
     name="rewards",
@@ -79,7 +79,7 @@ def score_again(
         str, typer.Option("--from", metavar="WHERE", help="beginning, an offset or an ISO time (UTC).")
     ] = "beginning",
     end: Annotated[str, typer.Option("--to", metavar="WHERE", help="end, an offset or an ISO time (UTC).")] = "end",
-    filters: FilterOptions,
+    filters: PoolFilter,
     budget_tokens: Annotated[
         int | None, typer.Option(min=0, help="Stop when so many are spent; default: the slot's tokens of one day.")
     ] = None,
@@ -88,7 +88,6 @@ def score_again(
     as_json: AsJson = False,
 ) -> None:
     """Score the history with the slot's present version. It goes on where it was; exit 1 when it stopped before the end."""
-    from claw_r1.claw.pool.filter import filter_of
     from claw_r1.claw.rewards.backfill import BackfillRequest, run_backfill
 
     request = BackfillRequest(
@@ -97,7 +96,7 @@ def score_again(
         config=config,
         start=start,
         end=end,
-        filters=filter_of(filters),
+        filters=filters,
         tokens_max=budget_tokens,
         dry_run=dry_run,
     )

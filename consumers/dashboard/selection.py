@@ -15,7 +15,7 @@ from claw_r1.consumers.pool.eviction import rows_of
 from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.table import RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 
@@ -38,7 +38,7 @@ def select_steps(
 
     Raises TooMany, PoolRefusal for an id that several groups have.
     """
-    tables = _tables(rows)
+    tables = rows.tables
     mask = _steps_of(tables, kind, tables.mask(kind, filters))
     if ids or places:
         mask &= _within(tables, [*places, *(steps_named(rows, ids, filters.group) if ids else ())])
@@ -54,7 +54,7 @@ def select_trajectories(
 ) -> dict[str, list[TrajectoryRecord]]:
     """Selects trajectories like `rows_of`; a place is named by its ids with slashes between them. Raises
     PoolRefusal."""
-    tables = _tables(rows)
+    tables = rows.tables
     mask = np.isin(tables.trajectories.owners, [tables.groups.number_of((name,)) for name in ids])
     mask[[number for name in ids for number in tables.trajectories.ending_with(name)]] = True
     rows_by_id = rows_of(_trajectories(tables, mask), ids, group) if ids else {}
@@ -70,7 +70,7 @@ def select_trajectories(
 
 def evicted_rows(rows: PoolRows) -> list[TrajectoryRecord]:
     """The trajectories that are evicted, in no order."""
-    tables = _tables(rows)
+    tables = rows.tables
     return _trajectories(tables, tables.trajectories.holding("status", ["evicted"]))
 
 
@@ -96,8 +96,3 @@ def _within(tables: PoolTables, places: Sequence[SelectedIds]) -> RowMask:
     numbers = [tables.steps.number_of(place) for place in places if len(place) == 3]
     mask[[number for number in numbers if number >= 0]] = True
     return mask
-
-
-def _tables(rows: PoolRows) -> PoolTables:
-    assert rows.tables is not None  # the dashboard's view lists its rows
-    return rows.tables

@@ -20,7 +20,7 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
     try:
         kept = view.queues.get(query)
     except ValueError as error:
-        raise PageProblem(422, f"score: {error}") from error
+        raise PageProblem(422, str(error)) from error
     voices = view.voices()
     changes = f"{kept.changes}.{view.changes}.{view.caught_up}.{who}"
     if query.since == changes:

@@ -62,7 +62,7 @@ def serve(settings: FeedbackPageSettings, log_settings: LogSettings) -> None:
     check_broker(log_settings, log_settings.connect_timeout_s)
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings)
-    app = feedback_app(settings, KafkaLog(log_settings), PoolView(log_settings))
+    app = feedback_app(settings, KafkaLog(log_settings), PoolView(log_settings, listed=True))
     print(f"open {url_of(listener)}", flush=True)
     log.info("feedback_listening", url=url_of(listener), keys=settings.keys)
     run_page(app, listener)

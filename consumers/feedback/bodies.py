@@ -1,15 +1,14 @@
 """The requests of the page: parameters of its address, and bodies of its writes. Filters are those of `claw pool`."""
 
-from typing import Annotated, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from claw_r1.consumers.feedback.queue import QueueOrder
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
-from claw_r1.datapool.view.query import PoolFilter, score_bounds
+from claw_r1.datapool.view.pool_filter import PoolFilter
 
-PolicyVersion = Annotated[int, Field(gt=-(1 << 62), lt=1 << 62)]
-"""The version of a policy; what compares it has 64 bits."""
 Id = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -17,29 +16,23 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class FilterQuery(_Strict):
+class _Filtered(_Strict):
     """The rows to show, by the names that `claw pool` has for its filters; a field that is misspelt is refused."""
-
-    channel: str | None = None
-    group: str | None = None
-    trajectory: str | None = None
-    agent: str | None = None
-    tag: list[str] = []
-    trainable: bool | None = None
-    ready: bool | None = None
-    quality_min: float | None = None
-    quality_max: float | None = None
-    score: list[str] = []
-    reward_min: float | None = None
-    reward_max: float | None = None
-    version_min: PolicyVersion | None = None
-    version_max: PolicyVersion | None = None
-    text: str | None = None
 
     def filter(self) -> PoolFilter:
         """Raises ValueError for a bound that is none."""
-        fields = {name: getattr(self, name) for name in FilterQuery.model_fields if name not in ("tag", "score")}
-        return PoolFilter(**fields, tags=tuple(self.tag), scores=score_bounds(self.score))
+        return PoolFilter(**{each.name: getattr(self, each.name) for each in fields(PoolFilter)})
+
+
+if TYPE_CHECKING:
+    FilterQuery = _Filtered
+else:  # its fields are those of PoolFilter, which stand in one place
+    HINTS = get_type_hints(PoolFilter, include_extras=True)
+    FilterQuery = create_model(
+        "FilterQuery",
+        __base__=_Filtered,
+        **{each.name: (HINTS[each.name], each.default) for each in fields(PoolFilter)},
+    )
 
 
 class QueueQuery(FilterQuery):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from claw_r1.consumers.feedback.bodies import QueueQuery
 from claw_r1.consumers.feedback.queue import Silent, pair_items, silent, single_items
-from claw_r1.datapool.view.query import EVERYTHING, PoolFilter, find_trajectories, trajectory_id
+from claw_r1.datapool.view.listing.query import find_trajectories, trajectory_id
+from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.schemas.events import TrajectoryRecord
 
@@ -63,13 +64,11 @@ class Queues:
         return kept
 
     def _rows(self, pool_filter: PoolFilter) -> Iterator[TrajectoryRecord]:
-        """In order of ids. A listed view decodes each row, so it is asked in pages: whoever else asks waits for one of them.
-        A bare view has all in memory, and would scan anew for each page."""
+        """In order of ids, and in pages: each row is decoded, and whoever else asks waits for one of them."""
         after: tuple[str, ...] = ()
-        limit = self._pool.ask(lambda rows: None if rows.tables is None else PAGE)
         while True:
-            page = self._pool.ask(lambda rows, after=after: find_trajectories(rows, pool_filter, after, limit))  # type: ignore[misc]  # a lambda with a default
+            page = self._pool.ask(lambda rows, after=after: find_trajectories(rows, pool_filter, after, PAGE))  # type: ignore[misc]  # a lambda with a default
             yield from page
-            if limit is None or len(page) < limit:
+            if len(page) < PAGE:
                 return
             after = trajectory_id(page[-1])

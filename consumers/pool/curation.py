@@ -14,9 +14,9 @@ from claw_r1.consumers.pool.listing import find_steps
 from claw_r1.datapool.errors import UnusableFact
 from claw_r1.datapool.fold.curation import undoing
 from claw_r1.datapool.fold.validation import usable
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows, as_step
-from claw_r1.datapool.view.store import RowIds, as_bytes
+from claw_r1.datapool.view.store import RowIds
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import Envelope, Event, StepCurated, StepRecord
@@ -83,12 +83,7 @@ def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[R
 
     Raises PoolRefusal for an id that several groups have: trajectory ids repeat, and who names one means one.
     """
-    several = ", ".join("?" * len(ids))
-    keys = [*map(as_bytes, ids)]
-    condition, values = f"(g IN ({several}) OR t IN ({several}) OR c IN ({several}))", keys * 3
-    if group is not None:
-        condition, values = f"g = ? AND {condition}", [as_bytes(group), *values]
-    named = dict(rows.store.select(condition, values, None, None))
+    named = {place: value for place, value in rows.store.named(ids) if group is None or place[0] == group}
     groups_by_id: dict[str, set[str]] = {name: set() for name in ids}
     for place in named:
         for name in groups_by_id.keys() & set(place):

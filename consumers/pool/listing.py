@@ -7,8 +7,8 @@ from typing import Any
 
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.text import Conversations
-from claw_r1.datapool.view import query
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.listing import query
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PooledRow, PoolRows
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord
@@ -38,13 +38,8 @@ def find_steps(
     """Steps that meet the filter; a text is sought in their conversations, too."""
     if filters.text is None:
         return query.find_steps(rows, filters, after, limit)
-    text, conversations = filters.text, Conversations(partial(trajectory_steps, rows), facts)
+    text, conversations = filters.text, Conversations(partial(query.steps_of, rows), facts)
     return query.find_steps(rows, replace(filters, text=None), after, limit, lambda step: conversations.say(step, text))
-
-
-def trajectory_steps(rows: PoolRows, group_id: str, trajectory_id: str) -> list[StepRecord]:
-    """All steps of a trajectory, in order of their ids."""
-    return query.find_steps(rows, PoolFilter(group=group_id, trajectory=trajectory_id))
 
 
 def step_key_of(row: PooledRow) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import orjson
 
 from claw_r1.datapool.batch.deltas import bodies
-from claw_r1.datapool.view.query import step_says
+from claw_r1.datapool.view.listing.query import step_says
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import CallCaptured, StepRecord

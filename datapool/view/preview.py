@@ -13,7 +13,7 @@ from claw_r1.datapool.batch.masks import mask_at
 from claw_r1.datapool.batch.members import baseline_only, trained_members
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.rewards import unheard_of
-from claw_r1.datapool.batch.selection import Selection, ordered, select, tag_priority
+from claw_r1.datapool.batch.selection import Selection, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.errors import FactUnreadable
@@ -61,9 +61,7 @@ class FirstGroups:
 
 
 def ids_in_order(rows: PoolRows, spec: BatchSpec) -> list[str]:
-    """Ids of all groups as `selection.ordered` has them; of a listed view, without reading its rows."""
-    if rows.tables is None:
-        return [record.group_id for record in ordered(rows.group_rows(), spec)]
+    """Ids of all groups as `selection.ordered` has them, without reading the rows of a listed view."""
     table = rows.tables.groups
     alive = np.flatnonzero(table.alive)
     numbers = alive[np.lexsort((table.ranks()[alive], np.nan_to_num(table.values("changed")[alive])))]

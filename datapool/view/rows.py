@@ -1,5 +1,5 @@
 """Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps stand in a store on
-disk, groups and trajectories in memory, or on disk, too, with columns that lists are made of.
+disk, groups and trajectories in memory, or on disk, too, with columns that filters and lists go through.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, and that row names the digests
 of all its steps.
@@ -7,7 +7,8 @@ of all its steps.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
 
 from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.batch.rewards import slot_name
@@ -21,6 +22,7 @@ from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 PooledRow = GroupRecord | TrajectoryRecord | StepRecord
 
 if TYPE_CHECKING:
+    from claw_r1.datapool.view.listing.columns import RowKind
     from claw_r1.datapool.view.listing.tables import PoolTables
 
 STEP_IDS = 3
@@ -30,36 +32,88 @@ KeepGroup = Callable[[GroupRecord], bool]
 
 @dataclass(slots=True)
 class TrajectoryRows:
-    """The record, unless it is listed, and the digest of its bytes as they stand in the log."""
+    """The number by which the record is found, and the digest of its bytes as they stand in the log."""
 
-    record: TrajectoryRecord | None = None
+    number: int
     digest: str = ""
-    number: int = 0
-    """By which it is listed."""
 
 
 @dataclass(slots=True)
 class GroupRows:
-    record: GroupRecord | None = None
+    number: int
     trajectories: dict[str, TrajectoryRows] = field(default_factory=dict)
     whole: bool | None = None
     """None: not looked at since the last change."""
-    number: int = 0
+
+
+class PoolRecords(Protocol):
+    """The place of groups and trajectories, by number. Steps stand in the store; it is told of them."""
+
+    def reserve(self, kind: "RowKind", ids: tuple[str, ...], owner: int = 0) -> int:
+        """The number of a row that may come later. owner: that of what it is in."""
+
+    def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
+        """members: numbers of the trajectories that the row names."""
+
+    def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None: ...
+
+    def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
+        """number: that of the store, which has its bytes."""
+
+    def drop(self, kind: "RowKind", number: int) -> None:
+        """A tombstone, or a group that is forgotten."""
+
+    def record(self, kind: "RowKind", number: int) -> PooledRow | None:
+        """The row of a group or a trajectory; None where there is none."""
+
+
+class RecordsInMemory:
+    """`PoolRecords` for who asks for groups and their members alone: nothing is decoded twice, and nothing can be filtered."""
+
+    def __init__(self) -> None:
+        self._records: dict[RowKind, dict[int, PooledRow]] = {"groups": {}, "trajectories": {}, "steps": {}}
+        self._numbers = count()
+
+    def reserve(self, kind: "RowKind", ids: tuple[str, ...], owner: int = 0) -> int:  # noqa: ARG002  # others need it
+        return next(self._numbers)
+
+    def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:  # noqa: ARG002  # as above
+        self._records["groups"][number] = record
+
+    def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None:  # noqa: ARG002  # as above
+        self._records["trajectories"][number] = record
+
+    def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
+        """The store has it."""
+
+    def drop(self, kind: "RowKind", number: int) -> None:
+        self._records[kind].pop(number, None)
+
+    def record(self, kind: "RowKind", number: int) -> PooledRow | None:
+        return self._records[kind].get(number)
 
 
 class PoolRows:
     """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
     def __init__(self, keep: KeepGroup | None = None, *, listed: bool = False) -> None:
-        """listed: for `claw_r1.datapool.view.listing`, which needs numpy; who selects batches reads records faster from memory."""
+        """listed: with the columns that filters and lists need; who selects batches reads records faster from memory."""
         self.store = StepStore()
-        self.tables = _tables(self.store) if listed else None
+        self._tables = _tables(self.store) if listed else None
+        self._records: PoolRecords = self._tables or RecordsInMemory()
         self._keep = keep
         self._groups: dict[str, GroupRows] = {}
         self.reward_slots: set[str] = set()
         """`source/name` of every slot that a row ever had with a reward, or with a scorer that gave up."""
         self._offered: list[GroupRecord] | None = None
         """Whole groups in order of id; None: not looked for since the last change."""
+
+    @property
+    def tables(self) -> "PoolTables":
+        """The columns. Raises ValueError for a view that is not listed."""
+        if self._tables is None:
+            raise ValueError("this view of the pool is not listed: make it with listed=True")
+        return self._tables
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
@@ -84,28 +138,25 @@ class PoolRows:
         """Returns the group that a row belongs to; None: it was forgotten."""
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
-            group = self._groups[group_id] = GroupRows()
-            group.number = self.tables.reserve("groups", (group_id,)) if self.tables is not None else 0
+            group = self._groups[group_id] = GroupRows(self._records.reserve("groups", (group_id,)))
         return group
 
     def _make_rows(self, group: GroupRows, ids: tuple[str, ...]) -> TrajectoryRows:
         rows = group.trajectories.get(ids[1])
         if rows is None:
-            rows = group.trajectories[ids[1]] = TrajectoryRows()
-            rows.number = self.tables.reserve("trajectories", ids[:2], group.number) if self.tables is not None else 0
+            number = self._records.reserve("trajectories", ids[:2], group.number)
+            rows = group.trajectories[ids[1]] = TrajectoryRows(number)
         return rows
 
     def _apply_group(self, group: GroupRows, group_id: str, value: bytes | None) -> None:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
-        if self.tables is None:
-            group.record = record
-        elif record is None or value is None:
-            self.tables.drop("groups", group.number)
+        if record is None or value is None:
+            self._records.drop("groups", group.number)
         else:
             names = [(group_id, member.trajectory_id) for member in record.members]
             members = [self._make_rows(group, ids).number for ids in names]
-            self.tables.put_group(group.number, record, value, members)
+            self._records.put_group(group.number, record, value, members)
         if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
 
@@ -114,23 +165,21 @@ class PoolRows:
         group = self._groups.pop(group_id, None)
         self._offered = None
         steps = self.store.forget(group_id)
-        if self.tables is not None and group is not None:
-            self.tables.drop("groups", group.number)
+        if group is not None:
+            self._records.drop("groups", group.number)
             for rows in group.trajectories.values():
-                self.tables.drop("trajectories", rows.number)
+                self._records.drop("trajectories", rows.number)
             for number in steps:
-                self.tables.drop("steps", number)
+                self._records.drop("steps", number)
 
     def _apply_trajectory(self, rows: TrajectoryRows, value: bytes | None) -> TrajectoryRecord | None:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, TrajectoryRecord)  # as above
         rows.digest = "" if value is None else row_digest(value)
-        if self.tables is None:
-            rows.record = record
-        elif record is None or value is None:
-            self.tables.drop("trajectories", rows.number)
+        if record is None or value is None:
+            self._records.drop("trajectories", rows.number)
         else:
-            self.tables.put_trajectory(rows.number, record, value)
+            self._records.put_trajectory(rows.number, record, value)
         return record
 
     def _apply_step(self, group: GroupRows, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
@@ -138,13 +187,11 @@ class PoolRows:
         place = (ids[0], ids[1], ids[2])
         if value is None:
             for number in self.store.drop_step(place):
-                if self.tables is not None:
-                    self.tables.drop("steps", number)
+                self._records.drop("steps", number)
         else:
             step = as_step(value)
-            number = self.store.put_step(place, step, value, row_digest(value))
-            if self.tables is not None:
-                self.tables.put_step(number, step, self._make_rows(group, ids).number)
+            number = self.store.put_step(place, value, row_digest(value))
+            self._records.put_step(number, step, self._make_rows(group, ids).number)
             return step
         return None
 
@@ -160,25 +207,23 @@ class PoolRows:
         group = self._groups.get(group_id)
         if group is None or group.whole is False:
             return None
-        record = self._record(group)
+        record = self._group_record(group)
         if record is not None and group.whole is None:
-            rows = group.trajectories
-            if self.tables is not None:
-                rows = {name: self._read(each) for name, each in rows.items()}
-            group.whole = _whole(record, rows, self.store)
+            group.whole = all(self._member_whole(record, member, group) for member in record.members if member.digest)
         return record if group.whole else None
 
     def trajectory(self, group_id: str, trajectory_id: str) -> TrajectoryRecord | None:
-        rows = self._rows(group_id, trajectory_id)
-        return rows.record if rows else None
+        group = self._groups.get(group_id)
+        rows = group.trajectories.get(trajectory_id) if group else None
+        return self._record(rows) if rows else None
 
     def steps(self, group_id: str, trajectory_id: str) -> list[StepRecord]:
         """Captured steps in the order of `TrajectoryRecord.calls`."""
-        rows = self._rows(group_id, trajectory_id)
-        if rows is None or rows.record is None:
+        record = self.trajectory(group_id, trajectory_id)
+        if record is None:
             return []
         values = self.store.steps(group_id, trajectory_id)
-        return [as_step(values[call_id]) for call_id in rows.record.calls if call_id in values]
+        return [as_step(values[call_id]) for call_id in record.calls if call_id in values]
 
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
         """Members that are over, ready or not, with their captured steps, of the moment of `record`; None: that row is not
@@ -204,7 +249,7 @@ class PoolRows:
     def group_rows(self) -> Iterator[GroupRecord]:
         """The latest row of every group, whole or not, in order of id."""
         for group_id in sorted(self._groups):
-            record = self._record(self._groups[group_id])
+            record = self._group_record(self._groups[group_id])
             if record is not None:
                 yield record
 
@@ -212,45 +257,45 @@ class PoolRows:
         """The latest row of every trajectory, in order of (group_id, trajectory_id)."""
         for _, group in sorted(self._groups.items()):
             for _, rows in sorted(group.trajectories.items()):
-                record = self._read(rows).record
+                record = self._record(rows)
                 if record is not None:
                     yield record
 
     def group_row(self, group_id: str) -> GroupRecord | None:
         """The latest row, whole or not."""
         group = self._groups.get(group_id)
-        return self._record(group) if group else None
+        return self._group_record(group) if group else None
 
     def trajectories_named(self, trajectory_id: str) -> list[TrajectoryRecord]:
         """The latest rows of that id, one for each group that has it, in order of group_id."""
         candidates = (group.trajectories.get(trajectory_id) for group in self._groups.values())
-        records = [self._read(rows).record for rows in candidates if rows is not None]
+        records = [self._record(rows) for rows in candidates if rows is not None]
         return sorted(filter(None, records), key=lambda record: record.group_id)
 
-    def _rows(self, group_id: str, trajectory_id: str) -> TrajectoryRows | None:
-        group = self._groups.get(group_id)
-        rows = group.trajectories.get(trajectory_id) if group else None
-        return None if rows is None else self._read(rows)
-
-    def _record(self, group: GroupRows) -> GroupRecord | None:
-        """Returns the record of a group from wherever it is kept."""
-        if self.tables is None:
-            return group.record
-        record = self.tables.record("groups", group.number)
+    def _group_record(self, group: GroupRows) -> GroupRecord | None:
+        record = self._records.record("groups", group.number)
         assert record is None or isinstance(record, GroupRecord)  # nothing else was put
         return record
 
-    def _read(self, rows: TrajectoryRows) -> TrajectoryRows:
-        """With the record, from where it stands."""
-        if self.tables is None:
-            return rows
-        record = self.tables.record("trajectories", rows.number)
+    def _record(self, rows: TrajectoryRows) -> TrajectoryRecord | None:
+        record = self._records.record("trajectories", rows.number)
         assert record is None or isinstance(record, TrajectoryRecord)  # as above
-        return TrajectoryRows(record, rows.digest, rows.number)
+        return record
+
+    def _member_whole(self, record: GroupRecord, member: GroupMember, group: GroupRows) -> bool:
+        rows = group.trajectories.get(member.trajectory_id)
+        trajectory = self._record(rows) if rows else None
+        if rows is None or trajectory is None:
+            return False
+        if (
+            rows.digest != member.digest != record_digest(trajectory)
+        ):  # the second for a row that an earlier schema wrote
+            return False
+        return _steps_match(trajectory, self.store.digests(record.group_id, member.trajectory_id), self.store)
 
 
 def _tables(store: StepStore) -> "PoolTables":
-    from claw_r1.datapool.view.listing.tables import PoolTables  # numpy, for those who list
+    from claw_r1.datapool.view.listing.tables import PoolTables  # it knows rows of these kinds
 
     return PoolTables(store)
 
@@ -260,22 +305,6 @@ def as_step(value: bytes) -> StepRecord:
     record = decode(value)
     assert isinstance(record, StepRecord)  # by its key
     return record
-
-
-def _whole(group: GroupRecord, trajectories: dict[str, TrajectoryRows], store: StepStore) -> bool:
-    return all(
-        _member_whole(group.group_id, member, trajectories.get(member.trajectory_id), store)
-        for member in group.members
-        if member.digest
-    )
-
-
-def _member_whole(group_id: str, member: GroupMember, rows: TrajectoryRows | None, store: StepStore) -> bool:
-    if rows is None or rows.record is None:
-        return False
-    if rows.digest != member.digest != record_digest(rows.record):  # the second for a row that an earlier schema wrote
-        return False
-    return _steps_match(rows.record, store.digests(group_id, member.trajectory_id), store)
 
 
 def _steps_match(record: TrajectoryRecord, digests: list[Digests], store: StepStore) -> bool:

@@ -7,24 +7,14 @@ because a view that dies is read again from the log. Ids are stored as bytes: th
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import orjson
-
-from claw_r1.schemas.events import StepRecord
 
 SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -16384;
-CREATE TABLE steps (
-  g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, digest BLOB,
-  captured INTEGER, trainable INTEGER, channel BLOB, agent BLOB, quality REAL, scores TEXT, curated INTEGER, reward REAL,
-  min_version INTEGER, max_version INTEGER, prompt_length INTEGER, response_length INTEGER, reasons TEXT, tags BLOB,
-  PRIMARY KEY (g, t, c)) WITHOUT ROWID;
-CREATE INDEX by_call ON steps (c);
-CREATE INDEX by_scores ON steps (scores, id) WHERE scores IS NOT NULL;
+CREATE TABLE steps (g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE groups (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE trajectories (id INTEGER PRIMARY KEY, value BLOB);
@@ -34,21 +24,15 @@ CREATE TABLE words_of_steps (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
 BEGIN;
 """
-# A step row stands in two tables, so that a filter goes through small columns only.
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
-COLUMNS = (
-    "row_digest", "digest", "captured", "trainable", "channel", "agent", "quality", "scores", "curated", "reward",
-    "min_version", "max_version", "prompt_length", "response_length", "reasons", "tags",
-)  # fmt: skip
 PUT = (
-    f"INSERT INTO steps (g, t, c, id, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?{', ?' * len(COLUMNS)}) "  # names of ours
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)} RETURNING id"
+    "INSERT INTO steps (g, t, c, id, row_digest) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET row_digest = excluded.row_digest RETURNING id"
 )
 PLACE = "g = ? AND t = ? AND c = ?"
 
 RowIds = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
-Value = str | bytes | int | float | None
 
 
 class Digests(NamedTuple):
@@ -59,25 +43,17 @@ class Digests(NamedTuple):
 
 
 class StepStore:
-    """The latest step row per call, with the columns that filters ask for."""
+    """The latest step row per call."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.executescript(SCHEMA)
         self._fresh = 0
 
-    def put_step(self, ids: RowIds, record: StepRecord, value: bytes, row_digest: str) -> int:
+    def put_step(self, ids: RowIds, value: bytes, row_digest: str) -> int:
         """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
-        curation = record.curation
-        columns = (
-            bytes.fromhex(row_digest), bytes.fromhex(record.digest), record.position is not None, record.trainable,
-            as_bytes(record.channel), None if record.agent is None else as_bytes(record.agent),
-            curation and curation.quality,
-            orjson.dumps(curation.scores).decode() if curation and curation.scores else None, curation is not None, record.reward_total, record.min_version,
-            record.max_version, record.prompt_length, record.response_length, ",".join(record.reasons),
-            tag_list((*record.tags, *(curation.tags if curation else ()))),
-        )  # fmt: skip
-        ((number,),) = self._db.execute(PUT, (*map(as_bytes, ids), self._fresh, *columns)).fetchall()
+        row = (*_key(ids), self._fresh, bytes.fromhex(row_digest))
+        ((number,),) = self._db.execute(PUT, row).fetchall()
         self._fresh += number == self._fresh
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
         return int(number)
@@ -93,8 +69,8 @@ class StepStore:
         self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", key)
         return self._drop_steps("g = ?", key)
 
-    def _drop_steps(self, where: str, values: Sequence[Value]) -> list[int]:
-        numbers = self.numbers(where, values)
+    def _drop_steps(self, where: str, values: Sequence[bytes]) -> list[int]:
+        numbers = [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]
         self._db.executemany("DELETE FROM bodies WHERE id = ?", [(number,) for number in numbers])
         self._db.execute(f"DELETE FROM steps WHERE {where}", values)
         return numbers
@@ -124,26 +100,15 @@ class StepStore:
         )
         return [Digests(as_text(call_id), digest) for call_id, digest in rows]
 
-    def select(
-        self, where: str, values: Sequence[Value], after: RowIds | None, limit: int | None
-    ) -> list[tuple[RowIds, bytes]]:
-        """Step rows that meet an SQL condition on the columns above, in order of ids, from behind `after` on."""
-        condition = f"({where})" + (" AND (g, t, c) > (?, ?, ?)" if after else "")
+    def named(self, names: Sequence[str], limit: int | None = None) -> list[tuple[RowIds, bytes]]:
+        """Step rows that are, or belong to, one of these ids, in order of their own, at most `limit`. All keys are gone through."""
+        several, keys = ", ".join("?" * len(names)), _key(names)
         rows = self._db.execute(
-            f"SELECT g, t, c, value FROM (SELECT g, t, c, id FROM steps WHERE {condition} ORDER BY g, t, c LIMIT ?) "
-            "JOIN bodies USING (id) ORDER BY g, t, c",
-            (*values, *_key(after or ()), -1 if limit is None else limit),
+            "SELECT g, t, c, value FROM steps CROSS JOIN bodies USING (id) "
+            f"WHERE g IN ({several}) OR t IN ({several}) OR c IN ({several}) ORDER BY g, t, c LIMIT ?",
+            (*keys, *keys, *keys, -1 if limit is None else limit),
         )
         return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in rows]
-
-    def trajectories(self, where: str, values: Sequence[Value]) -> set[tuple[str, str]]:
-        """(group_id, trajectory_id) of all that have a step which meets the condition."""
-        pairs = self._db.execute(f"SELECT DISTINCT g, t FROM steps WHERE {where}", values)
-        return {(as_text(g), as_text(t)) for g, t in pairs}
-
-    def numbers(self, where: str, values: Sequence[Value]) -> list[int]:
-        """Returns the numbers of the steps that meet the condition, in no order."""
-        return [number for (number,) in self._db.execute(f"SELECT id FROM steps WHERE {where}", values)]
 
     def list_rows(self, kind: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Keep the bytes of groups or trajectories by number."""
@@ -170,10 +135,6 @@ class StepStore:
             number for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
         ]
 
-    def tally(self, columns: str, group_by: str, where: str, values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:
-        """`SELECT columns … GROUP BY group_by` over the steps that meet the condition."""
-        yield from self._db.execute(f"SELECT {columns} FROM steps WHERE {where} GROUP BY {group_by}", values)
-
 
 def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
@@ -181,11 +142,6 @@ def as_bytes(text: str) -> bytes:
 
 def as_text(value: bytes) -> str:
     return value.decode("utf-8", "surrogatepass")
-
-
-def tag_list(tags: Sequence[str]) -> bytes:
-    """Tags so that `instr(tags, tag_list([tag]))` finds whole ones only."""
-    return b"".join(b"\0" + as_bytes(tag) + b"\0" for tag in tags)
 
 
 def _key(ids: Sequence[str]) -> tuple[bytes, ...]:

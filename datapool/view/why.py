@@ -19,7 +19,6 @@ from claw_r1.datapool.fold.readiness import counted_calls
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows, as_step
 from claw_r1.datapool.view.runs import RunIndex
-from claw_r1.datapool.view.store import as_bytes
 from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
@@ -79,8 +78,9 @@ class _Answers:
         if group is not None and not any(record.group_id == name for record in trajectories):
             yield self._of_group(group)
         yield from map(self._of_trajectory, trajectories)
-        for _, value in self.rows.store.select("c = ?", [as_bytes(name)], None, None):
-            yield self._of_step(as_step(value))
+        for ids, value in self.rows.store.named([name]):
+            if ids[2] == name:
+                yield self._of_step(as_step(value))
 
     def _of_group(self, group: GroupRecord) -> Explanation:
         state, lines = self._fate(group)

@@ -27,7 +27,7 @@ class ReadRows(PoolRows):
     """Rows that are all there from the start, as a view that has caught up; as with a view, one thread adds while another reads."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(listed=True)
         self._lock = threading.RLock()
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:

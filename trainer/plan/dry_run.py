@@ -48,7 +48,7 @@ def _resolved(settings: TrainerSettings) -> JsonDict:
 def _batch(settings: TrainerSettings) -> JsonDict:
     """Returns the output of `claw pool batch` for this run and this spec."""
     log_settings = settings.log_settings()
-    view = PoolView(log_settings)
+    view = PoolView(log_settings, listed=True)
     try:
         runs = RunIndex()
         for event in readable(read_topics(log_settings, [BATCHES])):

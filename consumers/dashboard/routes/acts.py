@@ -26,7 +26,7 @@ from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, Operating
 from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
 from claw_r1.datapool.standing import PersonalWord
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import as_step
 from claw_r1.schemas.envelopes import new_id, now_us
 from claw_r1.schemas.events import Curation, StepCurated, StepRecord
@@ -217,11 +217,9 @@ def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
     try:
         filters = body.where.filter()
     except ValueError as error:
-        raise PageProblem(422, f"score: {error}") from error
+        raise PageProblem(422, str(error)) from error
     if not body.ids and not body.places and filters == PoolFilter():
         raise PageProblem(422, "which steps? name ids, or a filter such as channel")
-    if body.kind == "steps" and filters.ready is not None:
-        raise PageProblem(422, "ready is said of trajectories and groups: choose one of these kinds, or take ready out")
     try:
         return source.pool.ask(
             lambda rows: select_steps(rows, body.kind, filters, body.ids, body.places, EVENTS_MAX),
@@ -303,7 +301,7 @@ def _erased(row: Any) -> dict[str, Any]:  # a TrajectoryRecord; JSON
 def command(body: CurationBody) -> str | None:
     """The same act as a command to type; None where there is none: `--text` of a command reads conversations, too."""
     where = body.where.model_dump(exclude_none=True)
-    beyond = "ready" in where or "text" in where or body.tags == [] or None in body.scores.values()
+    beyond = "text" in where or body.tags == [] or None in body.scores.values()
     if body.kind != "steps" or beyond or body.places or any(name.startswith("-") for name in body.ids):
         return None
     words = ["claw", "pool", "curate", *body.ids]
@@ -312,8 +310,10 @@ def command(body: CurationBody) -> str | None:
     words += [f"--set-score={scorer}={score!r}" for scorer, score in body.scores.items()]
     words += [f"--set-tag={tag}" for tag in body.tags or ()]
     words += [] if body.note is None else [f"--why={body.note}"]
-    flag = where.pop("trainable", None)
-    words += {None: [], True: ["--trainable"], False: ["--not-trainable"]}[flag]
     for name, value in where.items():
-        words += [f"--{name.replace('_', '-')}={each}" for each in (value if isinstance(value, list) else [value])]
+        word = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{word}" if value else f"--not-{word}")
+        else:
+            words += [f"--{word}={each}" for each in (value if isinstance(value, tuple) else [value])]
     return shlex.join(words)

@@ -17,15 +17,14 @@ from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.feedback.bodies import FilterQuery
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.listing import find, key_text, place_of, trajectory_steps
+from claw_r1.consumers.pool.listing import find, key_text, place_of
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
-from claw_r1.datapool.view import query
-from claw_r1.datapool.view.listing import pages
+from claw_r1.datapool.view.listing import pages, query
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.standing import StandingOrder
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PooledRow, PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
@@ -64,10 +63,6 @@ class ListQuery(FilterQuery):
 
     def order(self) -> tuple[RowKind, PoolFilter, str, bool]:
         """Kind, filter, column and whether the largest comes first. Raises PageProblem."""
-        if self.kind == "steps" and self.ready is not None:
-            raise PageProblem(
-                422, "ready is said of trajectories and groups: choose one of these kinds, or take ready out"
-            )
         try:
             sort = self.sort or NEWEST[self.kind]
             column(self.kind, sort)
@@ -242,7 +237,7 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
 
 def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: str) -> list[StepRecord]:
     """The steps of a trajectory; none, and one more name in `too_long`, where they are too many."""
-    steps = source.pool.ask(lambda pool: trajectory_steps(pool, g, t))
+    steps = source.pool.ask(lambda pool: query.steps_of(pool, g, t))
     if len(steps) <= SEARCH_CALLS:
         return steps
     too_long.append({"g": g, "t": t})
@@ -271,7 +266,7 @@ def _steps(row: PooledRow, pool: PoolRows) -> list[StepRecord]:
     if isinstance(row, StepRecord):
         return [row]
     if isinstance(row, TrajectoryRecord):
-        return trajectory_steps(pool, row.group_id, row.trajectory_id)
+        return query.steps_of(pool, row.group_id, row.trajectory_id)
     return query.find_steps(pool, PoolFilter(group=row.group_id))
 
 

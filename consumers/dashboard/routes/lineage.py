@@ -13,9 +13,9 @@ from claw_r1.consumers.lineage.history import TracedRun, TracedRuns
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
-from claw_r1.datapool.view.query import PoolFilter, find_trajectories
+from claw_r1.datapool.view.listing.query import find_trajectories
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.store import as_bytes
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.json_values import JsonDict
 
@@ -96,9 +96,7 @@ def _add_plans(source: DashboardSource, runs: TracedRuns, places: Sequence[Posit
 
 
 def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
-    own = as_bytes(name)
-    steps = rows.store.select("g = ? OR t = ? OR c = ?", [own, own, own], None, STEPS_MAX)
-    return [ids for ids, _ in steps]
+    return [ids for ids, _ in rows.store.named([name], STEPS_MAX)]
 
 
 def _next(source: DashboardSource, versions: Sequence[NamedVersion], limit: int) -> list[JsonDict]:

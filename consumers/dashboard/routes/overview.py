@@ -81,7 +81,6 @@ def _of_pool(
 ) -> tuple[JsonDict, JsonDict]:
     """The tally, and why the ready groups wait that the run has not settled."""
     tables = rows.tables
-    assert tables is not None, "the dashboard's view lists its rows"
     numbers = np.flatnonzero(ready_groups(tables))
     newest_first = numbers[np.argsort(-tables.groups.values("changed")[numbers], kind="stable")].tolist()
     groups = [group_id for (group_id,) in map(tables.groups.ids, newest_first) if group_id not in settled]

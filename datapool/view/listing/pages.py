@@ -15,8 +15,7 @@ import numpy as np
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, Column, RowKind, column
 from claw_r1.datapool.view.listing.table import CellValue, Floats, RowNumbers, key_of
-from claw_r1.datapool.view.listing.tables import PoolTables
-from claw_r1.datapool.view.query import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PooledRow, PoolRows
 
 __all__ = ["COLUMNS", "Column", "ListedRow", "Page", "RowKind", "count", "facets", "neighbours", "page"]
@@ -126,7 +125,7 @@ def neighbours(
 def count(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter = EVERYTHING) -> int:
     """Returns how many rows a filter finds."""
     column(kind, "id")
-    return int(np.count_nonzero(tables_of(rows).mask(kind, pool_filter)))
+    return int(np.count_nonzero(rows.tables.mask(kind, pool_filter)))
 
 
 def facets(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, name: str, limit: int = 100) -> dict[CellValue, int]:
@@ -135,7 +134,7 @@ def facets(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, name: str, li
 
     Raises ValueError for an unknown column.
     """
-    tables, form = tables_of(rows), column(kind, name)
+    tables, form = rows.tables, column(kind, name)
     mask = tables.mask(kind, pool_filter)
     if form.type == "ids":
         raise ValueError(f"every one of {kind} has an id of its own; count them by another column")
@@ -148,7 +147,7 @@ class Order:
 
     def __init__(self, rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, sort: str, *, descending: bool) -> None:
         column(kind, sort)
-        self.tables, self.kind, self.sort = tables_of(rows), kind, sort
+        self.tables, self.kind, self.sort = rows.tables, kind, sort
         self.table = self.tables.table(kind)
         self.numbers: RowNumbers = np.flatnonzero(self.tables.mask(kind, pool_filter))
         self._by_ids = column(kind, sort).type == "ids"
@@ -225,12 +224,6 @@ def _first(keys: Floats, ranks: Floats, many: int) -> RowNumbers:
         chosen = np.concatenate([below, level])
     order: RowNumbers = chosen[np.lexsort((ranks[chosen], keys[chosen]))]
     return order
-
-
-def tables_of(rows: PoolRows) -> PoolTables:
-    if rows.tables is None:
-        raise ValueError("this view of the pool is not listed: make it with listed=True")
-    return rows.tables
 
 
 def _encoded(cursor: Cursor) -> str:

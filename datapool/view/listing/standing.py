@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claw_r1.datapool.view.listing.columns import RowKind
-from claw_r1.datapool.view.listing.pages import Order, tables_of
+from claw_r1.datapool.view.listing.pages import Order
 from claw_r1.datapool.view.listing.table import CellValue
-from claw_r1.datapool.view.query import PoolFilter
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 
 
@@ -38,7 +38,7 @@ class StandingOrder:
 
     def rows(self, rows: PoolRows, offset: int, limit: int, names: Sequence[str]) -> list[StandingRow]:
         """Rows [offset, offset + limit), as they are now. Raises ValueError for an unknown column."""
-        tables = tables_of(rows)
+        tables = rows.tables
         table = tables.table(self._kind)
         numbers = self._numbers[offset : offset + limit].astype(np.int64)
         columns = [tables.cells(self._kind, name, numbers) for name in names]
@@ -49,11 +49,11 @@ class StandingOrder:
 
     def new(self, rows: PoolRows) -> int:
         """Returns how many rows the filter finds now that it did not find then."""
-        mask = tables_of(rows).mask(self._kind, self._filter)
+        mask = rows.tables.mask(self._kind, self._filter)
         mask[self._numbers] = False
         return int(np.count_nonzero(mask))
 
     def place(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
         """Returns the position of a row; None: it does not."""
-        places = np.flatnonzero(self._numbers == tables_of(rows).table(self._kind).number_of(ids))
+        places = np.flatnonzero(self._numbers == rows.tables.table(self._kind).number_of(ids))
         return int(places[0]) if len(places) else None

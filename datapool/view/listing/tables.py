@@ -1,6 +1,7 @@
 """The columns of all three kinds together: rows in, and which rows a filter finds.
 
-Invariant: a filter finds here what `claw_r1.datapool.view.query` finds by a scan. Bodies, and words to look for a text in, stand on
+What only a step has (quality, scores, trainable, curated tags) is asked of a trajectory or a group as: does one of its steps meet
+all of that? Tags are those that a batch spec sees: a step carries its trajectory's and its group's. Bodies, and words to look for a text in, stand on
 disk in the view's store; numbers tie a step to its trajectory and that to its group, also before their own rows came.
 """
 
@@ -8,20 +9,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers
+from claw_r1.datapool.view.pool_filter import PoolFilter, score_bound
 from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
-
-if TYPE_CHECKING:
-    from claw_r1.datapool.view.query import PoolFilter
 
 SlotName = tuple[str, str]
 """source and name of a reward."""
@@ -29,7 +28,7 @@ COMING_ROWS = 1024
 
 
 class PoolTables:
-    """The listed rows of a view. Not thread-safe."""
+    """The listed rows of a view: `PoolRecords` with columns. Not thread-safe."""
 
     def __init__(self, store: StepStore) -> None:
         self._store = store
@@ -47,6 +46,8 @@ class PoolTables:
         """Groups whose rows have no room for all members."""
         self._scored: dict[SlotName, dict[int, float]] = {}
         """The values that each scorer gave, by trajectory."""
+        self._judged_by: dict[str, dict[int, float]] = {}
+        """The scores that each scorer gave, by step."""
         self._made: dict[tuple[RowKind, str], tuple[tuple[int, ...], Floats]] = {}
 
     def table(self, kind: RowKind) -> ColumnTable:
@@ -67,11 +68,9 @@ class PoolTables:
         return self.table("steps")
 
     def reserve(self, kind: RowKind, ids: tuple[str, ...], owner: int = 0) -> int:
-        """The number of a row that may come later. owner: that of what it is in."""
         return self._tables[kind].reserve(ids, owner)
 
     def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
-        """members: numbers of the trajectories that the row names."""
         self._put("groups", number, record, value)
         self._set_members(number, members)
         (self._left_out.add if record.members_left_out else self._left_out.discard)(number)
@@ -80,24 +79,24 @@ class PoolTables:
         self._put("trajectories", number, record, value)
 
     def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
-        """number: that of the store, which has its bytes."""
         if number == len(self._tables["steps"]):
             self.reserve("steps", (record.group_id, record.trajectory_id, record.call_id), trajectory)
         self._put("steps", number, record, b"")
 
     def drop(self, kind: RowKind, number: int) -> None:
-        """A tombstone, or a group that is forgotten."""
         table = self.table(kind)
         if kind == "groups":
             self._set_members(number, [])
             self._left_out.discard(number)
         elif kind == "trajectories":
             self._score(number, None)
+        else:
+            self._judge(number, None)
         table.drop(number)
         self._store.unlist(kind, number)
 
     def record(self, kind: RowKind, number: int) -> PooledRow | None:
-        """A row decoded; None where there is none."""
+        """Returns a row decoded, a step too; None where there is none."""
         if number in self._coming[kind]:
             return self._coming[kind][number][0]
         value = self._store.listed(kind, number)
@@ -111,27 +110,23 @@ class PoolTables:
             return self.table(kind).ranks().astype(np.float64)
         return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
 
-    def mask(self, kind: RowKind, pool_filter: "PoolFilter") -> RowMask:
+    def mask(self, kind: RowKind, pool_filter: PoolFilter) -> RowMask:
         """Returns the mask of the rows that a filter finds, by number."""
         mask = self.table(kind).alive.copy()
         for test in self._tests(kind, pool_filter):
             mask &= test
         return mask
 
-    def carrying(self, tag: str) -> tuple[list[str], list[tuple[str, ...]]]:
-        """Groups and trajectories that have a tag of their own, by their ids."""
-        groups, trajectories = (
-            map(each.ids, np.flatnonzero(_tagged(each, tag)).tolist()) for each in (self.groups, self.trajectories)
-        )
-        return [group_id for (group_id,) in groups], list(trajectories)
+    def numbers(self, kind: RowKind, ids: Sequence[tuple[str, ...]]) -> list[int]:
+        """Returns the numbers of the rows of these ids that are there."""
+        table = self.table(kind)
+        return [number for number in map(table.number_of, ids) if number >= 0]
 
-    def select(
-        self, kind: RowKind, pool_filter: "PoolFilter", after: tuple[str, ...], limit: int | None
-    ) -> Iterator[PooledRow]:
-        """Returns the rows that a filter finds behind `after`, in order of ids."""
+    def select(self, kind: RowKind, pool_filter: PoolFilter, after: tuple[str, ...] = ()) -> Iterator[PooledRow]:
+        """Returns the rows that a filter finds behind `after`, in order of ids; each is decoded when it is taken."""
         table = self.table(kind)
         order = table.order()[int(table.place_of_ids(after, behind=True) + 0.5) if after else 0 :]
-        for number in order[self.mask(kind, pool_filter)[order]][:limit].tolist():
+        for number in order[self.mask(kind, pool_filter)[order]].tolist():
             row = self.record(kind, number)
             if row is not None:
                 yield row
@@ -200,8 +195,11 @@ class PoolTables:
             self._store.say(kind, [(at, as_bytes(text)) for at, text in texts_by_number if text or table.has(at)])
             if kind != "steps":
                 self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
-            for at, record in zip(numbers, records, strict=True) if kind == "trajectories" else ():
-                self._score(at, record)
+            for at, record in zip(numbers, records, strict=True):
+                if isinstance(record, TrajectoryRecord):
+                    self._score(at, record)
+                elif isinstance(record, StepRecord):
+                    self._judge(at, record)
             table.put(numbers, records)
             rows.clear()
 
@@ -220,7 +218,14 @@ class PoolTables:
             if of_scorer and slot.value is not None and math.isfinite(slot.value):
                 self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
 
-    def _tests(self, kind: RowKind, terms: "PoolFilter") -> Iterator[RowMask]:
+    def _judge(self, number: int, record: StepRecord | None) -> None:
+        for scores in self._judged_by.values() if self._tables["steps"].has(number) else ():
+            scores.pop(number, None)
+        for scorer, score in record.curation.scores.items() if record is not None and record.curation else ():
+            if score is not None:
+                self._judged_by.setdefault(scorer, {})[number] = score
+
+    def _tests(self, kind: RowKind, terms: PoolFilter) -> Iterator[RowMask]:
         """Makes one mask for each field of a filter that is set."""
         table, reward = self.table(kind), "reward" if kind == "steps" else "return"
         tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
@@ -228,7 +233,7 @@ class PoolTables:
             (terms.trajectory, lambda value: self._named(kind, value)),
             (terms.channel, lambda value: table.holding("channel", [value])),
             (terms.agent, lambda value: self._played_by(kind, value)),
-            (None if kind == "steps" else terms.ready, lambda value: table.values("ready") == value),
+            (terms.ready, lambda value: self._ready(kind) == value),
             (terms.reward_min, lambda value: table.values(reward) >= value),
             (terms.reward_max, lambda value: table.values(reward) <= value),
             (terms.version_min, lambda value: table.values("version_max") >= value),
@@ -239,11 +244,19 @@ class PoolTables:
         judged = self._judged(terms)
         if kind == "steps":
             yield from judged
-            yield from (self._carrying("steps", tag) for tag in terms.tags)
-        elif judged or terms.tags:
-            yield self._holding(kind, judged, terms.tags)
+            yield from (self._carrying("steps", tag) for tag in terms.tag)
+        elif judged or terms.tag:
+            yield self._holding(kind, judged, terms.tag)
 
-    def _judged(self, terms: "PoolFilter") -> list[RowMask]:
+    def _ready(self, kind: RowKind) -> Floats:
+        """A step is as ready as its trajectory."""
+        return (
+            self.trajectories.values("ready")[self.steps.owners]
+            if kind == "steps"
+            else self.table(kind).values("ready")
+        )
+
+    def _judged(self, terms: PoolFilter) -> list[RowMask]:
         """Makes the masks for the fields that only steps have."""
         tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
             (terms.trainable, lambda value: self.steps.values("trainable") == value),
@@ -251,11 +264,10 @@ class PoolTables:
             (terms.quality_max, lambda value: self.steps.values("quality") <= value),
         ]
         masks = [test(value) for value, test in tests if value is not None]
-        for scorer, bounds in terms.scores.items():
-            for sign, value in ((">=", bounds.min), ("<=", bounds.max)):
-                if value is not None:
-                    where = f"scores IS NOT NULL AND scores ->> ? {sign} ?"  # the first for the index of those few
-                    masks.append(self._at("steps", self._store.numbers(where, [scorer, value])))
+        for bound in map(score_bound, terms.score):
+            scores = self._judged_by.get(bound.scorer, {})
+            numbers = [number for number, score in scores.items() if bound.low <= score <= bound.high]
+            masks.append(self.at("steps", numbers))
         return masks
 
     def _holding(self, kind: RowKind, judged: Sequence[RowMask], tags: Sequence[str]) -> RowMask:
@@ -264,12 +276,12 @@ class PoolTables:
         meeting = self.steps.alive.copy()
         for test in (*judged, *(self._carrying("steps", tag) for tag in tags)):
             meeting &= test
-        trajectories = self._at("trajectories", self.steps.owners[meeting])
+        trajectories = self.at("trajectories", self.steps.owners[meeting])
         if not judged:
             trajectories |= np.all([self._carrying("trajectories", tag) for tag in tags], axis=0)
         if kind == "trajectories":
             return trajectories
-        groups = self._at("groups", self.trajectories.owners[trajectories])
+        groups = self.at("groups", self.trajectories.owners[trajectories])
         return groups if judged else groups | np.all([self._carrying("groups", tag) for tag in tags], axis=0)
 
     def _carrying(self, kind: RowKind, tag: str) -> RowMask:
@@ -285,8 +297,8 @@ class PoolTables:
             alive, left_out = self.trajectories.alive, self._left_out
             owners = self.trajectories.owners
             members = [n for n in numbers if self._of_members()[n] or (int(owners[n]) in left_out and bool(alive[n]))]
-            return self._at("groups", owners[members])
-        mask = self._at("trajectories", numbers)
+            return self.at("groups", owners[members])
+        mask = self.at("trajectories", numbers)
         return mask if kind == "trajectories" else mask[self.steps.owners]
 
     def _played_by(self, kind: RowKind, agent: str) -> RowMask:
@@ -295,7 +307,7 @@ class PoolTables:
         if kind != "groups":
             return mask
         members = self.trajectories.holding("agent", [agent]) & self._of_members()
-        return mask | self._at("groups", self.trajectories.owners[members])
+        return mask | self.at("groups", self.trajectories.owners[members])
 
     def _of_members(self) -> RowMask:
         """By number of a trajectory, whether its group's row names it."""
@@ -305,9 +317,10 @@ class PoolTables:
     def _saying(self, kind: RowKind, text: str) -> RowMask:
         needle = as_bytes(text.lower())
         mask = np.fromiter((needle in ids for ids in self.table(kind).lowered), bool, len(self.table(kind)))
-        return mask | self._at(kind, self._store.saying(kind, needle))
+        return mask | self.at(kind, self._store.saying(kind, needle))
 
-    def _at(self, kind: RowKind, numbers: Sequence[int] | RowNumbers) -> RowMask:
+    def at(self, kind: RowKind, numbers: Sequence[int] | RowNumbers) -> RowMask:
+        """Returns the mask of the rows of these numbers."""
         mask = np.zeros(len(self.table(kind)), bool)
         mask[numbers] = True
         return mask

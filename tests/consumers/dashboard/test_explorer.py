@@ -99,7 +99,6 @@ def test_a_search_goes_on_where_it_stopped(
         ("rows?sort=height", "no column 'height'"),
         ("rows?columns=height", "no column 'height'"),
         ("rows?heigth=3", "heigth"),
-        ("rows?kind=steps&ready=true", "choose one of these kinds"),
         ("rows?score=much", "SCORER@VERSION"),
         ("rows?at=a%2Fb%2Fc", "no key of trajectories"),
         ("rows?kind=batches", "kind"),

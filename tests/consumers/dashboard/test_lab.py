@@ -15,7 +15,6 @@ from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.preview import preview
 from claw_r1.consumers.dashboard.batch_rows import common_prefix
 from claw_r1.consumers.dashboard.routes import lab
-from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.selection import ordered
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.view.preview import ids_in_order
@@ -65,7 +64,7 @@ def claw_says(
 
     @contextmanager
     def opened(*_: object, **__: object) -> Iterator[SimpleNamespace]:
-        view = PoolView(stage.log.settings, open_reader=lambda: stage.log.reader(TOPICS))
+        view = PoolView(stage.log.settings, listed=True, open_reader=lambda: stage.log.reader(TOPICS))
         view.start()
         view.wait_caught_up(20)
         yield SimpleNamespace(view=view, runs=lambda: runs, settings=stage.log.settings)
@@ -188,13 +187,11 @@ def test_a_listed_view_knows_the_order_of_groups_without_reading_them(order: str
     """As the rows themselves have it, ties by id, tags that are no number aside."""
     tags = [(), ("priority:2",), ("priority:10", "x"), ("priority:x",), ("priority:-1",), ()]
     history = [fact for n, each in enumerate(tags) for fact in group(f"g{n}", [0.0, 1.0], at_us=(n % 3), tags=each)]
-    plain, listed = PoolRows(), PoolRows(listed=True)
+    rows = PoolRows(listed=True)
     for _, name, key, value in list(rows_of(history, lambda item: MemoryLog(SETTINGS).append([item])[0])):
-        plain.apply(name, key, value)
-        listed.apply(name, key, value)
+        rows.apply(name, key, value)
     spec = BatchSpec(order=order)
-    assert ids_in_order(listed, spec) == ids_in_order(plain, spec)
-    assert ids_in_order(plain, spec) == [row.group_id for row in ordered(plain.group_rows(), spec)]
+    assert ids_in_order(rows, spec) == [row.group_id for row in ordered(rows.group_rows(), spec)]
 
 
 @pytest.mark.parametrize(
@@ -227,18 +224,6 @@ def test_a_text_is_read_field_by_field(empty: Reader) -> None:
         assert answer["fields"] is None
         assert answer["problem"]
     assert empty.get("lab/read", spec="") == {"fields": {}, "problem": None}
-
-
-def test_whose_samples_they_are_is_counted_once() -> None:
-    """Without a run, that of most trajectories, of equal ones the first; the pool is walked through for the run and for its version."""
-    rows = [
-        SimpleNamespace(policy_run_id=name, max_version=n % 7) for n in range(100) for name in ("b", "a", "mixed", None)
-    ]
-    walks: list[object] = []
-    pool: Any = SimpleNamespace(tables=None, trajectory_rows=lambda: walks.append(rows) or iter(rows))
-    perspective = perspective_of(pool, RunIndex(), BatchSpec())
-    assert perspective is not None
-    assert (perspective.run_id, perspective.version, len(walks)) == ("a", 6, 2)
 
 
 def test_without_a_run_a_spec_is_needed(empty: Reader) -> None:

@@ -78,7 +78,7 @@ class Stage:
 
     def page(self, **settings: object) -> object:
         """The app."""
-        self.pool = PoolView(self.log.settings, open_reader=lambda: self.log.reader(TOPICS))
+        self.pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS))
         return feedback_app(FeedbackPageSettings(**{"who": "ann", "port": 0, **settings}), self.log, self.pool)
 
     def wait_read(self) -> None:

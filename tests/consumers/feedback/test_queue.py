@@ -96,22 +96,23 @@ def test_no_side_is_favoured() -> None:
 @pytest.mark.parametrize("mode", ["single", "pair"])
 @pytest.mark.parametrize("ready", [None, True])
 def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: Any, ready: bool | None) -> None:
-    """The queue is that of a bare pool, and no question to a listed one reads more than a page."""
+    """The queue is that of pages of any size, and no question to the pool reads more than a page."""
+    pages: list[int] = []
+    pool = PoolRows(listed=True)
+    for n in range(9):
+        record = row(f"t{n}", n / 9, f"g{n // 3}", judge=n, model=-n)
+        pool.apply(TRAJECTORIES.name, trajectory_key(record.group_id, record.trajectory_id), encode(record))
+
+    def ask(question: Any) -> Any:
+        answer = question(pool)
+        pages.append(len(answer))
+        return answer
+
+    view: Any = SimpleNamespace(changes=0, ask=ask)
+    query = QueueQuery(mode=mode, ready=ready)
+    whole = queues.Queues(view).get(query).queue.items
+    assert (len(whole), max(pages)) == (9, 9)
     monkeypatch.setattr(queues, "PAGE", 3)
-    items, pages = [], []
-    for pool in (PoolRows(), PoolRows(listed=True)):
-        for n in range(9):
-            record = row(f"t{n}", n / 9, f"g{n // 3}", judge=n, model=-n)
-            pool.apply(TRAJECTORIES.name, trajectory_key(record.group_id, record.trajectory_id), encode(record))
-
-        def ask(question: Any, pool: PoolRows = pool) -> Any:
-            answer = question(pool)
-            if pool.tables is not None and isinstance(answer, list):
-                pages.append(len(answer))
-            return answer
-
-        view: Any = SimpleNamespace(changes=0, ask=ask)
-        items.append(queues.Queues(view).get(QueueQuery(mode=mode, ready=ready)).queue.items)
-    assert items[0] == items[1]
-    assert len(items[0]) == 9
+    pages.clear()
+    assert queues.Queues(view).get(query).queue.items == whole
     assert max(pages) == 3

@@ -390,8 +390,6 @@ function Conversations({ kind, query, filter, f }) {
   </section>`;
 }
 
-const OF_STEPS = ["group", "trajectory", "channel", "agent", "tag", "trainable", "quality_min", "quality_max", "score"];
-
 /** The rows that are marked, wherever in the list they are: read by their group and trajectory. What is gone is not among them. */
 async function markedRows(kind, ids, marks, columns) {
   const within = new Set(
@@ -413,7 +411,7 @@ function Acts({ kind, filter, marks, query, columns, total }) {
   const groups = [...new Set(ids.map(({ g }) => g))];
   const own = ids.map((each) => quoted(each.c ?? each.t ?? each.g)).join(" ");
   const within = kind !== "groups" && groups.length === 1 ? ` --group=${quoted(groups[0])}` : "";
-  const judging = kind === "steps" || Object.keys(filter).every((name) => OF_STEPS.includes(name));
+  const judging = kind === "steps" || Object.keys(filter).every((name) => FILTERS[name].ofSteps);
   const pair = ids.length === 2 && kind !== "groups" && groups.length === 1 && ids[0].t !== ids[1].t &&
     { g: groups[0], a: ids[0].t, b: ids[1].t };
   const [copied, setCopied] = useState("");
@@ -485,7 +483,7 @@ function Acts({ kind, filter, marks, query, columns, total }) {
 }
 
 function List({ params, types, kind }) {
-  const filter = filterOf(params, kind);
+  const filter = filterOf(params);
   const names = (params.get("cols") || "").split(",").filter((name) => types[name]);
   const columns = names.length ? ["id", ...names.filter((name) => name !== "id")] : SHOWN[kind];
   const sort = params.get("sort") || "";
@@ -616,7 +614,7 @@ function View({ params }) {
   return html`<div class="kinds" role="group" aria-label="List"><h1>Explorer</h1>${
     KINDS.map((each) =>
       html`${" "}<${Link} to="explorer" values=${{
-        ...filterOf(params, each),
+        ...filterOf(params),
         kind: each,
         follow: params.get("follow"),
       }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`

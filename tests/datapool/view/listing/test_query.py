@@ -2,8 +2,8 @@
 
 import pytest
 
-from claw_r1.datapool.batch.spec import Bounds
-from claw_r1.datapool.view.query import PoolFilter, find_groups, find_steps, find_trajectories, stats
+from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
+from claw_r1.datapool.view.pool_filter import PoolFilter
 from tests import facts
 from tests.trainer.pooled import group, pooled
 
@@ -31,15 +31,15 @@ def steps(**wanted):
         ({"trajectory": "t0", "group": "a"}, ["a/t0/c0", "a/t0/c1"]),
         ({"channel": "probe"}, []),
         ({"agent": "ann"}, ["c/lö/x"]),
-        ({"tags": ("one", "two")}, ["c/lö/x"]),
-        ({"tags": ("on",)}, []),
-        ({"tags": ("bad",)}, ["a/t0/c1"]),
-        ({"tags": ("bad", "maths")}, ["a/t0/c1"]),
-        ({"tags": ("maths",), "trajectory": "t1"}, ["a/t1/c0", "a/t1/c1"]),
-        ({"scores": {"entropy@1": Bounds(min=0.3)}}, ["a/t0/c1"]),
-        ({"scores": {"entropy@1": Bounds(min=0.1, max=0.2)}}, []),
-        ({"scores": {"tool_calls@2": Bounds(min=0.0)}}, []),
-        ({"scores": {"entropy": Bounds(min=0.0)}}, []),
+        ({"tag": ("one", "two")}, ["c/lö/x"]),
+        ({"tag": ("on",)}, []),
+        ({"tag": ("bad",)}, ["a/t0/c1"]),
+        ({"tag": ("bad", "maths")}, ["a/t0/c1"]),
+        ({"tag": ("maths",), "trajectory": "t1"}, ["a/t1/c0", "a/t1/c1"]),
+        ({"score": ("entropy@1>=0.3",)}, ["a/t0/c1"]),
+        ({"score": ("entropy@1>=0.1", "entropy@1<=0.2")}, []),
+        ({"score": ("tool_calls@2>=0",)}, []),
+        ({"score": ("entropy@2>=0",)}, []),
         ({"quality_max": 0.4}, ["a/t0/c1"]),
         ({"quality_min": 0.5}, []),
         ({"reward_min": 3.0}, ["a/t1/c0"]),
@@ -78,15 +78,15 @@ def test_pages_hold_every_step_once_and_in_order(limit):
         ({"trajectory": "t1"}, ["a/t1", "b/t1"], ["a", "b"]),
         ({"channel": "probe"}, [], ["b"]),
         ({"agent": "ann"}, ["c/lönely"], ["c"]),
-        ({"tags": ("maths",)}, ["a/t0", "a/t1"], ["a"]),
-        ({"tags": ("maths", "bad")}, ["a/t0"], ["a"]),
-        ({"tags": ("bad", "one")}, [], []),
+        ({"tag": ("maths",)}, ["a/t0", "a/t1"], ["a"]),
+        ({"tag": ("maths", "bad")}, ["a/t0"], ["a"]),
+        ({"tag": ("bad", "one")}, [], []),
         ({"trainable": False}, ["b/t0"], ["b"]),
         ({"trainable": True, "group": "c"}, ["c/lönely"], ["c"]),
         ({"quality_min": 0.4}, ["a/t0"], ["a"]),
         ({"quality_max": 0.3}, [], []),
         ({"quality_max": 0.4, "trainable": False}, [], []),
-        ({"scores": {"entropy@1": Bounds(max=0.3)}}, ["a/t0"], ["a"]),
+        ({"score": ("entropy@1<=0.3",)}, ["a/t0"], ["a"]),
         ({"ready": False}, ["c/lönely"], ["c"]),
         ({"reward_min": 1.0}, ["a/t1"], ["a"]),
         ({"reward_max": 0.5}, ["a/t0", "b/t0", "b/t1"], ["b"]),
@@ -135,10 +135,10 @@ def test_counts_are_those_of_the_rows():
         {"channel": "train"},
         {"channel": "probe"},
         {"agent": "ann"},
-        {"tags": ("maths",)},
+        {"tag": ("maths",)},
         {"trainable": False},
         {"quality_min": 0.1},
-        {"scores": {"entropy@1": Bounds(min=0.1)}},
+        {"score": ("entropy@1>=0.1",)},
         {"reward_min": 1.0},
         {"version_max": 1},
         {"text": "t0"},
@@ -163,9 +163,9 @@ def test_what_has_no_steps_has_its_own_tags():
             facts.started("both", "t", tags=("hard",)),
         ]
     ).pool
-    assert [row.group_id for row in find_groups(rows, PoolFilter(tags=("maths",)))] == ["both", "early"]
-    assert [row.group_id for row in find_groups(rows, PoolFilter(tags=("maths", "hard")))] == ["both"]
-    assert [row.trajectory_id for row in find_trajectories(rows, PoolFilter(tags=("maths", "hard")))] == ["t"]
+    assert [row.group_id for row in find_groups(rows, PoolFilter(tag=("maths",)))] == ["both", "early"]
+    assert [row.group_id for row in find_groups(rows, PoolFilter(tag=("maths", "hard")))] == ["both"]
+    assert [row.trajectory_id for row in find_trajectories(rows, PoolFilter(tag=("maths", "hard")))] == ["t"]
 
 
 def test_a_tombstone_and_a_forgotten_group_leave_nothing_in_the_store():
@@ -174,4 +174,4 @@ def test_a_tombstone_and_a_forgotten_group_leave_nothing_in_the_store():
     assert [s.trajectory_id for s in find_steps(made, PoolFilter(group="b"))] == ["t1", "t1"]
     made.forget("a")
     assert find_steps(made, PoolFilter(group="a")) == []
-    assert made.store.select("1", [], None, None) != []
+    assert made.store.named(["a"]) == [] != made.store.named(["b"])
