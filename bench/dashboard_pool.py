@@ -4,10 +4,10 @@ n trajectories of 3 calls, 8 to a group, without tokens, as rows that the stream
 CPU time of this process; the questions, which people wait for, are wall time and each a p95 over every column and both directions.
 `read_ratio`: steps per CPU-second of a listed view ÷ those of a bare one, the median of rounds on the first trajectories, in turn.
 `rss_mb`: resident memory of a process that read everything into a listed view alone, questions asked.
-`list_ms`: a page of 100 in order of ids, anywhere; `sort_ms`: by each column of each kind, first pages and deep ones; `filter_ms`: a
-page of what each of some filters finds, by several columns; `count_ms`: how many a filter finds, and each column's counts per value;
-`text_ms`: a page of what has a text in its ids, tags, task or notes. `first_sort_ms`: the slowest question right after reading, which
-puts ids in order; `live_ms`: a p95 of pages by columns that other rows make, each just after a row has come.
+`list_ms`: 100 rows of a list that is opened, in order of ids, anywhere; `sort_ms`: by each column of each kind, its first rows and
+those in its middle; `filter_ms`: the first rows of what each of some filters finds, by several columns; `count_ms`: how many a filter finds, and each column's counts per value;
+`text_ms`: the first rows of what has a text in its ids, tags, task or notes. `first_sort_ms`: the slowest question right after reading, which
+puts ids in order; `live_ms`: a p95 of lists by columns that other rows make, each just after a row has come.
 """
 
 import gc
@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
 from pathlib import Path
 
-from claw_r1.datapool.view.listing.pages import COLUMNS, RowKind, count, facets, page
+from claw_r1.datapool.view.listing.pages import COLUMNS, RowKind, count, facets
+from claw_r1.datapool.view.listing.standing import StandingOrder, StandingRow
 from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.codec import encode
@@ -69,7 +70,7 @@ def _listed_figures(n: int) -> dict[str, float]:
     rows, seconds = _listed(), 0.0
     for number in range(n // MEMBERS):
         seconds += _read_s(rows, list(group_rows(number)))
-    first = _p95_ms([lambda kind=kind: page(rows, kind, sort="id") for kind in KINDS], times=1)
+    first = _p95_ms([lambda kind=kind: _shown(rows, kind) for kind in KINDS], times=1)
     figures = {name: _p95_ms(questions) for name, questions in _questions(rows).items()}
     figures["live_ms"] = _p95_ms(_live(rows))
     gc.collect()
@@ -82,31 +83,38 @@ def _listed_figures(n: int) -> dict[str, float]:
     }
 
 
+def _shown(
+    rows: PoolRows,
+    kind: RowKind,
+    pool_filter: PoolFilter = EVERYTHING,
+    *,
+    sort: str = "id",
+    descending: bool = False,
+    depth: float = 0.0,
+) -> list[StandingRow]:
+    """100 rows of a list that is opened, as `GET rows` answers. depth: the share of the rows before them."""
+    order = StandingOrder(rows, kind, pool_filter, sort=sort, descending=descending)
+    return order.rows(rows, int(len(order) * depth), 100, [name for name in COLUMNS[kind] if name != "id"])
+
+
 def _questions(rows: PoolRows) -> dict[str, list[Callable[[], object]]]:
-    totals = {kind: count(rows, kind) for kind in KINDS}
     columns = [(kind, name, down) for kind in KINDS for name in COLUMNS[kind] for down in (False, True)]
     depths = (0.0, 0.5, 0.99)
-    cursors = {
-        (kind, name, down): page(rows, kind, sort=name, descending=down, offset=totals[kind] // 2).next
-        for kind, name, down in columns
-    }
     return {
-        "list_ms": [
-            lambda k=kind, d=depth: page(rows, k, offset=int(totals[k] * d)) for kind, depth in product(KINDS, depths)
-        ],
+        "list_ms": [lambda k=kind, d=depth: _shown(rows, k, depth=d) for kind, depth in product(KINDS, depths)],
         "sort_ms": [
-            *(lambda k=k, s=s, d=d: page(rows, k, sort=s, descending=d) for k, s, d in columns),
-            *(lambda k=k, s=s, d=d: page(rows, k, sort=s, descending=d, after=cursors[k, s, d]) for k, s, d in columns),
+            lambda k=k, s=s, d=d, at=at: _shown(rows, k, sort=s, descending=d, depth=at)
+            for (k, s, d), at in product(columns, (0.0, 0.5))
         ],
         "filter_ms": [
-            lambda k=kind, f=each, s=sort: page(rows, k, f, sort=s, descending=True)
+            lambda k=kind, f=each, s=sort: _shown(rows, k, f, sort=s, descending=True)
             for kind, each, sort in product(KINDS, FILTERS, ("id", "tokens", "doubt", "task", "version_max"))
         ],
         "count_ms": [
             *(lambda k=kind, f=each: count(rows, k, f) for kind, each in product(KINDS, FILTERS)),
             *(lambda k=k, s=s: facets(rows, k, EVERYTHING, s) for k in KINDS for s in COLUMNS[k] if s != "id"),
         ],
-        "text_ms": [lambda k=kind, t=text: page(rows, k, PoolFilter(text=t)) for kind, text in product(KINDS, TEXTS)],
+        "text_ms": [lambda k=kind, t=text: _shown(rows, k, PoolFilter(text=t)) for kind, text in product(KINDS, TEXTS)],
     }
 
 
@@ -116,7 +124,7 @@ def _live(rows: PoolRows) -> list[Callable[[], object]]:
 
     def ask(kind: RowKind, sort: str, changed: RowKind) -> object:
         rows.apply(*written[changed][0])
-        return page(rows, kind, sort=sort, descending=True)
+        return _shown(rows, kind, sort=sort, descending=True)
 
     made = [(kind, name) for kind in KINDS for name in COLUMNS[kind] if COLUMNS[kind][name].read is None]
     return [lambda k=k, s=s, c=changed: ask(k, s, c) for (k, s), changed in product(made, KINDS)]

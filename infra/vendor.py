@@ -1,7 +1,7 @@
 """Renews the libraries of our pages: `python infra/vendor.py preact=11.2.0 …`, or without versions what the lock names.
 
-npm fetches each package into a folder of its own and checks it against the registry; the one file that pages load, and its
-licence, are copied as they are. `consumers/web/static/vendor/lock.json` says which, and a test compares. Needs npm; no test does.
+npm fetches each package into a folder of its own and checks it against the registry; the files that pages load, and
+its licence, are copied as they are, but for a last line where a package has no small module. `consumers/web/static/vendor/lock.json` says which, and a test compares. Needs npm; no test does.
 """
 
 import json
@@ -18,9 +18,11 @@ FILES = {
     "htm": [("dist/htm.mjs", "htm.js")],
     "@preact/signals-core": [("dist/signals-core.mjs", "signals-core.js")],
     "@preact/signals": [("dist/signals.mjs", "signals.js")],
-    "uplot": [("dist/uPlot.esm.js", "uplot.js"), ("dist/uPlot.min.css", "uplot.css")],
+    "uplot": [("dist/uPlot.iife.min.js", "uplot.js"), ("dist/uPlot.min.css", "uplot.css")],
 }
 """Package -> (path in it, name here)."""
+LAST_LINES = {"uplot.js": b"export default uPlot;\n"}
+"""uPlot's module is three times the size of its script."""
 
 
 def main(arguments: list[str]) -> None:
@@ -39,7 +41,7 @@ def renew(name: str, version: str) -> dict[str, object]:
         subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=folder, check=True, stdout=sys.stderr)
         with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
             manifest = json.loads(content(package, "package.json"))
-            copied = [(local, content(package, path)) for path, local in FILES[name]]
+            copied = [(local, content(package, path) + LAST_LINES.get(local, b"")) for path, local in FILES[name]]
             copied.append((f"LICENSE.{name.replace('/', '-').lstrip('@')}", content(package, "LICENSE")))
     for local, data in copied:
         (VENDOR / local).write_bytes(data)

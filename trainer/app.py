@@ -13,8 +13,9 @@ from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.datapool.view.rows import KeepGroup
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.errors import LogError
-from claw_r1.eventlog.kafka.reader import FactLookup
-from claw_r1.eventlog.view import CompactedView
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
+from claw_r1.eventlog.records import Record
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import GroupRecord
@@ -155,19 +156,23 @@ def _log_sent(sent: Sent) -> None:
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:
     """Serve the final weights until every live worker of the model reports them. The run is over either way."""
-    view = CompactedView(settings.log_settings(), [WORKERS])
+    reports: dict[bytes | None, Record] = {}
+
+    def behind() -> list[str]:
+        latest = list(reports.values())
+        return live_workers.behind(latest, settings.model_id, settings.run_id, version, now_us() // 1000)
+
     try:
-        view.start()
-        view.wait_caught_up(settings.linger_s)
-        lagging = live_workers.wait_for_all(lambda: _behind(view, settings, version), settings.linger_s, stop)
-        if lagging:
-            log.warning("workers_behind_at_the_end", workers=lagging, version=version)
+        reader = LogReader(settings.log_settings(), [WORKERS])
+        follower = Follower(reader, lambda record: reports.update({record.key: record}))
+        follower.start()
+        try:
+            follower.wait_caught_up(settings.linger_s)
+            lagging = live_workers.wait_for_all(behind, settings.linger_s, stop)
+        finally:
+            follower.stop()
     except LogError as error:
         log.warning("workers_unknown_at_the_end", error=str(error))
-    finally:
-        view.stop()
-
-
-def _behind(view: CompactedView, settings: TrainerSettings, version: int) -> list[str]:
-    reports = (record for _, record in view.items(WORKERS))
-    return live_workers.behind(reports, settings.model_id, settings.run_id, version, now_us() // 1000)
+        return
+    if lagging:
+        log.warning("workers_behind_at_the_end", workers=lagging, version=version)

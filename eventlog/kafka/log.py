@@ -10,7 +10,6 @@ from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.protocols import Membership, OnRevoked, Start
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.eventlog.view import CompactedView
 from claw_r1.schemas.topics import Topic
 
 
@@ -38,9 +37,6 @@ class KafkaLog:
 
     def lookup(self) -> FactLookup:
         return FactLookup(self.settings)
-
-    def view(self, topics: Sequence[Topic]) -> CompactedView:
-        return CompactedView(self.settings, topics)
 
     def read_range(self, topic: str | Topic, partition: int, start: int, end: int) -> list[Record]:
         return read_range(self.settings, topic, partition, start, end)

@@ -7,7 +7,6 @@ from claw_r1.eventlog.memory.readers import MemoryLookup, MemoryReader
 from claw_r1.eventlog.memory.topics import MemoryTopics
 from claw_r1.eventlog.memory.writers import MemoryProducer, MemoryTransactions
 from claw_r1.eventlog.protocols import OnRevoked, Start
-from claw_r1.eventlog.view import CompactedView
 from claw_r1.schemas.topics import Topic
 
 
@@ -32,6 +31,3 @@ class MemoryLog(MemoryTopics):
 
     def lookup(self) -> MemoryLookup:
         return MemoryLookup(self)
-
-    def view(self, topics: Sequence[Topic]) -> CompactedView:
-        return CompactedView(self.settings, topics, lambda: self.reader(topics))

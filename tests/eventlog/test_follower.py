@@ -10,8 +10,8 @@ import pytest
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.protocols import Producer
-from claw_r1.eventlog.records import Outgoing, Record
-from claw_r1.schemas.topics import CALLS, GROUPS, WORKERS
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.topics import CALLS, GROUPS
 from tests.eventlog.samples import AnyLog, item, names
 
 WAIT_S = 15
@@ -88,36 +88,19 @@ def test_a_stopped_follower_leaves_no_thread(log: AnyLog) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_a_view_holds_the_latest_of_each_key_and_forgets_tombstones(log: AnyLog, producer: Producer) -> None:
-    """get and items show the last record per key; a tombstone removes the key; topics are apart."""
-    view = log.view([GROUPS, WORKERS])
-    view.start()
-    for name, key in (("old", "g"), ("new", "g"), ("other", "h"), ("gone", "x")):
-        producer.produce(item(name, key=key, topic=GROUPS)).result(WAIT_S)
-    producer.produce(item("worker", key="g", topic=WORKERS)).result(WAIT_S)
-    producer.produce(Outgoing.tombstone(GROUPS, b"x")).result(WAIT_S)
-    view.wait_caught_up(WAIT_S)
-    assert {key: names([record]) for key, record in view.items(GROUPS)} == {b"g": ["new"], b"h": ["other"]}
-    assert view.get(GROUPS, b"x") is None
-    worker = view.get(WORKERS, b"g")
-    assert worker is not None
-    assert names([worker]) == ["worker"]
-    view.stop()
-    assert view.error is None
-
-
-def test_a_view_goes_on_while_transactions_come(log: AnyLog, stack: contextlib.ExitStack) -> None:
+def test_a_follower_goes_on_while_transactions_come(log: AnyLog, stack: contextlib.ExitStack) -> None:
     """Records committed later appear without anybody asking, and markers at the end do not stop the wait."""
     owner = stack.enter_context(contextlib.closing(log.transactions("pool-0")))
     owner.open()
-    view = log.view([GROUPS])
-    view.start()
-    view.wait_caught_up(WAIT_S)
+    seen: list[Record] = []
+    follower = Follower(log.reader([GROUPS]), seen.append)
+    follower.start()
+    follower.wait_caught_up(WAIT_S)
     owner.commit([item("a", topic=GROUPS)])
-    poll_until(lambda: bool(view.items(GROUPS)))
-    view.wait_caught_up(WAIT_S)
-    view.stop()
-    assert view.get(GROUPS, b"g") is not None
+    poll_until(lambda: bool(seen))
+    follower.wait_caught_up(WAIT_S)
+    follower.stop()
+    assert names(seen) == ["a"]
 
 
 def poll_until(condition: Callable[[], bool]) -> None:

@@ -31,7 +31,7 @@ class StandingOrder:
         """Raises ValueError for an unknown column."""
         order = Order(rows, kind, pool_filter, sort, descending=descending)
         self._kind, self._filter = kind, pool_filter
-        self._numbers: NDArray[np.int32] = order.beside(None, 0, len(order.numbers)).astype(np.int32)
+        self._numbers: NDArray[np.int32] = order.sorted().astype(np.int32)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -70,7 +70,7 @@ class ColumnTable:
         """Ids in lower case, to look for a text in."""
         self._order: RowNumbers = np.empty(0, np.int64)
         self._ranks: RowNumbers = np.empty(0, np.int64)
-        self._word_ranks: dict[str, tuple[list[Any], Floats]] = {}
+        self._word_ranks: dict[str, Floats] = {}
         self.changes = 0
 
     def __len__(self) -> int:
@@ -133,14 +133,8 @@ class ColumnTable:
         values = self.values(name)
         if name not in self.words:
             return values
-        ranked: Floats = self._ranks_of(name)[1][np.nan_to_num(values, nan=-1).astype(np.int64)]
+        ranked: Floats = self._ranks_of(name)[np.nan_to_num(values, nan=-1).astype(np.int64)]
         return ranked
-
-    def place_of_word(self, name: str, word: Any) -> float:
-        """Returns the position of a word among the ranks of those there are, itself among them or not."""
-        words, _ = self._ranks_of(name)
-        at = bisect_left(words, word)
-        return float(at) if at < len(words) and words[at] == word else at - 0.5
 
     def holding(self, name: str, words: Sequence[Any]) -> RowMask:
         """Rows whose column has one of these words or tuples of words."""
@@ -189,13 +183,12 @@ class ColumnTable:
             self._ranks = np.empty_like(self._order)
             self._ranks[self._order] = np.arange(len(self._order))
 
-    def _ranks_of(self, name: str) -> tuple[list[Any], Floats]:
-        """The words of a column in order, and the rank of each by its code; behind the last, that of no word."""
-        words, ranks = self._word_ranks.get(name, ([], np.full(1, np.nan)))
-        if len(words) != len(self.words[name]):
+    def _ranks_of(self, name: str) -> Floats:
+        """The rank of each word of a column by its code; behind the last, that of no word."""
+        ranks = self._word_ranks.get(name, np.full(1, np.nan))
+        if len(ranks) != len(self.words[name]) + 1:
             order = sorted(range(len(self.words[name])), key=self.words[name].__getitem__)
-            words = [self.words[name][code] for code in order]
-            ranks = np.full(len(words) + 1, np.nan)
-            ranks[order] = np.arange(len(words))
-            self._word_ranks[name] = words, ranks
-        return words, ranks
+            ranks = np.full(len(order) + 1, np.nan)
+            ranks[order] = np.arange(len(order))
+            self._word_ranks[name] = ranks
+        return ranks

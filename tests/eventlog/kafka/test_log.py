@@ -14,6 +14,7 @@ from confluent_kafka import Producer as RawProducer
 from claw_r1.claw.local.kafka_node import LocalBroker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
+from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.admin import check_broker, check_catalogue, create_topics, describe_topics, diff_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.producer import EventProducer
@@ -266,7 +267,7 @@ async def test_a_cancelled_publisher_harms_nobody(kafka: KafkaLog) -> None:
 
 
 def test_nothing_is_left_running_after_close(kafka: KafkaLog) -> None:
-    """Producer, owner, reader, view and lookup end their threads."""
+    """Producer, owner, reader, follower and lookup end their threads."""
     before = set(threading.enumerate())
     producer, owner, reader, lookup = (
         kafka.producer(),
@@ -274,12 +275,12 @@ def test_nothing_is_left_running_after_close(kafka: KafkaLog) -> None:
         kafka.reader([CALLS]),
         kafka.lookup(),
     )
-    view = kafka.view([GROUPS])
-    view.start()
+    follower = Follower(kafka.reader([GROUPS]), print)
+    follower.start()
     owner.open()
     for opened in (producer, owner, reader, lookup, owner, reader, lookup):
         opened.close()
-    view.stop()
+    follower.stop()
     assert set(threading.enumerate()) <= before
 
 
@@ -336,11 +337,12 @@ def test_two_may_create_the_topics_at_once(broker: str, request: pytest.FixtureR
 def test_what_was_acknowledged_survives_the_death_of_the_broker(
     local_broker: LocalBroker, local_log: LogSettings
 ) -> None:
-    """Across a kill -9 and a restart, facts, transactions and a following view go on; nothing acknowledged is lost."""
+    """Across a kill -9 and a restart, facts, transactions and a follower go on; nothing acknowledged is lost."""
     log = KafkaLog(local_log.model_copy(update={"ack_timeout_ms": 60_000}))
-    producer, owner, view = log.producer(), log.transactions("run"), log.view([GROUPS])
+    producer, owner, followed = log.producer(), log.transactions("run"), list[Record]()
+    follower = Follower(log.reader([GROUPS]), followed.append)
     owner.open()
-    view.start()
+    follower.start()
     acknowledged: list[Position] = []
     committed: list[Position] = []
     stop = threading.Event()
@@ -370,13 +372,11 @@ def test_what_was_acknowledged_survives_the_death_of_the_broker(
     visible(log, committed[-1:])
     with contextlib.closing(log.reader([GROUPS])) as reader:
         assert names(list(reader.read_to_end())) == [str(n) for n in range(len(committed))]
-    view.wait_caught_up(WAIT_S)
-    latest = view.get(GROUPS, b"g")
-    assert latest is not None
-    assert names([latest]) == [str(len(committed) - 1)]
+    follower.wait_caught_up(WAIT_S)
+    assert names(followed) == [str(n) for n in range(len(committed))]
     for opened in (producer, owner):
         opened.close()
-    view.stop()
+    follower.stop()
 
 
 def _only_range(ends: dict[Place, int]) -> tuple[int, int, int]:
