@@ -156,9 +156,11 @@ def test_the_loop_goes_on_when_any_component_is_killed(
     Each worker took calls, and so did one that came in the middle (in `make soak`).
     """
     with added_worker(demo, tmp_path) if SOAK else nullcontext():
+        demo.wait_for_batch(1)
+        pids = demo.pids()  # once: each is killed once, and while a slow machine asks, the run goes on to its end
         for number, component in enumerate(components):
             demo.wait_for_batch(1 + number)
-            os.kill(demo.pids()[component], signal.SIGKILL)
+            os.kill(pids[component], signal.SIGKILL)
         result = demo.result()
     took_calls = set(result["calls_by_worker"])
     assert (ADDED in took_calls) == bool(SOAK)

@@ -1,11 +1,13 @@
 """What a person sees of a run."""
 
 import errno
+import time
 
 from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from claw_r1.trainer.reports import Reports
+from tests.patience import until
 from tests.trainer.plan.test_history import trained
 
 
@@ -15,6 +17,8 @@ def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):
     for sequence in (0, 2, 3):
         before.write(trained(sequence))
     before.close()
+    began_s = int(time.time())
+    until(lambda: int(time.time()) > began_s)  # files of one process and second are in order of the text of a number
     after = Reports(tmp_path, [trained(sequence) for sequence in (0, 2, 3)])
     after.write(trained(4))
     after.close()
