@@ -27,11 +27,11 @@ from claw_r1.datapool.batch.selection import Selector, select
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories
 from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective, why
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.settings import LogSettings

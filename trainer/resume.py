@@ -70,8 +70,8 @@ class Resumption:
 
     def _begin_with_initial_weights(self) -> None:
         """The start of the run and its version 0 are one transaction: a run that has started has weights."""
-        candidate, published = self._publisher.candidate(), self._history.digests.get(0)
-        if published not in (None, candidate.manifest.digest):
+        candidate, published = self._publisher.candidate(), self._history.published.get(0)
+        if published is not None and published.digest != candidate.manifest.digest:
             raise CheckpointInvalid(
                 f"model_dir or precision is not the one that run {self._settings.run_id} began with"
             )
@@ -172,7 +172,7 @@ class Resumption:
     def _recognise(self, sequence: int, manifest: WeightsManifest) -> None:
         """The version that a trained batch made, if the weights in memory have its bytes; else they have none yet."""
         trained = self._history.trained[sequence]
-        same = self._history.digests[trained.version] == manifest.digest
+        same = self._history.published[trained.version].digest == manifest.digest
         if not same:
             log.warning("replay_gave_other_bytes", batch=sequence, version=trained.version)
         if trained.critic_digest and trained.critic_digest != self._dependencies.learner.hashed_critic():
@@ -211,7 +211,8 @@ class Resumption:
 
 def _lost(plan: BatchAssembled, unreadable: FactUnreadable, history: History) -> str:
     """Describes what to do about a batch that published weights hold, and that no replay can give again."""
-    version, export = history.exported or (0, "model_dir")
+    exported = history.exported
+    version, export = (exported.version, exported.checkpoint_uri) if exported else (0, "model_dir")
     return (
         f"batch {plan.sequence} is in published weights but in no checkpoint, and cannot be trained again ({unreadable}). "
         f"Put back its checkpoint or its facts, or begin another run_id with these weights (version {version}) as "

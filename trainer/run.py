@@ -103,7 +103,7 @@ class TrainingRun:
                 return "over"
             log.info("run_continued", run_id=self._settings.run_id, ended=history.ended.reason)
         self._check_settings(history)
-        earlier = [history.trained[sequence] for sequence in sorted(history.trained)]
+        earlier = history.batches
         with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
             planner = Planner(self._settings, self._dependencies, self._progress)
             try:
@@ -144,7 +144,7 @@ class TrainingRun:
             writer=self._writer,
             incarnation=history.incarnations + 1,
         )
-        planner.consume(history.consumed_groups)
+        planner.consume(history.settled)
         Resumption(
             settings,
             dependencies,
@@ -156,7 +156,7 @@ class TrainingRun:
         ).run()
         dependencies.reached(Milestone.STARTED)
         planner.wait_for_pool()
-        evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluated)
+        evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluations)
         while (reason := reason_to_end(progress, settings)) is None:
             batch = planner.next_batch()
             if batch is None:

@@ -9,7 +9,7 @@ from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
 from claw_r1.datapool.batch.spec import BatchSpec, load, of_preset
-from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.kafka.groups import facts_behind
 from claw_r1.eventlog.kafka.reader import read_topics

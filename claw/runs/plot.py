@@ -10,9 +10,9 @@ import orjson
 
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.runs.read import read_named
 from claw_r1.consumers.runs.summary import WINDOW
+from claw_r1.datapool.runs import Run
 
 Axes = Any  # matplotlib's, which has no types
 DPI = 110
@@ -39,7 +39,7 @@ def run_plot(names: Sequence[str], out: Path | None, *, prefix: str, as_json: bo
     return 0
 
 
-def draw(runs: Sequence[ObservedRun], path: Path) -> None:
+def draw(runs: Sequence[Run], path: Path) -> None:
     """Writes the PNG. A colour is a run, named above the panels; the legends inside say which line is what."""
     import matplotlib as mpl  # a second of import that only a picture needs
 
@@ -69,7 +69,7 @@ def draw(runs: Sequence[ObservedRun], path: Path) -> None:
     plt.close(figure)
 
 
-def _draw_run(panels: Sequence[Axes], run: ObservedRun, colour: str) -> None:
+def _draw_run(panels: Sequence[Axes], run: Run, colour: str) -> None:
     rewards = run.series("reward")
     smooth = [
         (batch, fmean(value for _, value in rewards[max(0, n - WINDOW + 1) : n + 1]))
@@ -82,7 +82,7 @@ def _draw_run(panels: Sequence[Axes], run: ObservedRun, colour: str) -> None:
         _line(panels[panel], run.series(metric), label, color=colour, linestyle=style, linewidth=1.2)
 
 
-def _evaluation(panel: Axes, run: ObservedRun, colour: str) -> None:
+def _evaluation(panel: Axes, run: Run, colour: str) -> None:
     """A version stands at the batch that made it, the initial weights one before the first batch."""
     events = [run.evaluations[version] for version in sorted(run.evaluations)]
     sequence = {batch.version: batch.sequence for batch in run.batches}

@@ -16,14 +16,12 @@ from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
 from claw_r1.consumers.feedback.view import FeedbackView, PageLog
-from claw_r1.consumers.lineage.history import TracedRuns, take
 from claw_r1.consumers.pool.acts import append
-from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
+from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
@@ -49,15 +47,16 @@ CATCH_UP_TIMEOUT_S = 3600.0
 class RunsState:
     """Everything about runs and workers that was read. Use it inside `DashboardSource.ask_runs`."""
 
-    runs: dict[str, ObservedRun] = field(default_factory=dict)
     index: RunIndex = field(default_factory=RunIndex)
-    """The index of the runs that trained or skipped each group."""
+    """The runs, without plans, and which of them trained or skipped each group."""
     workers: dict[str, WorkerReported] = field(default_factory=dict)
     """The newest report of each."""
-    traced: TracedRuns = field(default_factory=dict)
-    """The part of the runs that lineage reads, without plans."""
     plans: dict[tuple[str, int], Position] = field(default_factory=dict)
     """(run, sequence) -> where the plan of the batch stands."""
+
+    @property
+    def runs(self) -> RunsById:
+        return self.index.runs
 
 
 class LockedLookup:
@@ -153,22 +152,19 @@ class DashboardSource:
             self.live.changed("act", act_id)
 
     def _apply(self, record: Record) -> None:
-        name = (record.key or b"").decode(errors="replace")
         with self._runs_lock:
             for event in readable([record]):
                 if isinstance(event, WorkerReported):
                     self._runs.workers[event.worker_id] = event
                     self.live.changed("worker", event.worker_id)
+                if not isinstance(event, OF_RUNS):
                     continue
-                run_id = getattr(event, "run_id", name)
-                run = self._runs.runs.setdefault(run_id, ObservedRun(run_id))
-                run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
-                run.take(event)
                 self._runs.index.apply(event)
-                take(self._runs.traced, [event], lambda _: False)
+                run = self._runs.runs[event.run_id]
+                run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
                 if isinstance(event, BatchAssembled):
                     self._runs.plans[event.run_id, event.sequence] = record.position
-                self.live.changed("run", run_id)
+                self.live.changed("run", event.run_id)
 
     def _catch_up(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it

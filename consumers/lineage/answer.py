@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from claw_r1.consumers.lineage import requests
-from claw_r1.consumers.lineage.history import TracedVersion
 from claw_r1.consumers.lineage.trace import DataTrace, TracedBatch, VersionTrace
 from claw_r1.datapool.batch.masks import ID_FLAWS
+from claw_r1.datapool.runs import PublishedVersion
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, PlannedStep, PlannedTrajectory
@@ -38,8 +38,8 @@ def kind_of(name: str, traced: DataTrace) -> str:
     return "unknown" if not traced.skipped else "group"
 
 
-def _version(version: TracedVersion) -> JsonDict:
-    return {name: getattr(version, name) for name in TracedVersion.__slots__}
+def _version(version: PublishedVersion) -> JsonDict:
+    return {name: getattr(version, name) for name in PublishedVersion.__slots__}
 
 
 def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) -> JsonDict:

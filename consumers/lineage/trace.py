@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from claw_r1.consumers.lineage.history import TracedRun, TracedRuns, TracedVersion, published, read
+from claw_r1.consumers.lineage.history import published, read
+from claw_r1.datapool.runs import PublishedVersion, Run, RunsById
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
@@ -38,7 +39,7 @@ class TracedBatch:
 class VersionTrace:
     """A version and the batches in its weights, the latest first."""
 
-    version: TracedVersion
+    version: PublishedVersion
     batches: tuple[TracedBatch, ...]
 
 
@@ -66,15 +67,15 @@ def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bo
     return version_trace(read(settings, holds), run_id, version)
 
 
-def last_batch(runs: TracedRuns, run_id: str, version: int) -> int | None:
+def last_batch(runs: RunsById, run_id: str, version: int) -> int | None:
     """The last batch in a published version's weights; None: initial weights, or nobody published it."""
-    named = runs.get(run_id, TracedRun()).published.get(version)
+    named = runs.get(run_id, Run()).published.get(version)
     return None if named is None else named.sequence
 
 
-def version_trace(runs: TracedRuns, run_id: str, version: int) -> VersionTrace | None:
+def version_trace(runs: RunsById, run_id: str, version: int) -> VersionTrace | None:
     """The same of what was read already: runs hold the plans that the question is about, and no others."""
-    run = runs.get(run_id, TracedRun())
+    run = runs.get(run_id, Run())
     named = run.published.get(version)
     if named is None:
         return None
@@ -88,7 +89,7 @@ def trace_data(settings: LogSettings, name: str) -> DataTrace:
     return data_trace(runs, name, lambda: _pooled(settings, name))
 
 
-def data_trace(runs: TracedRuns, name: str, pooled: Callable[[], Iterable[tuple[str, ...]]]) -> DataTrace:
+def data_trace(runs: RunsById, name: str, pooled: Callable[[], Iterable[tuple[str, ...]]]) -> DataTrace:
     """The same of what was read already: runs hold the plans that name the id. pooled: ids of the pool's steps of this id, asked
     for where no plan names it."""
     batches = tuple(_batches(runs, name))
@@ -105,7 +106,7 @@ def data_trace(runs: TracedRuns, name: str, pooled: Callable[[], Iterable[tuple[
     return DataTrace((), steps, tuple(skipped))
 
 
-def _batches(runs: TracedRuns, name: str) -> Iterator[TracedBatch]:
+def _batches(runs: RunsById, name: str) -> Iterator[TracedBatch]:
     for _, run in sorted(runs.items()):
         for _, plan in sorted(run.plans.items()):
             wholes = tuple(
@@ -126,13 +127,13 @@ def _names_call(planned: PlannedTrajectory, name: str) -> bool:
 
 
 def _batch(
-    run: TracedRun, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], call_id: str | None = None
+    run: Run, plan: BatchAssembled, trajectories: tuple[PlannedTrajectory, ...], call_id: str | None = None
 ) -> TracedBatch:
     return TracedBatch(
         run_id=plan.run_id,
         sequence=plan.sequence,
         from_version=plan.version,
-        made_version=run.trained.get(plan.sequence),
+        made_version=trained.version if (trained := run.trained.get(plan.sequence)) else None,
         versions=tuple(run.versions_with(plan.sequence)),
         trajectories=trajectories,
         oldest_version=plan.oldest_version,

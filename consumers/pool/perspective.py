@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.datapool.batch.rewards import unheard_of
 from claw_r1.datapool.batch.spec import BatchSpec, first_problem
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Explanation, Perspective, why
 from claw_r1.schemas.events import StepRecord
 
@@ -34,7 +34,7 @@ def perspective_of(
             max(sorted(policies.keys() - {None, "mixed"}, key=str), key=lambda each: policies[each], default="") or ""
         )
     if version is None and run is not None:
-        version = run.version
+        version = run.version or 0
     elif version is None:
         version = max(_versions(rows, run_id), default=0)
     return Perspective(run_id=run_id, version=version, spec=spec)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from claw_r1.consumers.errors import ConsumerError
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run
 from claw_r1.eventlog.kafka.reader import LogReader, read_topics
 from claw_r1.eventlog.records import Record, readable
 from claw_r1.eventlog.settings import LogSettings
@@ -19,13 +19,13 @@ class NoSuchRun(ConsumerError):
     """The log has no run of that name."""
 
 
-def read_all(settings: LogSettings) -> list[ObservedRun]:
+def read_all(settings: LogSettings) -> list[Run]:
     """Every run, the one with the newest record first. Raises BrokerUnreachable, TopicMissing."""
     runs = fold(read_topics(settings, [BATCHES]))
     return sorted(runs.values(), key=lambda run: (-run.seen_us, run.run_id))
 
 
-def read_named(settings: LogSettings, names: Iterable[str]) -> list[ObservedRun]:
+def read_named(settings: LogSettings, names: Iterable[str]) -> list[Run]:
     """These runs with their published versions. Raises NoSuchRun with the nearest names, BrokerUnreachable, TopicMissing."""
     runs = {run.run_id: run for run in read_all(settings)}
     chosen = [_named(runs, name) for name in names]
@@ -38,12 +38,12 @@ def read_named(settings: LogSettings, names: Iterable[str]) -> list[ObservedRun]
     return chosen
 
 
-def fold(records: Iterable[Record]) -> dict[str, ObservedRun]:
+def fold(records: Iterable[Record]) -> dict[str, Run]:
     """Records of claw.training.batches by run. What cannot be read is passed over."""
-    runs: dict[str, ObservedRun] = {}
+    runs: dict[str, Run] = {}
     for record in records:
         run_id = (record.key or b"").decode(errors="replace")
-        run = runs.setdefault(run_id, ObservedRun(run_id))
+        run = runs.setdefault(run_id, Run(run_id))
         run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
         if not is_plan(record):
             for event in readable([record]):
@@ -59,7 +59,7 @@ def is_plan(record: Record) -> bool:
         return False
 
 
-def _named(runs: dict[str, ObservedRun], name: str) -> ObservedRun:
+def _named(runs: dict[str, Run], name: str) -> Run:
     if name in runs:
         return runs[name]
     if not runs:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run, trained_us
 from claw_r1.schemas.events import VersionEvaluated
 from claw_r1.schemas.json_values import JsonDict
 
@@ -28,7 +28,7 @@ COMPARED = (
 )
 
 
-def row(run: ObservedRun, now_us: int) -> JsonDict:
+def row(run: Run, now_us: int) -> JsonDict:
     """A line of the list. `age_s`: seconds since the last batch."""
     last = run.batches[-1] if run.trained else None
     return {
@@ -38,23 +38,23 @@ def row(run: ObservedRun, now_us: int) -> JsonDict:
         "batches": len(run.trained),
         "version": run.version,
         "reward": None if last is None else last.metrics.get("reward"),
-        "age_s": None if last is None else round((now_us - last.at_us) / 1e6, 1),
+        "age_s": None if last is None else round((now_us - trained_us(last)) / 1e6, 1),
     }
 
 
-def whole(run: ObservedRun, now_us: int) -> JsonDict:
+def whole(run: Run, now_us: int) -> JsonDict:
     """Everything about one run but its curves point by point."""
-    exports = [kept for _, kept in sorted(run.versions.items()) if kept.export]
+    exported = run.exported
     return {
         **row(run, now_us),
         "reason": run.ended.reason if run.ended else None,
         "started_us": run.started_us,
         "incarnations": run.incarnations,
-        "published": len(run.versions),
-        "newest_export": {"version": exports[-1].version, "uri": exports[-1].export} if exports else None,
+        "published": len(run.published),
+        "newest_export": {"version": exported.version, "uri": exported.checkpoint_uri} if exported else None,
         "best": None if run.best is None else evaluation(run.best),
         "evaluations": [evaluation(run.evaluations[version]) for version in sorted(run.evaluations)],
-        "skipped": dict(run.skipped.most_common()),
+        "skipped": dict(run.skip_reasons.most_common()),
         "given_up": sorted(run.given_up),
         "curve": curve(run),
         "settings": flat(run.config),
@@ -74,7 +74,7 @@ def evaluation(event: VersionEvaluated) -> JsonDict:
     }
 
 
-def curve(run: ObservedRun) -> JsonDict:
+def curve(run: Run) -> JsonDict:
     """Mean rewards of the first, last and best `WINDOW` batches, and of `POINTS` parts of the run."""
     series = run.series("reward")
     rewards = [value for _, value in series]
@@ -107,7 +107,7 @@ def flat(config: JsonDict, prefix: str = "") -> JsonDict:
     return names
 
 
-def compared(left: ObservedRun, right: ObservedRun, now_us: int) -> JsonDict:
+def compared(left: Run, right: Run, now_us: int) -> JsonDict:
     """Two runs side by side, both over as many batches as the shorter one has. Each pair is (left, right)."""
     settings = flat(left.config), flat(right.config)
     names = sorted(set(settings[0]) | set(settings[1]))
@@ -133,7 +133,7 @@ def _bounds(number: int) -> list[tuple[int, int]]:
     return [(part[0][0], part[-1][0]) for part in parts([(n, 0.0) for n in range(number)])]
 
 
-def _means(left: ObservedRun, right: ObservedRun, metric: str, end: int, start: int = 0) -> list[float | None]:
+def _means(left: Run, right: Run, metric: str, end: int, start: int = 0) -> list[float | None]:
     """Over the batches [start, end), counted in the order in which each run trained them."""
     sides = [[b.metrics[metric] for b in run.batches[start:end] if metric in b.metrics] for run in (left, right)]
     return [fmean(values) if values else None for values in sides]

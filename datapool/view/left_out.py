@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from claw_r1.datapool.batch.masks import step_filters
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.view.runs import Planned
+from claw_r1.datapool.runs import Planned
 
 
 def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None) -> str | None:

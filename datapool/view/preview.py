@@ -17,10 +17,10 @@ from claw_r1.datapool.batch.selection import Selection, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.errors import FactUnreadable
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.conversations import CallBodies
 from claw_r1.datapool.view.planned_rows import FactSource, RenderedCall, rows_of, unreadable_groups
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import BatchAssembled, GroupRecord

@@ -16,9 +16,9 @@ from claw_r1.datapool.batch.rewards import counting, emptied, merged_value, slot
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.merge import winners
 from claw_r1.datapool.fold.readiness import counted_calls
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows, as_step
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"

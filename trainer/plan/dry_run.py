@@ -5,8 +5,8 @@ Nothing is written, nobody's run is taken over, no weights are read.
 
 from contextlib import closing
 
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.preview import previewed
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.eventlog.errors import LogError
@@ -56,7 +56,7 @@ def _batch(settings: TrainerSettings) -> JsonDict:
         view.start()
         view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
         run = runs.runs.get(settings.run_id)
-        perspective = Perspective(run_id=settings.run_id, version=run.version if run else 0, spec=settings.spec)
+        perspective = Perspective(run_id=settings.run_id, version=run.version or 0 if run else 0, spec=settings.spec)
         with closing(FactLookup(log_settings)) as facts:
             return previewed(lambda look: view.ask(lambda rows: look(rows, runs)), facts, perspective).answer
     except LogError as error:

@@ -13,6 +13,7 @@ import numpy as np
 import structlog
 from msgspec import to_builtins
 
+from claw_r1.datapool.runs import PublishedVersion
 from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.dependencies import PolicyLearner
@@ -68,8 +69,8 @@ def replay(
         "settings_changed": changes_since(history.started.config, settings) if history.started else {},
         "checkpoint": None if start == NO_BATCH else start,
         "trained_before": before,
-        "weights_before": _recognised(digest_before, history.digests.get(batch.plan.version)),
-        "weights_after": _recognised(digest, _digest_made(sequence, history)),
+        "weights_before": _recognised(digest_before, history.published.get(batch.plan.version)),
+        "weights_after": _recognised(digest, _version_made(sequence, history)),
         "metrics": jsonable(metrics),
         **_compared(metrics, sequence, history),
         "plan": jsonable(to_builtins(batch.plan)),
@@ -112,12 +113,13 @@ def _load_newest(usable: Sequence[Checkpoint], learner: PolicyLearner) -> int:
     return NO_BATCH
 
 
-def _digest_made(sequence: int, history: History) -> str | None:
+def _version_made(sequence: int, history: History) -> PublishedVersion | None:
     trained = history.trained.get(sequence)
-    return None if trained is None else history.digests.get(trained.version)
+    return None if trained is None else history.published.get(trained.version)
 
 
-def _recognised(digest: str, published: str | None) -> JsonDict:
+def _recognised(digest: str, version: PublishedVersion | None) -> JsonDict:
+    published = None if version is None else version.digest
     return {"digest": digest, "published": published, "same": None if published is None else digest == published}
 
 

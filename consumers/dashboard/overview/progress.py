@@ -9,14 +9,13 @@ from functools import lru_cache
 from pydantic import ValidationError
 
 from claw_r1.consumers.dashboard.source import RunsState
-from claw_r1.consumers.runs.fold import ObservedRun, TrainedBatch
 from claw_r1.consumers.runs.summary import row
 from claw_r1.datapool.batch.eligibility import Refusal, eligible
 from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.runs import Planned, Run, RunIndex, trained_us
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import Planned, RunIndex
-from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.events import BatchTrained, WorkerReported
 from claw_r1.schemas.json_values import JsonDict
 
 POINTS_MAX = 300
@@ -26,19 +25,19 @@ LOOKED_AT = 20
 OWN_RETURN = re.compile(r"its return \S+ was")
 
 
-def standing(state: RunsState, run: ObservedRun, now_us: int) -> JsonDict:
+def standing(state: RunsState, run: Run, now_us: int) -> JsonDict:
     """A run as the overview has it."""
     batches = run.batches
-    times = [batch.at_us for batch in batches[-11:]]
+    times = [trained_us(batch) for batch in batches[-11:]]
     per_hour = (len(times) - 1) * 3.6e9 / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None
     return {
         **row(run, now_us),
         "why_ended": run.ended and f"{run.ended.status} {run.ended.reason}".strip(),
         "planned": plans(state.index, run.run_id),
-        "skipped": dict(run.skipped.most_common(20)),
+        "skipped": dict(run.skip_reasons.most_common(20)),
         "batches_per_hour": per_hour and round(per_hour, 2),
         "started_us": run.started_us,
-        "last_batch_us": batches[-1].at_us if batches else None,
+        "last_batch_us": trained_us(batches[-1]) if batches else None,
         "seen_us": run.seen_us,
         "curves": curves(batches),
         "versions": versions(run, state.workers.values()),
@@ -66,7 +65,7 @@ def plans(index: RunIndex, run_id: str) -> JsonDict:
                 name = next(name for name in idle if kinds[name] == kind)
                 examples[batch.spec, batch.oldest_version, kind] = batch, name
     state = index.runs.get(run_id)
-    trained_batches = state.versions.keys() if state else ()
+    trained_batches = state.trained.keys() if state else ()
     sentences: Counter[str] = Counter()
     for case, number in left_out.items():
         sentences[OWN_RETURN.sub("its return was", why_left_out(*examples[case]) or "")] += number
@@ -97,12 +96,11 @@ def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
                 yield batch
 
 
-def spec_of(state: RunsState, run: ObservedRun) -> BatchSpec | None:
+def spec_of(run: Run) -> BatchSpec | None:
     """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote
     it."""
-    planned = state.index.runs[run.run_id].spec if run.run_id in state.index.runs else ""
     try:
-        return BatchSpec.model_validate_json(planned) if planned else BatchSpec.model_validate(run.config.get("spec"))
+        return BatchSpec.model_validate_json(run.spec) if run.spec else BatchSpec.model_validate(run.config.get("spec"))
     except ValidationError:
         return None
 
@@ -123,7 +121,7 @@ def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec:
     return {"groups": len(groups), "looked_at": len(looked_at), "reasons": counted}
 
 
-def curves(batches: Sequence[TrainedBatch]) -> JsonDict:
+def curves(batches: Sequence[BatchTrained]) -> JsonDict:
     """Points (UTC microseconds, value, batch) by metric; where there are many, every so many and the last."""
     every = -(-len(batches) // POINTS_MAX) or 1
     thin = [batch for at, batch in enumerate(batches) if at % every == 0 or at == len(batches) - 1]
@@ -132,7 +130,7 @@ def curves(batches: Sequence[TrainedBatch]) -> JsonDict:
         "staleness_mean": _points(thin, "staleness_mean"),
         "staleness_max": _points(thin, "staleness_max"),
         "trained_tokens_per_s": [
-            [batch.at_us, round(tokens / seconds, 2), batch.sequence]
+            [trained_us(batch), round(tokens / seconds, 2), batch.sequence]
             for batch in thin
             if (tokens := batch.metrics.get("trained_tokens")) is not None
             and (seconds := batch.metrics.get("train_s", 0.0) + batch.metrics.get("wait_s", 0.0)) > 0
@@ -140,33 +138,27 @@ def curves(batches: Sequence[TrainedBatch]) -> JsonDict:
     }
 
 
-def _points(batches: Iterable[TrainedBatch], metric: str) -> list[list[float]]:
-    return [[batch.at_us, batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
+def _points(batches: Iterable[BatchTrained], metric: str) -> list[list[float]]:
+    return [[trained_us(batch), batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
 
 
-def versions(run: ObservedRun, workers: Iterable[WorkerReported]) -> list[JsonDict]:
+def versions(run: Run, workers: Iterable[WorkerReported]) -> list[JsonDict]:
     """The newest versions of a run, and older ones that a worker still has."""
     holders: dict[int, list[str]] = {}
     for worker in workers:
         if worker.run_id == run.run_id and worker.version is not None and worker.state != "dead":
             holders.setdefault(worker.version, []).append(worker.worker_id)
     batches = {batch.version: batch for batch in run.trained.values()}
-    newest = sorted(run.versions.keys() | batches.keys() | holders.keys(), reverse=True)
+    newest = sorted(run.published.keys() | batches.keys() | holders.keys(), reverse=True)
     chosen = [*newest[:VERSIONS_MAX], *sorted(holders.keys() & set(newest[VERSIONS_MAX:]), reverse=True)]
     return [
         {
             "version": number,
-            "made_us": batches[number].at_us if number in batches else None,
+            "made_us": trained_us(batches[number]) if number in batches else None,
             "batch": batches[number].sequence if number in batches else None,
             "reward": batches[number].metrics.get("reward") if number in batches else None,
-            "published": number in run.versions,
+            "published": number in run.published,
             "workers": sorted(holders.get(number, [])),
         }
         for number in chosen
     ]
-
-
-def settled_by(state: RunsState, run: ObservedRun) -> set[str]:
-    """Groups that the run planned or skipped: they do not wait."""
-    index = state.index.runs.get(run.run_id)
-    return set(index.settled) if index else set()

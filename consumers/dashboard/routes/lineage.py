@@ -9,10 +9,10 @@ from claw_r1.consumers.dashboard.plans import plans_at
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.lineage.answer import of_data, of_version
-from claw_r1.consumers.lineage.history import TracedRun, TracedRuns
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.runs import Run, RunsById
 from claw_r1.datapool.view.listing.query import find_trajectories
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
@@ -53,9 +53,9 @@ def _version_named(name: str) -> NamedVersion | None:
 
 
 def _of_version(source: DashboardSource, name: str, version: NamedVersion, limit: int) -> JsonDict | None:
-    def question(state: RunsState) -> tuple[TracedRuns, Position | None]:
+    def question(state: RunsState) -> tuple[RunsById, Position | None]:
         run_id, number = version
-        last = last_batch(state.traced, run_id, number)
+        last = last_batch(state.runs, run_id, number)
         return _copied(state, [run_id]), None if last is None else state.plans.get((run_id, last))
 
     runs, place = source.ask_runs(question)
@@ -68,8 +68,8 @@ def _of_version(source: DashboardSource, name: str, version: NamedVersion, limit
 
 
 def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
-    def question(state: RunsState) -> tuple[TracedRuns, list[Position]]:
-        return _copied(state, state.traced), [
+    def question(state: RunsState) -> tuple[RunsById, list[Position]]:
+        return _copied(state, state.runs), [
             state.plans[each] for each in state.index.naming(name) if each in state.plans
         ]
 
@@ -81,18 +81,18 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
     return {**answer, "next": _next(source, versions, limit), "plans_left_out": len(places[PLANS_MAX:])}
 
 
-def _copied(state: RunsState, names: Iterable[str]) -> TracedRuns:
+def _copied(state: RunsState, names: Iterable[str]) -> RunsById:
     """Returns what is known of these runs now, without plans."""
-    runs = [(name, state.traced[name]) for name in names if name in state.traced]
+    runs = [(name, state.runs[name]) for name in names if name in state.runs]
     return {
-        name: TracedRun(trained={**run.trained}, published={**run.published}, skipped={**run.skipped})
+        name: Run(name, trained={**run.trained}, published={**run.published}, skipped={**run.skipped})
         for name, run in runs
     }
 
 
-def _add_plans(source: DashboardSource, runs: TracedRuns, places: Sequence[Position]) -> None:
+def _add_plans(source: DashboardSource, runs: RunsById, places: Sequence[Position]) -> None:
     for plan in plans_at(source, places):
-        runs.setdefault(plan.run_id, TracedRun()).plans[plan.sequence] = plan  # a run may have planned and no more
+        runs.setdefault(plan.run_id, Run(plan.run_id)).plans[plan.sequence] = plan  # a run may have planned and no more
 
 
 def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:

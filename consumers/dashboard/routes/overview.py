@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from claw_r1.consumers.dashboard.overview.alarms import alarms
 from claw_r1.consumers.dashboard.overview.log_state import LogState
-from claw_r1.consumers.dashboard.overview.progress import settled_by, spec_of, standing, waiting
+from claw_r1.consumers.dashboard.overview.progress import spec_of, standing, waiting
 from claw_r1.consumers.dashboard.overview.tally import ready_groups, tally
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
@@ -73,7 +73,7 @@ def _of_runs(
     rows = [row(each, moment) for each in by_time[:RUNS_MAX]]
     if run is None:
         return rows, workers, None, set(), None
-    return rows, workers, standing(state, run, moment), settled_by(state, run), spec_of(state, run)
+    return rows, workers, standing(state, run, moment), set(run.settled), spec_of(run)
 
 
 def _of_pool(

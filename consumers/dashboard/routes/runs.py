@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Response
 from claw_r1.consumers.dashboard.plans import plans_at
 from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
-from claw_r1.consumers.runs.fold import ObservedRun
 from claw_r1.consumers.runs.summary import compared, row, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
+from claw_r1.datapool.runs import Run, trained_us
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import now_us
@@ -94,7 +94,7 @@ def batch(
         trained = run.trained.get(sequence)
         return at, None if trained is None else {
             "version": trained.version,
-            "at_us": trained.at_us,
+            "at_us": trained_us(trained),
             "metrics": dict(trained.metrics),
         }
 
@@ -125,16 +125,14 @@ def skipped(source: Source, _: Watching, run_id: RunIdQuery, limit: Limit = 100,
     """In order of group_id."""
 
     def question(state: RunsState) -> JsonDict:
-        _run(state, run_id)
-        traced = state.traced.get(run_id)  # a run that only began has none
-        groups = sorted(traced.skipped.items()) if traced else []
+        groups = sorted(_run(state, run_id).skipped.items())
         page = groups[after : after + limit]
         return {"total": len(groups), "groups": [{"group_id": name, "reason": reason} for name, reason in page]}
 
     return SafeJson(source.ask_runs(question))
 
 
-def _run(state: RunsState, run_id: str) -> ObservedRun:
+def _run(state: RunsState, run_id: str) -> Run:
     run = state.runs.get(run_id)
     if run is None:
         raise PageProblem(404, f"the log has no run {run_id}: /api/v1/runs lists them")
@@ -146,7 +144,7 @@ def _planned(state: RunsState, run_id: str) -> str:
     return f"{min(sequences)} to {max(sequences)}" if sequences else "none yet"
 
 
-def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> JsonDict:
+def _curves(run: Run, metrics: Sequence[str] | None, points: int) -> JsonDict:
     """Columns of equal length, one value per batch; null where a batch has none. `every`: of so many batches one is there."""
     batches = run.batches
     every = max(1, -(-len(batches) // points))
@@ -162,7 +160,7 @@ def _curves(run: ObservedRun, metrics: Sequence[str] | None, points: int) -> Jso
         "started_us": run.started_us,
         "batch": [batches[n].sequence for n in chosen],
         "version": [batches[n].version for n in chosen],
-        "at_us": [batches[n].at_us for n in chosen],
+        "at_us": [trained_us(batches[n]) for n in chosen],
         "tokens": [tokens[n] for n in chosen],
         "metrics": {name: [batches[n].metrics.get(name) for n in chosen] for name in names},
     }

@@ -20,8 +20,8 @@ from claw_r1.consumers.pool.perspective import explained, perspective_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Explanation
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Start

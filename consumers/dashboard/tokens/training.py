@@ -4,8 +4,8 @@ call."""
 from collections.abc import Sequence
 
 from claw_r1.datapool.batch.rewards import slot_text
+from claw_r1.datapool.runs import Planned, RunIndex
 from claw_r1.datapool.view.left_out import spec_of, why_left_out
-from claw_r1.datapool.view.runs import Planned, RunIndex
 from claw_r1.datapool.view.token_lines import SampledStretch
 from claw_r1.schemas.json_values import JsonDict
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer, Vocabulary
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run, RunsById
 
 KEPT = 4
 """Tokenizers in memory; a large one takes some 100 MB."""
@@ -27,7 +27,7 @@ class Vocabularies:
         self._read: dict[tuple[Path, int], Vocabulary] = {}
         self._lock = threading.Lock()
 
-    def of(self, runs: Iterable[ObservedRun]) -> Vocabulary:
+    def of(self, runs: Iterable[Run]) -> Vocabulary:
         """Returns the vocabulary of the first run that names a model. Raises NoTokenizer."""
         folder = self._folder or next(
             (Path(str(run.config["model_dir"])) for run in runs if run.config.get("model_dir")), None
@@ -53,7 +53,7 @@ class Vocabularies:
             return self._read[folder, changed]
 
 
-def candidates(runs: dict[str, ObservedRun], names: Sequence[str], model_id: str) -> list[ObservedRun]:
+def candidates(runs: RunsById, names: Sequence[str], model_id: str) -> list[Run]:
     """Runs of these names, then those of the model, the newest first."""
     of_model = sorted((run for run in runs.values() if run.model_id == model_id), key=lambda run: -run.started_us)
     return [*(runs[name] for name in names if name in runs), *of_model]

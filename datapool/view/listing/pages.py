@@ -90,13 +90,13 @@ class Order:
         return numbers
 
     def ahead(self, number: int) -> RowMask:
-        """Those of its rows that stand before a row of the table."""
+        """Rows of it that stand before a row of the table."""
         key, rank = self._all_keys[number], self._all_ranks[number]
         ahead: RowMask = (self._keys < key) | ((self._keys == key) & (self._ranks < rank))
         return ahead
 
     def behind(self, number: int) -> RowMask:
-        """Those of its rows that stand behind a row of the table."""
+        """Rows of it that stand behind a row of the table."""
         behind: RowMask = ~self.ahead(number) & (self.numbers != number)
         return behind
 

@@ -12,8 +12,8 @@ from claw_r1.claw.pool.preview import as_text
 from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
 from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.preview import previewed
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.schemas.events import BatchSkipped, CallCaptured
 from claw_r1.schemas.keys import step_key

@@ -11,7 +11,7 @@ import pytest
 from claw_r1.claw.runs.plot import draw
 from claw_r1.claw.runs.show import compare_text, list_text, show_text
 from claw_r1.consumers.runs import read, summary
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
@@ -21,7 +21,7 @@ from tests.consumers.runs import observed
 NOW_US = 400 * observed.SECOND_US
 
 
-def run_of(run_id: str = "run", number: int = 30, config: str = '{"spec": {"seed": 1}}') -> ObservedRun:
+def run_of(run_id: str = "run", number: int = 30, config: str = '{"spec": {"seed": 1}}') -> Run:
     events = [observed.started(run_id, config), *(observed.trained(n, n / 30, run_id) for n in range(number))]
     run = read.fold(observed.records([*events, observed.ended(number, run_id)]))[run_id]
     for event in (observed.weights(0, "file:///v0"), observed.evaluated(20, 0.7, best=True, uri="file:///best")):

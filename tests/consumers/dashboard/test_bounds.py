@@ -16,7 +16,7 @@ from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.routes import trajectory
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer
 from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.events import CallCaptured, Edge, FactPosition
@@ -154,16 +154,21 @@ def test_a_record_nested_too_deeply_has_its_bytes() -> None:
 def test_a_run_names_files_of_some_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes to the log names any path: each is read or refused in a sentence."""
 
+    def run_of(name: str) -> Run:
+        run = Run("run")
+        run.take(observed.started(config=orjson.dumps({"model_dir": name}).decode()))
+        return run
+
     def refusal(name: str) -> str:
         with pytest.raises(NoTokenizer) as error:
-            Vocabularies().of([ObservedRun("run", config={"model_dir": name})])
+            Vocabularies().of([run_of(name)])
         return str(error.value)
 
     write_tokenizer(tmp_path / "model")
     (tmp_path / "odd" / "tokenizer.json").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert Vocabularies().of([ObservedRun("run", config={"model_dir": str(tmp_path / "model")})]).token(0)
-    assert Vocabularies().of([ObservedRun("run", config={"model_dir": "model"})]).token(0)  # as trainers may say it
+    assert Vocabularies().of([run_of(str(tmp_path / "model"))]).token(0)
+    assert Vocabularies().of([run_of("model")]).token(0)  # as trainers may say it
     assert "there is no" in refusal("/a\0b")
     assert "no file of at most" in refusal(str(tmp_path / "odd"))
     monkeypatch.setattr("claw_r1.consumers.dashboard.tokens.vocabularies.FILE_BYTES_MAX", 10)

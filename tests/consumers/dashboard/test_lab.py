@@ -17,9 +17,9 @@ from claw_r1.consumers.dashboard.batch_rows import common_prefix
 from claw_r1.consumers.dashboard.routes import lab
 from claw_r1.datapool.batch.selection import ordered
 from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.preview import ids_in_order
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import readable

@@ -5,14 +5,14 @@ import time
 import pytest
 
 from claw_r1.consumers.runs import read
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run
 from claw_r1.eventlog.records import Record
 from claw_r1.schemas.events import BatchSkipped
 from tests import facts
 from tests.consumers.runs import observed
 
 
-def folded(*events: object) -> ObservedRun:
+def folded(*events: object) -> Run:
     return read.fold(observed.records(events))["run"]
 
 
@@ -36,9 +36,9 @@ def test_a_run_is_the_sum_of_its_events() -> None:
     for event in (observed.weights(2, "file:///2"), observed.weights(2), observed.weights(3)):
         run.take(event)
     assert [batch.sequence for batch in run.batches] == [0, 1]
-    assert dict(run.skipped) == {"closed_with_N_ready": 3, "plan_unreadable": 1}
+    assert dict(run.skip_reasons) == {"closed_with_N_ready": 3, "plan_unreadable": 1}
     assert run.given_up == {2}
-    assert (run.version, run.versions[2].export) == (3, "file:///2")
+    assert (run.version, run.published[2].checkpoint_uri) == (3, "file:///2")
     assert run.best is not None
     assert run.best.version == 1
     assert run.config == {"a": {"b": 1}}

@@ -1,11 +1,11 @@
 """What is said of runs: curves in parts, two runs over equally many batches."""
 
 from claw_r1.consumers.runs import read, summary
-from claw_r1.consumers.runs.fold import ObservedRun
+from claw_r1.datapool.runs import Run
 from tests.consumers.runs import observed
 
 
-def run_of(rewards: list[float], run_id: str = "run", config: str = "{}") -> ObservedRun:
+def run_of(rewards: list[float], run_id: str = "run", config: str = "{}") -> Run:
     events = [observed.started(run_id, config), *(observed.trained(n, r, run_id) for n, r in enumerate(rewards))]
     return read.fold(observed.records(events))[run_id]
 

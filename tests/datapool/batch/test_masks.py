@@ -6,7 +6,7 @@ from claw_r1.datapool.batch.masks import STEP_FILTERS, step_filters
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective, why
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled

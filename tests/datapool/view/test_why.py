@@ -7,7 +7,7 @@ from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold import bounds
-from claw_r1.datapool.view.runs import RunIndex
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.why import Perspective, why
 from claw_r1.schemas.events import BatchSkipped, BatchTrained, CallCaptured, RunEnded, RunStarted
 from tests import facts
@@ -364,4 +364,4 @@ def test_a_run_that_is_started_behind_its_end_goes_on() -> None:
     )  # fmt: skip
     for event, is_over in ((ended, True), (started, False), (ended, True)):
         runs.apply(event)
-        assert runs.runs[RUN].ended is is_over
+        assert (runs.runs[RUN].ended is not None) is is_over

@@ -55,14 +55,14 @@ def test_version_numbers_are_never_free_again():
 def test_skipped_groups_are_settled():
     """What was skipped is not planned later."""
     skip = BatchSkipped(envelope=facts.envelope(), run_id="run", group_ids=("a", "b"), reason="too_stale")
-    assert history_of([skip], "run").consumed_groups == {"a", "b"}
+    assert history_of([skip], "run").settled == {"a", "b"}
 
 
 def test_a_batch_that_was_given_up_keeps_its_number():
     """It is no gap: its groups are consumed like any skipped ones, and its sequence is not planned again."""
     fields = {"run_id": "run", "group_ids": ("a",), "reason": "plan_unreadable: facts_cut"}
     history = history_of([BatchSkipped(envelope=facts.envelope(), sequence=3, **fields)], "run")
-    assert (history.given_up, history.consumed_groups) == ({3}, {"a"})
+    assert (history.given_up, history.settled) == ({3}, {"a"})
 
 
 def test_batches_that_were_trained_before_another():
@@ -92,13 +92,13 @@ def test_plans_that_a_checkpoint_holds_are_forgotten():
     history = history_of([plan(0), plan(1), plan(2)], "run", plans_after=1)
     assert list(history.plans) == [2]
     assert history.sequence_free == 3
-    assert history.consumed_groups == {f"g{sequence}-{n}" for sequence in range(3) for n in range(2)}
+    assert history.settled == {f"g{sequence}-{n}" for sequence in range(3) for n in range(2)}
 
 
 def test_the_newest_export_is_remembered():
     """By version, not by time: weights that are announced again have no export at first."""
     first, second = (replace(published(version), checkpoint_uri=f"file:///{version}") for version in (1, 2))
-    assert history_of([second, first, published(3)], "run").exported == (2, "file:///2")
+    assert history_of([second, first, published(3)], "run").exported.checkpoint_uri == "file:///2"
 
 
 def bytes_to_read(batches):

@@ -9,11 +9,11 @@ from claw_r1.consumers.feedback.queue import scorers_apart
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import HUMAN
+from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.listing.pages import count, facets
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.runs import RunIndex
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.schemas.events import VersionSpan
 from tests import facts
