@@ -30,7 +30,7 @@ def test_what_comes_after_training_changes_the_pool_and_no_plan(late: Event) -> 
     plan = planned(select(before.pool, SPEC, 0, RUN, ()))
     digests = [world.pool.group("a").digest for world in (before, after)]
     assert digests[0] != digests[1]
-    assert chosen(select(after.pool, SPEC, 1, RUN, history_of([plan], RUN).consumed_groups)) == []
+    assert chosen(select(after.pool, SPEC, 1, RUN, history_of([plan], RUN).settled)) == []
     steps = [step for trajectory in plan.trajectories for step in trajectory.steps]
     for step in steps:
         at = step.position
