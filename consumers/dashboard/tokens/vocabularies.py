@@ -30,7 +30,7 @@ class Vocabularies:
     def of(self, runs: Iterable[Run]) -> Vocabulary:
         """Returns the vocabulary of the first run that names a model. Raises NoTokenizer."""
         folder = self._folder or next(
-            (Path(str(run.config["model_dir"])) for run in runs if run.config.get("model_dir")), None
+            (Path(str(model_dir)) for run in runs if (model_dir := run.config.get("model_dir"))), None
         )
         if folder is None:
             raise NoTokenizer(
