@@ -42,13 +42,9 @@ def neighbours(
     number = order.table.number_of(ids)
     if number < 0 or not order.table.has(number):
         return Neighbours(None, None, None, len(order.numbers))
-    first, last = order.ahead(number), order.behind(number)
-    return Neighbours(
-        order.table.ids(order.last(first)) if first.any() else None,
-        order.table.ids(order.first(last)) if last.any() else None,
-        int(np.count_nonzero(first)) if number in order.numbers else None,
-        len(order.numbers),
-    )
+    ahead, behind = order.ahead(number), order.behind(number)
+    at = int(np.count_nonzero(ahead)) if number in order.numbers else None
+    return Neighbours(order.end(ahead, last=True), order.end(behind, last=False), at, len(order.numbers))
 
 
 def count(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter = EVERYTHING) -> int:
@@ -100,17 +96,14 @@ class Order:
         behind: RowMask = ~self.ahead(number) & (self.numbers != number)
         return behind
 
-    def first(self, of_them: RowMask) -> int:
-        """The number of the first one of some of its rows."""
-        keys, ranks, numbers = self._keys[of_them], self._ranks[of_them], self.numbers[of_them]
-        level = keys == keys.min()
-        return int(numbers[level][ranks[level].argmin()])
-
-    def last(self, of_them: RowMask) -> int:
-        """The number of the last one of some of its rows."""
-        keys, ranks, numbers = self._keys[of_them], self._ranks[of_them], self.numbers[of_them]
-        level = keys == keys.max()
-        return int(numbers[level][ranks[level].argmax()])
+    def end(self, of_them: RowMask, *, last: bool) -> tuple[str, ...] | None:
+        """Ids of the first or the last one of some of its rows; None of none."""
+        if not of_them.any():
+            return None
+        sign = -1.0 if last else 1.0
+        keys, ranks = sign * self._keys[of_them], sign * self._ranks[of_them]
+        level = np.flatnonzero(keys == keys.min())
+        return self.table.ids(int(self.numbers[of_them][level[ranks[level].argmin()]]))
 
 
 def _keys(values: Floats) -> Floats:
