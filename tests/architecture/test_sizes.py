@@ -1,10 +1,9 @@
 """Files, functions and folders stay of a size that a person takes in at one look."""
 
-import ast
 from collections import Counter
 from pathlib import PurePath
 
-from tests.architecture.tree import GENERATED, ROOT, written
+from tests.architecture.tree import GENERATED, ROOT, function_lines, written
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
@@ -21,10 +20,7 @@ def test_files_are_short() -> None:
 
 def test_functions_are_short() -> None:
     """A function stays below the limit, docstring and all."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    functions = [(path, node) for path, tree in written().items() for node in ast.walk(tree) if isinstance(node, kinds)]
-    lengths = {f"{path}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1 for path, node in functions}
-    assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+    assert {name: lines for name, lines in function_lines() if lines > FUNCTION_LINES_MAX} == {}
 
 
 def test_folders_are_seen_at_one_look() -> None:

@@ -18,6 +18,13 @@ def sources(*folders: str) -> dict[str, ast.Module]:
     return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in files}
 
 
+def function_lines() -> list[tuple[str, int]]:
+    """`path:name` of each function that no generator wrote, and its lines, docstring and all."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [(path, node) for path, tree in written().items() for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [(f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1) for path, node in functions]
+
+
 def written(*folders: str) -> dict[str, ast.Module]:
     """Returns the modules of `sources` that no generator wrote."""
     return {path: tree for path, tree in sources(*folders).items() if path not in GENERATED}
