@@ -83,7 +83,7 @@ def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[R
 
     Raises PoolRefusal for an id that several groups have: trajectory ids repeat, and who names one means one.
     """
-    named = {place: value for place, value in rows.store.named(ids) if group is None or place[0] == group}
+    named = dict(rows.store.named(ids, group=group))
     groups_by_id: dict[str, set[str]] = {name: set() for name in ids}
     for place in named:
         for name in groups_by_id.keys() & set(place):

@@ -100,13 +100,17 @@ class StepStore:
         )
         return [Digests(as_text(call_id), digest) for call_id, digest in rows]
 
-    def named(self, names: Sequence[str], limit: int | None = None) -> list[tuple[RowIds, bytes]]:
-        """Step rows that are, or belong to, one of these ids, in order of their own, at most `limit`. All keys are gone through."""
+    def named(
+        self, names: Sequence[str], limit: int | None = None, group: str | None = None
+    ) -> list[tuple[RowIds, bytes]]:
+        """Step rows that are, or belong to, one of these ids, in order of their own, at most `limit`. Without a group all keys are
+        gone through."""
         several, keys = ", ".join("?" * len(names)), _key(names)
+        within, of_group = ("", ()) if group is None else ("g = ? AND ", _key((group,)))
         rows = self._db.execute(
             "SELECT g, t, c, value FROM steps CROSS JOIN bodies USING (id) "
-            f"WHERE g IN ({several}) OR t IN ({several}) OR c IN ({several}) ORDER BY g, t, c LIMIT ?",
-            (*keys, *keys, *keys, -1 if limit is None else limit),
+            f"WHERE {within}(g IN ({several}) OR t IN ({several}) OR c IN ({several})) ORDER BY g, t, c LIMIT ?",
+            (*of_group, *keys, *keys, *keys, -1 if limit is None else limit),
         )
         return [((as_text(g), as_text(t), as_text(c)), value) for g, t, c, value in rows]
 
