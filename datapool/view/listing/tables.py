@@ -7,7 +7,7 @@ disk in the view's store; numbers tie a step to its trajectory and that to its g
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -22,8 +22,8 @@ from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
-SlotName = tuple[str, str]
-"""source and name of a reward."""
+ScorerName = str | tuple[str, str]
+"""A scorer of steps is name@version, one of trajectories the source and the name of a reward."""
 COMING_ROWS = 1024
 
 
@@ -44,10 +44,8 @@ class PoolTables:
         self._is_member: RowMask = np.zeros(1, bool)
         self._left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
-        self._scored: dict[SlotName, dict[int, float]] = {}
-        """The values that each scorer gave, by trajectory."""
-        self._judged_by: dict[str, dict[int, float]] = {}
-        """The scores that each scorer gave, by step."""
+        self._given: dict[RowKind, dict[ScorerName, dict[int, float]]] = {kind: {} for kind in COLUMNS}
+        """The values that each scorer gave, by number of a trajectory or a step."""
         self._made: dict[tuple[RowKind, str], tuple[tuple[int, ...], Floats]] = {}
 
     def table(self, kind: RowKind) -> ColumnTable:
@@ -88,10 +86,8 @@ class PoolTables:
         if kind == "groups":
             self._set_members(number, [])
             self._left_out.discard(number)
-        elif kind == "trajectories":
-            self._score(number, None)
         else:
-            self._judge(number, None)
+            self._give(kind, number, {})
         table.drop(number)
         self._store.unlist(kind, number)
 
@@ -196,10 +192,7 @@ class PoolTables:
             if kind != "steps":
                 self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
             for at, record in zip(numbers, records, strict=True):
-                if isinstance(record, TrajectoryRecord):
-                    self._score(at, record)
-                elif isinstance(record, StepRecord):
-                    self._judge(at, record)
+                self._give(kind, at, _scores(record))
             table.put(numbers, records)
             rows.clear()
 
@@ -210,20 +203,13 @@ class PoolTables:
         self._is_member[members] = True
         self._members[number] = members
 
-    def _score(self, number: int, record: PooledRow | None) -> None:
-        for values in self._scored.values() if self._tables["trajectories"].has(number) else ():
-            values.pop(number, None)
-        for slot in record.rewards if isinstance(record, TrajectoryRecord) else ():
-            of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)
-            if of_scorer and slot.value is not None and math.isfinite(slot.value):
-                self._scored.setdefault((slot.source, slot.name), {})[number] = slot.value
-
-    def _judge(self, number: int, record: StepRecord | None) -> None:
-        for scores in self._judged_by.values() if self._tables["steps"].has(number) else ():
-            scores.pop(number, None)
-        for scorer, score in record.curation.scores.items() if record is not None and record.curation else ():
-            if score is not None:
-                self._judged_by.setdefault(scorer, {})[number] = score
+    def _give(self, kind: RowKind, number: int, scores: Mapping[ScorerName, float]) -> None:
+        """A row has these scores by scorer, and no longer those that it had."""
+        by_scorer = self._given[kind]
+        for of_scorer in by_scorer.values() if self._tables[kind].has(number) else ():
+            of_scorer.pop(number, None)
+        for scorer, score in scores.items():
+            by_scorer.setdefault(scorer, {})[number] = score
 
     def _tests(self, kind: RowKind, terms: PoolFilter) -> Iterator[RowMask]:
         """Makes one mask for each field of a filter that is set."""
@@ -265,7 +251,7 @@ class PoolTables:
         ]
         masks = [test(value) for value, test in tests if value is not None]
         for bound in map(score_bound, terms.score):
-            scores = self._judged_by.get(bound.scorer, {})
+            scores = self._given["steps"].get(bound.scorer, {})
             numbers = [number for number, score in scores.items() if bound.low <= score <= bound.high]
             masks.append(self.at("steps", numbers))
         return masks
@@ -373,7 +359,7 @@ class PoolTables:
     def _scorers_apart(self) -> Floats:
         """The distance between the highest and the lowest rank that scorers give; a rank is the share below, half of those beside."""
         low, high = np.full(len(self.trajectories), np.inf), np.full(len(self.trajectories), -np.inf)
-        for scores in self._scored.values():
+        for scores in self._given["trajectories"].values():
             numbers = np.fromiter(scores.keys(), np.int64, len(scores))
             values = np.fromiter(scores.values(), np.float64, len(scores))
             ordered = np.sort(values)
@@ -390,6 +376,20 @@ def _words(record: PooledRow) -> Sequence[str | None]:
         return (curation.note, *record.tags, *curation.tags) if curation else record.tags
     metadata = record.metadata if isinstance(record, TrajectoryRecord) else None
     return record.task, metadata, *record.tags
+
+
+def _scores(record: PooledRow) -> dict[ScorerName, float]:
+    """The values that scorers gave a step, and the finite ones that they gave a trajectory as a whole."""
+    if isinstance(record, StepRecord):
+        scores = record.curation.scores if record.curation else {}
+        return {scorer: score for scorer, score in scores.items() if score is not None}
+    slots = record.rewards if isinstance(record, TrajectoryRecord) else ()
+    return {
+        (slot.source, slot.name): slot.value
+        for slot in slots
+        if slot.step_index is None and not slot.source.startswith(HUMAN)
+        if slot.value is not None and math.isfinite(slot.value)
+    }
 
 
 def _tagged(table: ColumnTable, tag: str) -> RowMask:
