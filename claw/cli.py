@@ -6,14 +6,13 @@ Heavy imports stay inside the commands, so that `--help` is instant.
 
 import sys
 
-import typer
-
 from claw_r1.claw.clients import clients
 from claw_r1.claw.data.commands import data
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.keys.commands import keys
 from claw_r1.claw.label.commands import label
 from claw_r1.claw.local.commands import stack
+from claw_r1.claw.options import Commands
 from claw_r1.claw.panels import DATA, ENGINEERS, OPERATORS
 from claw_r1.claw.pool.commands import pool
 from claw_r1.claw.rewards.commands import rewards
@@ -35,11 +34,9 @@ REFUSALS = (CannotRun, ProcessError, LogError, PoolError, StreamsError, Consumer
 here."""
 OWN_EXTRAS = ("consumers", "stack")
 """The extras that commands import and no program of a room needs."""
-app = typer.Typer(
+app = Commands(
     name="claw",
     help="Claw-R1, event-sourced: agents learn through a Kafka log.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for commands in (stack, rooms, clients, data, label, show):

@@ -6,16 +6,17 @@ Values stand in the recipes in the quotes of their file: JSON, TOML and YAML rea
 import json
 import shlex
 import urllib.request
+from collections.abc import Iterator
 from http.client import HTTPException
 from string import Template
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
-import orjson
 import typer
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.options import AsJson, Prefix
+from claw_r1.claw.options import Commands, Prefix
 from claw_r1.claw.panels import AUTHORS
 from claw_r1.claw.show.notice import notice
 
@@ -134,7 +135,7 @@ RECIPES = {
         environment=(("ANTHROPIC_BASE_URL", "$root"), ("ANTHROPIC_API_KEY", "$key"), ("ANTHROPIC_MODEL", "$model")),
     ),
 }
-clients = typer.Typer()
+clients = Commands()
 
 
 @clients.command(rich_help_panel=AUTHORS)
@@ -152,8 +153,7 @@ def client(
         str | None, typer.Option(help="Scope or trajectory in the path; not set: that of the key.")
     ] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Iterator[Answer]:
     """Print what goes into a client's configuration, so that its calls are captured here."""
     if name not in RECIPES:
         raise CannotRun(f"no recipe for {name}: there are {', '.join(RECIPES)}")
@@ -168,7 +168,7 @@ def client(
         own_scope = new_key if scope is None else None
         values["key"] = key = _made_key(new_key, own_scope, written(RECIPES[name], values), prefix)
     recipe = written(RECIPES[name], values)
-    print(orjson.dumps(as_json_object(name, recipe)).decode() if as_json else as_text(name, recipe))
+    yield Answer(as_json_object(name, recipe), as_text(name, recipe))
     if key is None:
         notice(f"KEY: `{shlex.join(_create(recipe))}` prints one; a gateway without keys takes any word")
     if values["model"] == "MODEL":

@@ -1,15 +1,17 @@
-"""Options that several commands share, and `spread`, which gives a command a whole class of them at once."""
+"""Options that several commands share, and `Commands`, which makes a command of a function and prints what it answers."""
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import typer
 
+from claw_r1.claw.answers import Answers, emit
 from claw_r1.claw.errors import CannotRun
 
+Function = TypeVar("Function", bound=Callable[..., int | Answers])
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
 DeviceOption = Annotated[
@@ -23,28 +25,54 @@ ServesDashboard = Annotated[
     bool,
     typer.Option("--dashboard", help="Also serve the dashboard, at port 8200 or, where that is taken, a free one."),
 ]
+AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+"""The last option of every command that answers."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Context settings of a command that hands all its arguments on, `--help` included."""
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters of a dataclass's type become one option per field: each option is declared once.
+class Commands(typer.Typer):
+    """A group of commands. Each is a function that returns its exit code or `Answers`; with these it has the option
+    `--json`.
 
-    A field reads as a parameter does: `limit: Annotated[int, typer.Option(...)] = 20`; a sentence instead of the option is its
-    help. The command gets the dataclass; a ValueError of its making is CannotRun.
+    A parameter of a dataclass's type becomes one option per field, so that each option is declared once. A field reads as a
+    parameter does: `limit: Annotated[int, typer.Option(...)] = 20`; a sentence instead of the option is its help. The function
+    gets the dataclass; a ValueError of its making is CannotRun.
     """
-    signature = inspect.signature(command)
+
+    def __init__(self, **settings: Any) -> None:  # Any: as `Typer`
+        super().__init__(no_args_is_help=True, add_completion=False, **settings)
+
+    def command(self, *names: Any, **settings: Any) -> Callable[[Function], Function]:  # Any: as `Typer.command`
+        """Registers the function under its own name, or the first of `names`."""
+        register = super().command(*names, **settings)
+
+        def registered(function: Function) -> Function:
+            register(_command_of(function))
+            return function
+
+        return registered
+
+
+def _command_of(function: Callable[..., int | Answers]) -> Callable[..., None]:
+    """The function with one parameter per option, which prints what the function answers and exits."""
+    signature = inspect.signature(function)
     annotations = {name: each.annotation for name, each in signature.parameters.items()}
     classes = {name: cls for name, cls in annotations.items() if isinstance(cls, type) and is_dataclass(cls)}
+    asks = "as_json" in annotations  # a function whose answer depends on it
 
-    @functools.wraps(command)
-    def with_objects(**values: Any) -> None:  # Any: values of every option's type
+    @functools.wraps(function)
+    def command(**values: Any) -> None:  # Any: values of every option's type
+        as_json = values.get("as_json", False) if asks else values.pop("as_json", False)
         objects = {name: _made(options, values) for name, options in classes.items()}
-        command(**values, **objects)
+        result = function(**values, **objects)
+        raise typer.Exit(result if isinstance(result, int) else emit(result, as_json=as_json))
 
     parameters = [each for parameter in signature.parameters.values() for each in _parameters(parameter)]
-    with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect reads it
-    return with_objects
+    if signature.return_annotation not in (int, NoReturn) and not asks:
+        parameters.append(AS_JSON)
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect reads it
+    return command
 
 
 def _made(options: type, values: dict[str, Any]) -> object:

@@ -3,11 +3,11 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import typer
 
-from claw_r1.claw.options import PASS_ON
+from claw_r1.claw.options import PASS_ON, Commands
 from claw_r1.claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
 from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.logs import drain_logs
@@ -33,13 +33,13 @@ ROOMS = (
     Room("feedback", "claw_r1.consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
     Room("streams", "claw_r1.streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
 )
-rooms = typer.Typer()
+rooms = Commands()
 
 
-def becoming(module: str) -> Callable[[typer.Context], None]:
+def becoming(module: str) -> Callable[[typer.Context], NoReturn]:
     """A command that turns this process into `python -m MODULE` with the arguments that follow the command."""
 
-    def become(context: typer.Context) -> None:
+    def become(context: typer.Context) -> NoReturn:
         sys.stdout.flush()
         drain_logs()
         os.execv(sys.executable, module_argv(module, *context.args))

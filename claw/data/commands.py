@@ -5,29 +5,28 @@ from typing import Annotated
 
 import typer
 
+from claw_r1.claw.answers import Answers
 from claw_r1.claw.data.settings import ExportSettings, LetterQuery, RebuildSettings, ReplaySettings
-from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.options import AsJson, Commands, Prefix
 from claw_r1.claw.panels import DATA, OPERATORS
 
-data = typer.Typer()
+data = Commands()
 
 
 @data.command(rich_help_panel=DATA)
-@spread
-def replay(settings: ReplaySettings, as_json: AsJson = False) -> None:
+def replay(settings: ReplaySettings) -> Answers:
     """Print a range of some topics in order of time, or write it into a file or another topic."""
     from claw_r1.claw.data.replay import run_replay
 
-    raise typer.Exit(run_replay(settings, as_json=as_json))
+    return run_replay(settings)
 
 
 @data.command(rich_help_panel=DATA)
-@spread
-def export(settings: ExportSettings, as_json: AsJson = False) -> None:
+def export(settings: ExportSettings) -> Answers:
     """Write a dataset as Parquet, folded from the facts; exit 1 when a manifest gave other bytes."""
     from claw_r1.claw.data.export import run_export
 
-    raise typer.Exit(run_export(settings, as_json=as_json))
+    return run_export(settings)
 
 
 @data.command(rich_help_panel=DATA)
@@ -35,21 +34,19 @@ def dataset(
     action: Annotated[str, typer.Argument(help="list, or diff.")],
     names: Annotated[list[str] | None, typer.Argument(help="Two ids or paths, for diff.")] = None,
     directory: Annotated[Path | None, typer.Option("--in", help="Where to look instead of the claw home.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """List exported datasets, or compare two; exit 1 when they differ."""
     from claw_r1.claw.data.datasets import run_dataset
 
-    raise typer.Exit(run_dataset(action, names or [], directory, as_json=as_json))
+    return run_dataset(action, names or [], directory)
 
 
 @data.command(rich_help_panel=DATA)
-@spread
-def rebuild(settings: RebuildSettings, as_json: AsJson = False) -> None:
+def rebuild(settings: RebuildSettings) -> Answers:
     """Fold all facts into the next generation of the pool; a rebuild that was killed continues when it is started again."""
     from claw_r1.claw.data.rebuild import run_rebuild
 
-    raise typer.Exit(run_rebuild(settings, as_json=as_json))
+    return run_rebuild(settings)
 
 
 @data.command(rich_help_panel=DATA)
@@ -65,11 +62,11 @@ def lineage(
     ] = None,
     prefix: Prefix = "claw",
     as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Trace weights to the requests behind them, a call to the versions trained on it, a verdict to its judge's calls; exit 1 when there is nothing."""
     from claw_r1.claw.data.lineage import run_lineage
 
-    raise typer.Exit(run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json))
+    return run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json)
 
 
 @data.command(rich_help_panel=DATA)
@@ -77,23 +74,20 @@ def verify(
     replied: Annotated[Path | None, typer.Option(help="A file with one x-claw-call-id per line.")] = None,
     run: Annotated[str | None, typer.Option(help="Only the plans of this run; default: of every run.")] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Check the pool against the facts, and that no call was lost and no step trained twice; exit 1 names each offender."""
     from claw_r1.claw.data.verify import run_verify
 
-    raise typer.Exit(run_verify(replied, run, prefix=prefix, as_json=as_json))
+    return run_verify(replied, run, prefix=prefix)
 
 
 @data.command(rich_help_panel=OPERATORS)
-@spread
 def dlq(
     action: Annotated[str, typer.Argument(help="list, show or redrive.")],
     query: LetterQuery,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """List dead letters, show one whole, or append them to their fact topic again, each once."""
     from claw_r1.claw.data.dlq import run_dlq
 
-    raise typer.Exit(run_dlq(action, query, prefix=prefix, as_json=as_json))
+    return run_dlq(action, query, prefix=prefix)

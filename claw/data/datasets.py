@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from claw_r1.claw.answers import Answer, Answers
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.show.notice import notice
@@ -38,13 +39,13 @@ def remember(manifest: DatasetManifest, out: Path) -> None:
     write_atomically(kept() / f"{manifest.id}.json", orjson.dumps(entry, option=orjson.OPT_INDENT_2).decode())
 
 
-def run_dataset(action: str, names: list[str], directory: Path | None, *, as_json: bool) -> int:
+def run_dataset(action: str, names: list[str], directory: Path | None) -> Answers:
     """Carries out one action; exit code 1 when `diff` finds a difference. Raises CannotRun."""
     if action == "list":
-        return _list(sorted(datasets(directory), key=lambda dataset: str(dataset.path)), as_json)
+        return _list(sorted(datasets(directory), key=lambda dataset: str(dataset.path)))
     if action == "diff" and len(names) == 2:
         left, right = (find(name, directory) for name in names)
-        return _diff(left, right, as_json)
+        return _diff(left, right)
     raise CannotRun("claw dataset: the actions are `list` and `diff A B`, where A and B are ids or paths")
 
 
@@ -87,23 +88,19 @@ def _differ(path: str, left: Any, right: Any) -> Iterator[tuple[str, list[Any]]]
         yield path, [left, right]
 
 
-def _list(rows: list[Dataset], as_json: bool) -> int:
+def _list(rows: list[Dataset]) -> Iterator[Answer]:
     if not rows:
         notice("no dataset is known here: `claw export --out DIR` writes one, `--in DIR` looks elsewhere")
-        return 0
-    if as_json:
-        lines = [{"id": d.manifest.id, "path": str(d.path), "counts": d.manifest.counts} for d in rows]
-        print("\n".join(orjson.dumps(line).decode() for line in lines))
-        return 0
-    print(f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9} {'pairs':>9}  path")
+        return
+    yield Answer(text=f"{'id':<12} {'groups':>8} {'steps':>9} {'sequences':>9} {'pairs':>9}  path")
     for dataset in rows:
         counts = dataset.manifest.counts
         gone = "" if dataset.path.is_dir() else "  (gone; `claw export --manifest` makes it again)"
-        print(
+        yield Answer(
+            {"id": dataset.manifest.id, "path": str(dataset.path), "counts": counts},
             f"{dataset.manifest.id:<12} {counts['groups']:>8} {_count(counts, 'steps')} {_count(counts, 'sequences')} {_count(counts, 'pairs')}  "
-            f"{dataset.path}{gone}"
+            f"{dataset.path}{gone}",
         )
-    return 0
 
 
 def _count(counts: dict[str, int], name: str) -> str:
@@ -111,14 +108,11 @@ def _count(counts: dict[str, int], name: str) -> str:
     return f"{counts.get(name, '-'):>9}"
 
 
-def _diff(left: Dataset, right: Dataset, as_json: bool) -> int:
+def _diff(left: Dataset, right: Dataset) -> Answer:
     changes = differences(left.manifest, right.manifest)
-    if as_json:
-        print(orjson.dumps({"same": not changes, "differences": changes}).decode())
-    else:
-        lines = [f"{path}: {_short(a)} -> {_short(b)}" for path, (a, b) in changes.items()]
-        print("\n".join(lines) or f"{left.manifest.id} and {right.manifest.id} are the same dataset")
-    return 1 if changes else 0
+    lines = [f"{path}: {_short(a)} -> {_short(b)}" for path, (a, b) in changes.items()]
+    same = f"{left.manifest.id} and {right.manifest.id} are the same dataset"
+    return Answer({"same": not changes, "differences": changes}, lines or same, 1 if changes else 0)
 
 
 def _short(value: Any) -> str:  # of JSON

@@ -1,10 +1,12 @@
 """`claw dlq list|show|redrive`: records that nobody could read or fold, and their way back once the cause is mended."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 
 import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
@@ -17,7 +19,7 @@ from claw_r1.schemas.json_values import JsonDict
 HEX_PER_LINE = 32
 
 
-def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> int:
+def run_dlq(action: str, query: LetterQuery, *, prefix: str) -> Iterator[Answer]:
     """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun, LogError."""
     actions = {"list": _list, "show": _show, "redrive": _redrive}
     if action not in actions:
@@ -27,20 +29,19 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str, as_json: bool) -> i
     if action == "redrive" and not (query.ids or query.every):
         raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
     with log_for_reading(prefix) as settings:
-        return actions[action](settings, query, as_json)
+        yield from actions[action](settings, query)
 
 
-def _list(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+def _list(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
     chosen = letters(settings, query.reason, query.source)
     if query.pending:
         chosen = pending(settings, chosen)
     for letter in chosen:
-        print(orjson.dumps(summary(letter)).decode() if as_json else _line(letter))
+        yield Answer(summary(letter), _line(letter))
     if not chosen:
         narrowed = query.reason or query.source or query.pending
         every = "there are no dead letters: every record could be read and folded"
         notice("no dead letter meets the options; `claw dlq list` shows all" if narrowed else every)
-    return 0
 
 
 def _line(letter: Letter) -> str:
@@ -50,11 +51,10 @@ def _line(letter: Letter) -> str:
     return f"{letter.id:<10} {letter.header('reason'):<18} {where:<32} {time}  {letter.header('error')[:80]}"
 
 
-def _show(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+def _show(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
     for letter in letters_named(letters(settings), query.ids or ()):
         answer = whole(letter)
-        print(orjson.dumps(answer).decode() if as_json else _whole_text(letter, answer))
-    return 0
+        yield Answer(answer, _whole_text(letter, answer))
 
 
 def _whole_text(letter: Letter, answer: JsonDict) -> str:
@@ -68,7 +68,7 @@ def _whole_text(letter: Letter, answer: JsonDict) -> str:
     return "\n".join(lines)
 
 
-def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
+def _redrive(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
     chosen = letters(settings, query.reason, query.source)
     chosen = letters_named(chosen, query.ids) if query.ids else chosen
     if query.dry_run:
@@ -76,8 +76,7 @@ def _redrive(settings: LogSettings, query: LetterQuery, as_json: bool) -> int:
     else:
         with closing(EventProducer(settings)) as producer:
             answer = redrive_letters(settings, chosen, producer)
-    print(orjson.dumps(answer).decode() if as_json else _answer_text(answer, dry_run=query.dry_run))
-    return 1 if answer["refused"] else 0
+    yield Answer(answer, _answer_text(answer, dry_run=query.dry_run), 1 if answer["refused"] else 0)
 
 
 def _answer_text(answer: JsonDict, *, dry_run: bool) -> str:

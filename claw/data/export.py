@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import orjson
 from pydantic import ValidationError
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.data.datasets import remember
 from claw_r1.claw.data.settings import ExportSettings
 from claw_r1.claw.errors import CannotRun
@@ -21,7 +21,7 @@ from claw_r1.eventlog.records import Place
 PROGRESS = "claw export: {done} facts read of at most {total}"
 
 
-def run_export(request: ExportSettings, *, as_json: bool) -> int:
+def run_export(request: ExportSettings) -> Answer:
     """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun, ConsumerError, BatchSpecInvalid, LogError."""
     if request.manifest is not None and request.spec is not None:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
@@ -30,8 +30,7 @@ def run_export(request: ExportSettings, *, as_json: bool) -> int:
     if not differ:
         remember(dataset, request.out)
     answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
-    print(orjson.dumps(answer).decode() if as_json else as_text(dataset, request.out, differ))
-    return 1 if differ else 0
+    return Answer(answer, as_text(dataset, request.out, differ), 1 if differ else 0)
 
 
 def _export(request: ExportSettings) -> list[str]:

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.lineage.answer import of_data, of_version
 from claw_r1.consumers.lineage.trace import trace_data, trace_version
@@ -22,16 +21,15 @@ TRAJECTORIES_SHOWN = 20
 """The most trajectories as text, where nobody names a limit; JSON has all of them then."""
 
 
-def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_json: bool) -> int:
-    """Prints the lineage; exit code 1 when no version was trained on the id, or there is no such version.
+def run_lineage(name: str, *, every: bool, limit: int | None, prefix: str, as_json: bool) -> Answer:
+    """Traces it; exit code 1 when no version was trained on the id, or there is no such version.
 
     limit: trajectories at most; None: `TRAJECTORIES_SHOWN` as text, all of them as JSON.
     """
     trajectories_max = limit if limit is not None or as_json else TRAJECTORIES_SHOWN
     with log_for_reading(prefix) as settings:
         answer, code = answer_of(settings, name, every=every, limit=trajectories_max)
-    print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
-    return code
+    return Answer(answer, as_text(answer), code)
 
 
 def answer_of(settings: LogSettings, name: str, *, every: bool, limit: int | None = None) -> tuple[JsonDict, int]:

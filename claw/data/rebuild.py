@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.data.settings import RebuildSettings
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
@@ -18,17 +19,15 @@ from claw_r1.streams.rebuild import Rebuilt, rebuild
 from claw_r1.streams.recovery import FACTS
 
 
-def run_rebuild(request: RebuildSettings, *, as_json: bool) -> int:
-    """Rebuilds; returns 0. Raises StreamsError: retention cut the facts, or the generation cannot be taken there."""
+def run_rebuild(request: RebuildSettings) -> Answer:
+    """Rebuilds. Raises StreamsError: retention cut the facts, or the generation cannot be taken there."""
     with log_for_reading(request.prefix) as settings:
         done, seconds = _rebuild(as_on_broker(settings), request)
-    manifest = orjson.dumps(done.manifest()).decode()
+    manifest, facts = done.manifest(), dict(done.outcomes)
     if request.manifest is not None:
-        request.manifest.write_text(manifest + "\n")
-    facts = dict(done.outcomes)
-    answer = {"manifest": done.manifest(), "facts": facts, "rows": done.rows, "seconds": round(seconds, 3)}
-    print(orjson.dumps(answer).decode() if as_json else as_text(done, seconds))
-    return 0
+        request.manifest.write_bytes(orjson.dumps(manifest, option=orjson.OPT_APPEND_NEWLINE))
+    answer = {"manifest": manifest, "facts": facts, "rows": done.rows, "seconds": round(seconds, 3)}
+    return Answer(answer, as_text(done, seconds))
 
 
 def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, float]:

@@ -4,14 +4,12 @@ Input: any topics of the catalogue, read_committed, by offset; nothing is change
 the same records in the same order.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.data.replay_filter import Filter, filter_of
 from claw_r1.claw.data.replay_range import bound, merged, paced
 from claw_r1.claw.data.replay_target import into_file, into_topic, is_file, target_topic
@@ -24,40 +22,41 @@ from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import CALLS, REWARDS, TOPICS, Topic
 
 FACTS = (CALLS.name, REWARDS.name)
 """The topics that everything else is made of: replayed where nobody names a topic."""
 
 
-def run_replay(settings: ReplaySettings, *, as_json: bool) -> int:
-    """Replays; returns the exit code. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
+def run_replay(settings: ReplaySettings) -> Iterator[Answer]:
+    """Replays, and yields each record that goes nowhere else. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
     catalogued = (topic_of(name, settings.prefix) for name in settings.topics or FACTS)
     topics = list({topic.name: topic for topic in catalogued}.values())
     holds = filter_of(settings.filters or (), topics)
     if settings.into is not None:
         _check_target(topics, settings.into)
     with log_for_reading(settings.prefix) as log:
-        return _replay(log, topics, settings, holds, as_json=as_json)
+        yield from _replay(log, topics, settings, holds)
 
 
-def _replay(
-    log: LogSettings, topics: Sequence[Topic], settings: ReplaySettings, holds: Filter, *, as_json: bool
-) -> int:
+def _replay(log: LogSettings, topics: Sequence[Topic], settings: ReplaySettings, holds: Filter) -> Iterator[Answer]:
     selected = _selected(log, topics, settings, holds)
     sources = " and ".join(topic.name for topic in topics)
     if settings.into is None:
-        if not _print(selected, as_json=as_json):
+        count = 0
+        for count, record in enumerate(selected, 1):  # noqa: B007 - the last count is the result
+            yield Answer(as_object(record), map(text_line, [record]))  # a line that programs do not pay for
+        if not count:
             conditions = f" meets {' and '.join(settings.filters)}" if settings.filters else " is there"
             notice(
                 f"no record of {sources} from {settings.start} to {settings.end}{conditions}; "
                 "`claw topics describe` counts what each topic holds"
             )
-        return 0
+        return
     count = _into(log, selected, settings.into, force=settings.force)
     summary = {"topics": [topic.name for topic in topics], "into": settings.into, "records": count}
-    print(orjson.dumps(summary).decode() if as_json else f"{count} records of {sources} into {settings.into}")
-    return 0
+    yield Answer(summary, f"{count} records of {sources} into {settings.into}")
 
 
 def _check_target(topics: Sequence[Topic], target: str) -> None:
@@ -74,18 +73,9 @@ def _selected(log: LogSettings, topics: Sequence[Topic], settings: ReplaySetting
     return paced(islice(records, settings.limit), settings.speed)
 
 
-def _print(records: Iterator[Record], *, as_json: bool) -> int:
-    """Prints the records, and returns how many they were."""
-    count = 0
-    for count, record in enumerate(records, 1):  # noqa: B007 - the last count is the result
-        print(json_line(record) if as_json else text_line(record))
-        sys.stdout.flush()
-    return count
-
-
 def _into(log: LogSettings, records: Iterator[Record], target: str, *, force: bool) -> int:
     if is_file(target):
-        return into_file(records, Path(target), json_line)
+        return into_file(records, Path(target), as_object)
     return into_topic(records, *target_topic(log, target, force=force))
 
 
@@ -98,14 +88,14 @@ def topic_of(name: str, prefix: str) -> Topic:
     raise CannotRun(f"no topic {name!r} in the catalogue; there are: {', '.join(topic.name for topic in TOPICS)}")
 
 
-def json_line(record: Record) -> str:
+def as_object(record: Record) -> JsonDict:
     place = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
     }
-    return orjson.dumps({**place, "key": _text(record.key), "event": _event(record)}).decode()
+    return {**place, "key": _text(record.key), "event": _event(record)}
 
 
 def text_line(record: Record) -> str:

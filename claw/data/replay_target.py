@@ -10,12 +10,15 @@ from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
+import orjson
+
 from claw_r1.claw.errors import CannotRun
 from claw_r1.eventlog.errors import TopicMissing
 from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.records import Outgoing, Position, Record
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import TOPICS, Topic
 
 OUTSTANDING_MAX = 5_000
@@ -26,14 +29,14 @@ def is_file(target: str) -> bool:
     return "/" in target or target.endswith(".jsonl")
 
 
-def into_file(records: Iterable[Record], path: Path, line: Callable[[Record], str]) -> int:
+def into_file(records: Iterable[Record], path: Path, as_object: Callable[[Record], JsonDict]) -> int:
     """Writes one line per record; how many. An older file of the name is replaced at the end. Raises CannotRun."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:
-        with partial.open("w") as file:
+        with partial.open("wb") as file:
             for count, record in enumerate(records, 1):  # noqa: B007 - the last count is the result
-                file.write(line(record) + "\n")
+                file.write(orjson.dumps(as_object(record), option=orjson.OPT_APPEND_NEWLINE))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

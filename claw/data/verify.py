@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import Progress
@@ -18,8 +17,8 @@ SHOWN_MAX = 20
 """Ids of a finding that are shown to a person; `--json` has them all."""
 
 
-def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json: bool) -> int:
-    """Verifies; 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
+def run_verify(replied: Path | None, run_id: str | None, *, prefix: str) -> Answer:
+    """Verifies; exit code 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
 
     Raises CannotRun without the file, HistoryCut when retention cut the facts, ConsumerError when the pool moves.
     """
@@ -29,8 +28,7 @@ def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, as_json
         raise CannotRun(f"{replied}: cannot be read: {error}") from error
     with log_for_reading(prefix) as settings:
         report = verify_run(as_on_broker(settings), run_id, calls)
-    print(orjson.dumps(report.to_json()).decode() if as_json else as_text(report))
-    return 0 if report.ok else 1
+    return Answer(report.to_json(), as_text(report), 0 if report.ok else 1)
 
 
 def verify_run(settings: LogSettings, run_id: str | None, replied: Iterable[str] | None = None) -> Report:

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 import structlog
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.demo.components import (
     GREEDY_EPISODES,
     GROUP_SIZE,
@@ -60,7 +61,7 @@ KEY_VALID_US = 3600 * 1_000_000
 LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 
-def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
+def run_demo(settings: DemoSettings, *, as_json: bool) -> Answer:
     """Runs the demo; exit code 0 when every target is met, 1 when one is missed, 130 after Ctrl-C."""
     interrupts = Interrupts()
     try:
@@ -69,14 +70,12 @@ def run_demo(settings: DemoSettings, *, as_json: bool) -> int:
             result = demo.run()
     except KeyboardInterrupt:
         print("claw demo: interrupted, everything is stopped", file=sys.stderr)
-        return 130
+        return Answer(code=130)
     reached = targets(
         result, control=settings.control, staleness_max=settings.staleness_max, exact=settings.reward.is_exact
     )
-    if as_json:
-        print(orjson.dumps(result).decode(), flush=True)
     print_summary(result, reached, demo.episodes(), demo.stack.run_dir, prefix=settings.prefix, to_stderr=as_json)
-    return 0 if all(target.met for target in reached) else 1
+    return Answer(result, code=0 if all(target.met for target in reached) else 1)
 
 
 class Demo:

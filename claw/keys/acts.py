@@ -4,12 +4,10 @@ again."""
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.keys import records
 from claw_r1.claw.keys.records import HASH_SHOWN, newest_keys, state_of
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import table
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import KeyRecorded
@@ -33,42 +31,34 @@ def row(key: KeyRecorded, at_us: int) -> JsonDict:
     }
 
 
-def run_create(key: KeyRecorded, *, prefix: str, as_json: bool) -> int:
-    """Prints the new key."""
+def run_create(key: KeyRecorded, *, prefix: str) -> Answer:
+    """Makes the new key."""
     with log_for_reading(prefix) as settings:
         secret, record = records.create(settings, key)
-    return _print_new(secret, record, as_json=as_json)
+    return _shown(secret, record)
 
 
-def run_rotate(name: str, overlap_us: int, *, prefix: str, as_json: bool) -> int:
-    """Prints the key that takes the place of the old one."""
+def run_rotate(name: str, overlap_us: int, *, prefix: str) -> Answer:
+    """Makes the key that takes the place of the old one."""
     with log_for_reading(prefix) as settings:
         secret, record = records.rotate(settings, name, overlap_us)
-    return _print_new(secret, record, as_json=as_json)
+    return _shown(secret, record)
 
 
-def run_revoke(name: str, *, prefix: str, as_json: bool) -> int:
+def run_revoke(name: str, *, prefix: str) -> Answer:
     """Exit code 1 when all of it was revoked before."""
     with log_for_reading(prefix) as settings:
         revoked = [row(key, now_us()) for key in records.revoke(settings, name)]
-    if as_json:
-        print(orjson.dumps({"revoked": revoked}).decode())
-    else:
-        print("\n".join(f"{key['name']} {key['hash']} is revoked" for key in revoked) or f"{name} was revoked before")
-    return 0 if revoked else 1
+    lines = [f"{key['name']} {key['hash']} is revoked" for key in revoked]
+    return Answer({"revoked": revoked}, lines or f"{name} was revoked before", 0 if revoked else 1)
 
 
-def run_list(*, prefix: str, as_json: bool) -> int:
-    """Prints every key that the log knows."""
+def run_list(*, prefix: str) -> Answer:
+    """Lists every key that the log knows."""
     with log_for_reading(prefix) as settings:
         rows = [row(key, now_us()) for key in newest_keys(settings)]
-    if as_json:
-        print(orjson.dumps({"keys": rows}).decode())
-    elif rows:
-        print("\n".join(as_text(rows)))
-    else:
-        notice("the log has no keys; `claw keys create NAME` makes one")
-    return 0
+    hint = None if rows else "the log has no keys; `claw keys create NAME` makes one"
+    return Answer({"keys": rows}, as_text(rows) if rows else (), hint=hint)
 
 
 def as_text(rows: Iterable[JsonDict]) -> Iterator[str]:
@@ -77,10 +67,6 @@ def as_text(rows: Iterable[JsonDict]) -> Iterator[str]:
     yield from table([head, *(tuple(each[name] or "-" for name in head) for each in rows)])
 
 
-def _print_new(secret: str, record: KeyRecorded, *, as_json: bool) -> int:
-    if as_json:
-        print(orjson.dumps({"key": secret, **row(record, now_us())}).decode())
-    else:
-        notice(f"the key of {record.name} ({record.role}), shown this once; in force within 2 s")
-        print(secret)
-    return 0
+def _shown(secret: str, record: KeyRecorded) -> Answer:
+    hint = f"the key of {record.name} ({record.role}), shown this once; in force within 2 s"
+    return Answer({"key": secret, **row(record, now_us())}, secret, hint=hint)

@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from claw_r1.claw.options import AsJson, Prefix
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import Commands, Prefix
 
-keys = typer.Typer(
+keys = Commands(
     name="keys",
     help="Make API keys for the gateway, list them, replace and revoke them.",
-    no_args_is_help=True,
-    add_completion=False,
 )
 KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
 
@@ -44,8 +43,7 @@ def create(
         typer.Option(min=0.001, max=1e9, help="Its sessions end after so many silent seconds; it reaches no others."),
     ] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Make a key, print it once; its hash goes into the log, and every gateway takes it."""
     from claw_r1.claw.keys.acts import run_create
     from claw_r1.claw.keys.records import PRODUCER
@@ -65,15 +63,15 @@ def create(
         strip_strict=strip_strict,
         idle_s=idle_s,
     )
-    raise typer.Exit(run_create(key, prefix=prefix, as_json=as_json))
+    return run_create(key, prefix=prefix)
 
 
 @keys.command("list")
-def list_(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def list_(prefix: Prefix = "claw") -> Answers:
     """List all keys: name, role, the beginning of the hash, end, scope, state. No key itself: nobody has it but its owner."""
     from claw_r1.claw.keys.acts import run_list
 
-    raise typer.Exit(run_list(prefix=prefix, as_json=as_json))
+    return run_list(prefix=prefix)
 
 
 @keys.command()
@@ -81,22 +79,20 @@ def rotate(
     name: KeyArgument,
     overlap: Annotated[str, typer.Option(metavar="TIME", help="How long the old key stays valid.")] = "1h",
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Make a new key of the same fields and print it once; the old one ends after the overlap."""
     from claw_r1.claw.keys.acts import run_rotate
     from claw_r1.claw.keys.terms import duration_us
 
-    raise typer.Exit(run_rotate(name, duration_us(overlap), prefix=prefix, as_json=as_json))
+    return run_rotate(name, duration_us(overlap), prefix=prefix)
 
 
 @keys.command()
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME|HASH", help="All keys of a name, or one by its listed hash.")],
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Take keys back: no gateway lets them in two seconds from then."""
     from claw_r1.claw.keys.acts import run_revoke
 
-    raise typer.Exit(run_revoke(name, prefix=prefix, as_json=as_json))
+    return run_revoke(name, prefix=prefix)

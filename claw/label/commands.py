@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import Commands, Prefix
 from claw_r1.claw.panels import DATA
 
-label = typer.Typer()
+label = Commands()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,6 @@ class LabelOptions:
 
 
 @label.command("label", rich_help_panel=DATA)
-@spread
 def judge(
     *,
     name: Annotated[
@@ -49,12 +49,11 @@ def judge(
     who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who judges.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Judge a trajectory or a call: thumb, scores, a better reply, which of two. Exit 1 when nothing is to be undone or listed."""
     from claw_r1.claw.label.label import run_label, run_list, run_undo
 
     if history:
-        raise typer.Exit(run_list(name, options, prefix=prefix, as_json=as_json))
+        return run_list(name, options, prefix=prefix)
     run = run_undo if options.undo else run_label
-    raise typer.Exit(run(name, options, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
+    return run(name, options, who=who, dry_run=dry_run, prefix=prefix)

@@ -6,12 +6,13 @@ one act, by whose id its events are found again; `--undo` takes the last act bac
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.label.commands import LabelOptions
 from claw_r1.claw.pool.acts import append
@@ -43,7 +44,7 @@ PRODUCER = "claw label"
 MATCHES_SHOWN = 5
 
 
-def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
+def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: bool, prefix: str) -> Answer:
     """Says it; exit code 0. Raises CannotRun, InvalidFeedback."""
     outcome, remark, by = _outcome(options), _remark(options), _signature(who)  # what is said before who says it
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
@@ -55,10 +56,10 @@ def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: boo
                 chosen=other, rejected=subject, outcome=outcome, comment=None if remark else options.comment
             )
             events.append(preference_event(comparison, by))
-        return _publish(pool.settings, events, by, dry_run=dry_run, as_json=as_json)
+        return _publish(pool.settings, events, by, dry_run=dry_run)
 
 
-def run_undo(name: str, options: LabelOptions, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
+def run_undo(name: str, options: LabelOptions, *, who: str | None, dry_run: bool, prefix: str) -> Answer:
     """Takes the person's last act on it back; exit code 1 when nothing stands. Raises CannotRun, InvalidFeedback."""
     _alone(options, "--undo")
     by = _signature(who)
@@ -66,19 +67,19 @@ def run_undo(name: str, options: LabelOptions, *, who: str | None, dry_run: bool
         subject = pool.view.ask(lambda rows: subject_of(rows.trajectory_rows(), name))
         words = people(pool.settings).last_act(by.source, subject=subject)
         events = undo_events([word.fact for word in words], by)
-        return _publish(pool.settings, events, by, dry_run=dry_run, as_json=as_json)
+        return _publish(pool.settings, events, by, dry_run=dry_run)
 
 
-def run_list(name: str, options: LabelOptions, *, prefix: str, as_json: bool) -> int:
-    """Prints what people said of it, in the order of time; exit code 1 when nobody said anything. Raises CannotRun."""
+def run_list(name: str, options: LabelOptions, *, prefix: str) -> Iterator[Answer]:
+    """Yields what people said of it, in the order of time; exit code 1 when nobody said anything. Raises CannotRun."""
     _alone(options, "--list")
     with log_for_reading(prefix) as settings:
         words = [word for word in people(settings).history() if any(is_of(side, name) for side in _sides(word))]
     for word in words:
-        print(orjson.dumps(as_row(word)).decode() if as_json else as_line(word))
+        yield Answer(as_row(word), as_line(word))
     if not words:
         notice(f"nobody said anything of {name}")
-    return 0 if words else 1
+        yield Answer(code=1)
 
 
 def people(settings: LogSettings) -> Feedback:
@@ -173,26 +174,18 @@ def _alone(options: LabelOptions, flag: str) -> None:
         raise CannotRun(f"{flag} stands alone: nothing else is said with it")
 
 
-def _publish(
-    settings: LogSettings, events: Sequence[FeedbackFact], by: Signature, *, dry_run: bool, as_json: bool
-) -> int:
+def _publish(settings: LogSettings, events: Sequence[FeedbackFact], by: Signature, *, dry_run: bool) -> Answer:
     if not dry_run:
         append(settings, REWARDS, events)
-    if as_json:
-        answer = {
-            "act_id": by.act_id,
-            "who": by.who,
-            "dry_run": dry_run,
-            "events": [as_plain(event) for event in events],
-        }
-        print(orjson.dumps(answer).decode())
-        return 0 if events else 1
-    for word in Feedback(events).history():
-        print(as_line(word))
-    print(
-        ("nothing is published" if dry_run else f"{by.who} said it") if events else f"nothing of {by.who} stands there"
-    )
-    return 0 if events else 1
+    answer = {
+        "act_id": by.act_id,
+        "who": by.who,
+        "dry_run": dry_run,
+        "events": [as_plain(event) for event in events],
+    }
+    outcome = "nothing is published" if dry_run else f"{by.who} said it"
+    lines = [*map(as_line, Feedback(events).history()), outcome if events else f"nothing of {by.who} stands there"]
+    return Answer(answer, lines, 0 if events else 1)
 
 
 def as_row(word: PersonalWord) -> dict[str, object]:

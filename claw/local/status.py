@@ -6,9 +6,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import orjson
 import psutil
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.local.ports import accepts, any_answers, split_servers
 from claw_r1.claw.local.stack import TRAINER_WARNINGS, remembered, remembered_log
 from claw_r1.claw.local.status_file import read_status
@@ -29,25 +29,22 @@ ANSWER_TIMEOUT_S = 1.0
 ALIVE = {State.STARTING, State.RUNNING, State.RESTARTING}
 
 
-def show_status(*, as_json: bool) -> int:
-    """Prints the states; exit code 1 when nothing runs."""
+def show_status() -> Answer:
+    """Lists the states; exit code 1 when nothing runs."""
     run_dir = remembered()
     states = with_engine(read_status(run_dir)) if run_dir else []
     warnings = trainer_warnings(run_dir, states) if run_dir else []
     alive = any(state.state in ALIVE for state in states)
     idle = recent_idle_shares(run_dir) if run_dir and alive else None
-    if as_json:
-        answer = {
-            "run_dir": str(run_dir) if run_dir else None,
-            "components": [asdict(s) for s in states],
-            "warnings": warnings,
-            "idle": idle,
-        }
-        print(orjson.dumps(answer).decode())
-    else:
-        advice = [idle["advice"]] if idle and idle["advice"] else []
-        print("\n".join([as_text(states), *advice, *(f"warning: trainer: {line}" for line in warnings)]))
-    return 0 if alive else 1
+    answer = {
+        "run_dir": str(run_dir) if run_dir else None,
+        "components": [asdict(s) for s in states],
+        "warnings": warnings,
+        "idle": idle,
+    }
+    advice = [idle["advice"]] if idle and idle["advice"] else []
+    lines = [as_text(states), *advice, *(f"warning: trainer: {line}" for line in warnings)]
+    return Answer(answer, lines, 0 if alive else 1)
 
 
 def recent_idle_shares(run_dir: Path) -> IdleShares | None:

@@ -4,76 +4,66 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import AsJson, Prefix, spread
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import Commands, Prefix
 from claw_r1.claw.pool.options import PageOptions, PerspectiveOptions
 from claw_r1.datapool.view.pool_filter import PoolFilter
 
-pool = typer.Typer(
+pool = Commands(
     name="pool",
     help="Look into the pool, judge its steps, evict trajectories, preview a batch.",
-    no_args_is_help=True,
-    add_completion=False,
 )
 
 
 @pool.command()
-@spread
-def stats(filters: PoolFilter, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def stats(filters: PoolFilter, prefix: Prefix = "claw") -> Answers:
     """Count groups, trajectories, steps and tokens, and each reason why something is not ready: for what the filter lets through."""
     from claw_r1.claw.pool.listing import show_stats
 
-    raise typer.Exit(show_stats(filters, prefix=prefix, as_json=as_json))
+    return show_stats(filters, prefix=prefix)
 
 
 @pool.command()
-@spread
-def steps(filters: PoolFilter, page: PageOptions, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def steps(filters: PoolFilter, page: PageOptions, prefix: Prefix = "claw") -> Answers:
     """List steps (model calls)."""
-    _list("steps", filters, page, prefix, as_json)
+    return _list("steps", filters, page, prefix)
 
 
 @pool.command()
-@spread
 def trajectories(
     *,
     filters: PoolFilter,
     page: PageOptions,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """List trajectories."""
-    _list("trajectories", filters, page, prefix, as_json)
+    return _list("trajectories", filters, page, prefix)
 
 
 @pool.command()
-@spread
 def groups(
     *,
     filters: PoolFilter,
     page: PageOptions,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """List groups."""
-    _list("groups", filters, page, prefix, as_json)
+    return _list("groups", filters, page, prefix)
 
 
 @pool.command()
-@spread
 def why(
     name: Annotated[str, typer.Argument(metavar="ID", help="Group, trajectory or call.")],
     perspective: PerspectiveOptions,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Tell why something is not ready or was left out, or when it was trained. Exit 1 when the pool has no such id."""
     from claw_r1.claw.pool.why import explain
 
-    raise typer.Exit(explain(name, perspective, prefix=prefix, as_json=as_json))
+    return explain(name, perspective, prefix=prefix)
 
 
 @pool.command()
-@spread
 def curate(
     *,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
@@ -98,8 +88,7 @@ def curate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
     filters: PoolFilter,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Judge steps by id or by filter, which is resolved to ids first. Exit 1 when no step is concerned."""
     from claw_r1.claw.pool.curation import check_alone, run_curation, run_undo, scores_of
     from claw_r1.consumers.pool.curation import CurationRequest
@@ -113,10 +102,8 @@ def curate(
     )
     if undo is not None:
         check_alone(ids or [], filters, judgement)
-        raise typer.Exit(run_undo(undo, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
-    raise typer.Exit(
-        run_curation(ids or [], filters, judgement, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json)
-    )
+        return run_undo(undo, who=who, dry_run=dry_run, prefix=prefix)
+    return run_curation(ids or [], filters, judgement, who=who, dry_run=dry_run, prefix=prefix)
 
 
 @pool.command()
@@ -129,34 +116,31 @@ def evict(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted.")] = False,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
     from claw_r1.claw.pool.evict import run_evict
 
-    raise typer.Exit(run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix, as_json=as_json))
+    return run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix)
 
 
 @pool.command()
-@spread
 def batch(
     perspective: PerspectiveOptions,
     explain: Annotated[bool, typer.Option("--explain", help="Explain each field of a spec, and the presets.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also name the groups; --json always does.")] = False,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Preview the next batch of a spec: counts, tokens saved by shared prefixes, and why each other group is left out."""
     if explain:
         from claw_r1.claw.pool.spec_help import show_knobs
 
-        raise typer.Exit(show_knobs(as_json=as_json))
+        return show_knobs()
     from claw_r1.claw.pool.preview import preview
 
-    raise typer.Exit(preview(perspective, prefix=prefix, verbose=verbose, as_json=as_json))
+    return preview(perspective, prefix=prefix, verbose=verbose)
 
 
-def _list(kind: str, filters: PoolFilter, page: PageOptions, prefix: str, as_json: bool) -> None:
+def _list(kind: str, filters: PoolFilter, page: PageOptions, prefix: str) -> Answers:
     from claw_r1.claw.pool.listing import show_page
 
-    raise typer.Exit(show_page(kind, filters, page, prefix=prefix, as_json=as_json))
+    return show_page(kind, filters, page, prefix=prefix)

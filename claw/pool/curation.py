@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.pool.acts import append
 from claw_r1.claw.pool.reading import open_pool
@@ -30,15 +29,14 @@ def run_curation(
     who: str | None,
     dry_run: bool,
     prefix: str,
-    as_json: bool,
-) -> int:
+) -> Answer:
     """Judges the steps of the ids that meet the filter; exit code 1 when there is none. Raises CannotRun, PoolRefusal."""
     who = _checked(ids, filters, judgement, who)
     with open_pool(prefix) as pool, closing(FactLookup(pool.settings)) as facts:
         steps = pool.view.ask(lambda rows: resolve(rows, ids, filters, facts))
         curation_id = new_id()
         events = curations(steps, judgement, who=who, producer=PRODUCER, act_id=curation_id)
-        return _publish(pool.settings, events, curation_id, dry_run=dry_run, as_json=as_json)
+        return _publish(pool.settings, events, curation_id, dry_run=dry_run)
 
 
 def check_alone(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest) -> None:
@@ -50,7 +48,7 @@ def check_alone(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequ
         )
 
 
-def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_json: bool) -> int:
+def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str) -> Answer:
     """Takes a curation or one event back; exit code 1 when nothing of it stands any more. Raises CannotRun."""
     if not who:
         raise CannotRun("who judges? --who NAME")
@@ -58,7 +56,7 @@ def run_undo(undone: str, *, who: str | None, dry_run: bool, prefix: str, as_jso
         history = readable(read_topics(settings, [REWARDS]))
         curation_id = new_id()
         events = curations_undone(history, undone, who=who, producer=PRODUCER, act_id=curation_id)
-        return _publish(settings, events, curation_id, dry_run=dry_run, as_json=as_json)
+        return _publish(settings, events, curation_id, dry_run=dry_run)
 
 
 def _checked(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest, who: str | None) -> str:
@@ -74,21 +72,15 @@ def _checked(ids: Sequence[str], filters: PoolFilter, judgement: CurationRequest
     return who
 
 
-def _publish(
-    settings: LogSettings, events: Sequence[StepCurated], curation_id: str, *, dry_run: bool, as_json: bool
-) -> int:
+def _publish(settings: LogSettings, events: Sequence[StepCurated], curation_id: str, *, dry_run: bool) -> Answer:
     """All or an error: publishing again after one is safe, the later judgement counts."""
     if not dry_run:
         append(settings, REWARDS, events)
-    if as_json:
-        summary = {"curation_id": curation_id, "steps": len(events), "dry_run": dry_run}
-        print(orjson.dumps({**summary, "events": [as_plain(event) for event in events]}).decode())
-    else:
-        for event in events:
-            print(f"{event.group_id}/{event.trajectory_id}/{event.call_id}")
-        verb = "would be judged" if dry_run else f"judged; take it back with --undo {curation_id}"
-        print(f"{len(events)} steps {verb}" if events else "no step is concerned")
-    return 0 if events else 1
+    summary = {"curation_id": curation_id, "steps": len(events), "dry_run": dry_run}
+    lines = [f"{event.group_id}/{event.trajectory_id}/{event.call_id}" for event in events]
+    verb = "would be judged" if dry_run else f"judged; take it back with --undo {curation_id}"
+    lines.append(f"{len(events)} steps {verb}" if events else "no step is concerned")
+    return Answer({**summary, "events": [as_plain(event) for event in events]}, lines, 0 if events else 1)
 
 
 def scores_of(texts: Iterable[str]) -> dict[str, float | None]:

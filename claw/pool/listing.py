@@ -1,10 +1,9 @@
 """`claw pool stats|steps|trajectories|groups`: pages of the pool's rows. It writes nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.pool.options import PageOptions
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.notice import notice
@@ -16,38 +15,38 @@ from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.view import TOPICS
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
 
-def show_stats(filters: PoolFilter, *, prefix: str, as_json: bool) -> int:
-    """Prints counts over what the lists of this filter show."""
+def show_stats(filters: PoolFilter, *, prefix: str) -> Answer:
+    """Counts what the lists of this filter show."""
     with open_pool(prefix, group=filters.group) as pool, closing(FactLookup(pool.settings)) as facts:
         counts = pool.view.ask(lambda rows: stats_of(rows, filters, facts))
-    if as_json:
-        print(orjson.dumps(counts).decode())
-        return 0
+    return Answer(counts, _stats_text(counts))
+
+
+def _stats_text(counts: JsonDict) -> Iterator[str]:
     for kind, numbers in counts.items():
-        print(kind)
+        yield kind
         for name, value in numbers.items():
             text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
-            print(f"  {name:<16} {text if text != '' else '-'}")
-    return 0
+            yield f"  {name:<16} {text if text != '' else '-'}"
 
 
-def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str, as_json: bool) -> int:
-    """Prints one page and, on its last line, what the next one starts behind. Raises PoolRefusal for a bad key."""
+def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str) -> Iterator[Answer]:
+    """Yields one page and, as its last line, what the next one starts behind. Raises PoolRefusal for a bad key."""
     place = place_of(kind, page.after)
     topics = TOPICS if kind == "steps" or filters.asks_steps else (TRAJECTORIES, GROUPS)
     with open_pool(prefix, group=filters.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
         rows = pool.view.ask(lambda rows: find(kind, rows, filters, place, page.limit + 1, facts))
     for row in rows[: page.limit]:
-        print(orjson.dumps(as_plain(row)).decode() if as_json else LINES[kind](row))
+        yield Answer(as_plain(row), LINES[kind](row))
     if not rows:
         notice(_empty(kind, filters, page.after))
     if len(rows) > page.limit:
         key = step_key_of(rows[page.limit - 1])
-        print(orjson.dumps({"type": "More", "after": key}).decode() if as_json else f"more: --after {key}")
-    return 0
+        yield Answer({"type": "More", "after": key}, f"more: --after {key}")
 
 
 def _empty(kind: str, filters: PoolFilter, after: str | None) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.reading import named_spec, open_pool
@@ -22,8 +21,8 @@ KINDS = {
 }
 
 
-def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json: bool) -> int:
-    """Prints the preview; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
+def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool) -> Answer:
+    """Previews it; exit code 1 when the batch is not complete. Raises CannotRun without a spec.
 
     verbose: with the ids of the groups; JSON has them always.
     """
@@ -36,8 +35,7 @@ def preview(options: PerspectiveOptions, *, prefix: str, verbose: bool, as_json:
         if perspective is None:
             raise CannotRun("no run has a spec yet: name one by --spec FILE or --preset NAME")
         answer = previewed(lambda look: pool.view.ask(lambda rows: look(rows, runs)), facts, perspective).answer
-    print(orjson.dumps(answer).decode() if as_json else as_text(answer, verbose=verbose))
-    return 0 if answer["complete"] else 1
+    return Answer(answer, as_text(answer, verbose=verbose), 0 if answer["complete"] else 1)
 
 
 def as_text(answer: dict[str, Any], *, verbose: bool = False) -> str:  # JSON

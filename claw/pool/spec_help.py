@@ -5,16 +5,16 @@ import textwrap
 
 import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.datapool.batch.spec import PRESETS
 
 NAME_WIDTH = 20
 
 
-def show_knobs(*, as_json: bool) -> int:
-    """Prints them."""
-    print(orjson.dumps({"knobs": knobs(), "presets": PRESETS}).decode() if as_json else as_text())
-    return 0
+def show_knobs() -> Answer:
+    """Explains them."""
+    return Answer({"knobs": knobs(), "presets": PRESETS}, as_text())
 
 
 def as_text() -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 import msgspec
-import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
@@ -19,8 +19,8 @@ FIGURES = ("agree", "kappa", "weighted_kappa", "alpha", "spearman", "bias")
 VALUES_SHOWN = 10
 
 
-def run_agree(left: str, right: str | None, *, resamples: int, seed: int, prefix: str, as_json: bool) -> int:
-    """Prints the report; exit code 1 when no subject has two ratings. right None: the raters of `left` among themselves. Raises CannotRun."""
+def run_agree(left: str, right: str | None, *, resamples: int, seed: int, prefix: str) -> Iterator[Answer]:
+    """Yields the report; exit code 1 when no subject has two ratings. right None: the raters of `left` among themselves. Raises CannotRun."""
     for pattern in (left, right or left):
         if "/" not in pattern:
             raise CannotRun(f"{pattern}: raters are slots, SOURCE/NAME, or a pattern of them, quoted: 'human:*/style'")
@@ -28,10 +28,9 @@ def run_agree(left: str, right: str | None, *, resamples: int, seed: int, prefix
         events = list(readable(read_topics(settings, [REWARDS])))
     sides = ratings(events, left), None if right is None else ratings(events, right)
     report = agreement(*sides, names=(left, right or left), resamples=resamples, seed=seed)
-    print(orjson.dumps(msgspec.to_builtins(report)).decode() if as_json else "\n".join(as_text(report)))
+    yield Answer(msgspec.to_builtins(report), as_text(report), 0 if report.figures.subjects else 1)
     if not report.figures.subjects:
         notice(f"no subject was rated by two: {left} rated {len({one.subject for one in sides[0]})} subjects")
-    return 0 if report.figures.subjects else 1
 
 
 def as_text(report: AgreementReport) -> Iterator[str]:

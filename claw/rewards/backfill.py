@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.data.replay_range import bound
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.log import log_for_reading
@@ -53,7 +52,7 @@ class BackfillRequest:
     dry_run: bool
 
 
-def run_backfill(request: BackfillRequest, *, prefix: str, as_json: bool) -> int:
+def run_backfill(request: BackfillRequest, *, prefix: str) -> Answer:
     """Exit code 1 when it stopped before the ends. Raises CannotRun, ConsumerError, LogError."""
     limits = RewardsSettings(config=request.config)
     slot = slot_again(slot_named(load(request.config), request.slot), request.generation)
@@ -64,9 +63,8 @@ def run_backfill(request: BackfillRequest, *, prefix: str, as_json: bool) -> int
         if request.dry_run:
             progress = Progress("claw rewards backfill --dry-run: {done} of {total} records")
             cost = forecast(on_broker, slot, limits, span, holds=holds, progress=progress)
-            print(orjson.dumps(asdict(cost) | _names(slot)).decode() if as_json else forecast_text(slot, cost))
-            return 0
-        return _score(on_broker, slot, limits, span, holds, request, as_json=as_json)
+            return Answer(asdict(cost) | _names(slot), forecast_text(slot, cost))
+        return _score(on_broker, slot, limits, span, holds, request)
 
 
 def _span(settings: LogSettings, slot: ScoredSlot, request: BackfillRequest) -> BackfillRange:
@@ -87,9 +85,7 @@ def _score(
     span: BackfillRange,
     holds: Holds,
     request: BackfillRequest,
-    *,
-    as_json: bool,
-) -> int:
+) -> Answer:
     os.nice(NICE)  # behind live work of this machine, its rules too
     tokens_max, daily = request.tokens_max, slot.options.budget
     if tokens_max is None and daily is not None:
@@ -101,8 +97,7 @@ def _score(
     seconds = time.monotonic() - begin_s
     answer = asdict(outcome) | {"offsets": by_topic(outcome.offsets), "to": by_topic(span.ends)} | _names(slot)
     answer |= {"done": outcome.left == 0, "seconds": round(seconds, 3)}
-    print(orjson.dumps(answer).decode() if as_json else outcome_text(slot, outcome, seconds))
-    return 0 if outcome.left == 0 else 1
+    return Answer(answer, outcome_text(slot, outcome, seconds), 0 if outcome.left == 0 else 1)
 
 
 def _holds(slot: ScoredSlot, filters: PoolFilter, prefix: str) -> Holds:

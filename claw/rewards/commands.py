@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import PASS_ON, AsJson, Prefix, spread
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import PASS_ON, Commands, Prefix
 from claw_r1.claw.rooms import becoming
 from claw_r1.datapool.view.pool_filter import PoolFilter
 
-rewards = typer.Typer(
+rewards = Commands(
     name="rewards",
     help="Judge what agents did: run scorers, try them, see what they cost.",
-    no_args_is_help=True,
-    add_completion=False,
 )
 ConfigOption = Annotated[
     Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File with the scorers: docs/rewards.md.")
@@ -32,20 +31,19 @@ def try_scorers(
     config: ConfigOption = Path("rewards.yaml"),
     scorer: Annotated[list[str] | None, typer.Option(metavar="SLOT", help="Only these; default: all of it.")] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Show what each scorer would say of a trajectory; nothing is written. Exit 1 when one of them gives up."""
     from claw_r1.claw.rewards.trial import run_trial
 
-    raise typer.Exit(run_trial(on, config, scorer or (), prefix=prefix, as_json=as_json))
+    return run_trial(on, config, scorer or (), prefix=prefix)
 
 
 @rewards.command()
-def stats(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def stats(prefix: Prefix = "claw") -> Answers:
     """Show for each scorer its verdicts, failures, how far it is behind, and what it cost."""
     from claw_r1.claw.rewards.stats import run_stats
 
-    raise typer.Exit(run_stats(prefix=prefix, as_json=as_json))
+    return run_stats(prefix=prefix)
 
 
 @rewards.command()
@@ -58,16 +56,14 @@ def agree(
     resamples: Annotated[int, typer.Option(min=0, help="Of the bootstrap; 0 makes no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Show how far a scorer agrees with people, or people with each other. Exit 1 when no subject has two ratings."""
     from claw_r1.claw.rewards.agree import run_agree
 
-    raise typer.Exit(run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix, as_json=as_json))
+    return run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix)
 
 
 @rewards.command("backfill")
-@spread
 def score_again(
     *,
     slot: Annotated[str, typer.Argument(metavar="SLOT", help="source/name, as in the file.")],
@@ -85,8 +81,7 @@ def score_again(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would cost.")] = False,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Score the history with the slot's present version. It goes on where it was; exit 1 when it stopped before the end."""
     from claw_r1.claw.rewards.backfill import BackfillRequest, run_backfill
 
@@ -100,7 +95,7 @@ def score_again(
         tokens_max=budget_tokens,
         dry_run=dry_run,
     )
-    raise typer.Exit(run_backfill(request, prefix=prefix, as_json=as_json))
+    return run_backfill(request, prefix=prefix)
 
 
 @rewards.command("compare")
@@ -111,9 +106,8 @@ def compare_versions(
         float | None, typer.Option(help="Above it is good; default: the middle of all values.")
     ] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Show what another version changed: values, flips, order within groups. Exit 1 when no subject was judged by both."""
     from claw_r1.claw.rewards.compare import run_compare
 
-    raise typer.Exit(run_compare(a, b, threshold, prefix=prefix, as_json=as_json))
+    return run_compare(a, b, threshold, prefix=prefix)

@@ -2,8 +2,7 @@
 
 from dataclasses import asdict
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.rewards.measures.comparison import Distribution, ScoredBy, VersionComparison, compare, scores_of
@@ -14,8 +13,8 @@ from claw_r1.schemas.topics import REWARDS
 GROUPS_SHOWN = 20
 
 
-def run_compare(a: str, b: str, threshold: float | None, *, prefix: str, as_json: bool) -> int:
-    """Prints the comparison; exit code 1 where no subject was judged by both. Raises CannotRun."""
+def run_compare(a: str, b: str, threshold: float | None, *, prefix: str) -> Answer:
+    """Compares them; exit code 1 where no subject was judged by both. Raises CannotRun."""
     try:
         sides = ScoredBy.parse(a), ScoredBy.parse(b)
     except ValueError as error:
@@ -24,11 +23,9 @@ def run_compare(a: str, b: str, threshold: float | None, *, prefix: str, as_json
         events = list(readable(read_topics(settings, [REWARDS])))
     (first, failed_a), (second, failed_b) = (scores_of(events, side) for side in sides)
     result = compare(first, second, threshold)
-    if as_json:
-        print(orjson.dumps({**asdict(result), "names": [a, b], "failed": [failed_a, failed_b]}).decode())
-    else:
-        print("\n".join([*_side(a, result.a, failed_a), *_side(b, result.b, failed_b), *_both(result)]))
-    return 0 if result.both else 1
+    lines = [*_side(a, result.a, failed_a), *_side(b, result.b, failed_b), *_both(result)]
+    answer = {**asdict(result), "names": [a, b], "failed": [failed_a, failed_b]}
+    return Answer(answer, lines, 0 if result.both else 1)
 
 
 def _side(name: str, values: Distribution, failed: int) -> list[str]:

@@ -1,19 +1,17 @@
 """`claw rewards stats`: every scorer that ever kept a verdict, from the topics alone."""
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.rewards.measures.totals import totals
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.schemas.json_values import JsonDict
 
 
-def run_stats(*, prefix: str, as_json: bool) -> int:
-    """Prints one entry per scorer."""
+def run_stats(*, prefix: str) -> Answer:
+    """Gives one entry per scorer."""
     with log_for_reading(prefix) as settings:
         answer = totals(as_on_broker(settings))
-    print(orjson.dumps(answer).decode() if as_json else "\n".join(as_lines(answer)))
-    return 0
+    return Answer(answer, as_lines(answer))
 
 
 def as_lines(answer: JsonDict) -> list[str]:

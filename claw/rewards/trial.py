@@ -1,10 +1,9 @@
 """`claw rewards test`: what each scorer would say. Facts and rows are read, and nothing is written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.rendering import printable
@@ -14,8 +13,8 @@ from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.schemas.json_values import JsonDict
 
 
-def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, as_json: bool) -> int:
-    """Prints one line per subject of each scorer; exit code 1 when the pool has no such trajectory, or somebody gave up."""
+def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str) -> Iterator[Answer]:
+    """Yields one line per subject of each scorer; exit code 1 when the pool has no such trajectory, or somebody gave up."""
     slots = load(config)
     chosen = [slot_named(slots, scorer) for scorer in scorers] or slots
     with log_for_reading(prefix) as settings:
@@ -26,12 +25,11 @@ def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str, a
                 f"several groups have a trajectory {name}: --on GROUP/{name} ({', '.join(row.group_id for row in rows)})"
             )
         if not rows:
-            print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {name}")
-            return 1
+            yield Answer({"found": False}, f"the pool has no trajectory {name}", 1)
+            return
         trials = [trial for slot in chosen for trial in try_out(on_broker, slot, rows[0])]
     for trial in trials:
-        print(orjson.dumps(as_object(trial)).decode() if as_json else as_line(trial))
-    return 1 if any(trial.failed for trial in trials) else 0
+        yield Answer(as_object(trial), as_line(trial), 1 if trial.failed else 0)
 
 
 def as_object(trial: Trial) -> JsonDict:

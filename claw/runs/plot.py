@@ -6,8 +6,7 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.runs.read import read_named
@@ -27,16 +26,15 @@ METRICS = (
 """Panel, metric of `BatchTrained`, what its line is called there, and its style."""
 
 
-def run_plot(names: Sequence[str], out: Path | None, *, prefix: str, as_json: bool) -> int:
-    """Draws the runs and prints where the picture lies. Raises NoSuchRun."""
+def run_plot(names: Sequence[str], out: Path | None, *, prefix: str) -> Answer:
+    """Draws the runs and tells where the picture lies. Raises NoSuchRun."""
     with log_for_reading(prefix) as settings:
         runs = read_named(settings, dict.fromkeys(names))
     path = out or claw_home() / "plots" / f"{'+'.join(quote(run.run_id, safe='') for run in runs)}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(runs, path)
     answer = {"plot": str(path), "runs": {run.run_id: len(run.trained) for run in runs}}
-    print(orjson.dumps(answer).decode() if as_json else path)
-    return 0
+    return Answer(answer, str(path))
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:

@@ -1,12 +1,12 @@
 """Runs as text or JSON: `claw runs list|show|compare`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import orjson
 
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import table
 from claw_r1.consumers.runs import summary
 from claw_r1.consumers.runs.read import read_all, read_named
@@ -17,36 +17,28 @@ TASKS = {True: ", held-out tasks", False: ", tasks not held out of training", No
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def run_list(*, prefix: str, as_json: bool) -> int:
-    """Prints a table (or, with JSON, one object) of all runs."""
+def run_list(*, prefix: str) -> Answer:
+    """Lists all runs."""
     with log_for_reading(prefix) as settings:
         rows = [summary.row(run, now_us()) for run in read_all(settings)]
-    if as_json:
-        print(orjson.dumps({"runs": rows}).decode())
-    elif rows:
-        print("\n".join(list_text(rows)))
-    else:
-        notice("the log has no runs yet; `claw demo` or `claw train` begins one")
-    return 0
+    hint = None if rows else "the log has no runs yet; `claw demo` or `claw train` begins one"
+    return Answer({"runs": rows}, list_text(rows) if rows else (), hint=hint)
 
 
-def run_show(name: str, *, prefix: str, as_json: bool) -> int:
-    """Prints one run. Raises NoSuchRun."""
+def run_show(name: str, *, prefix: str) -> Answer:
+    """Shows one run. Raises NoSuchRun."""
     with log_for_reading(prefix) as settings:
         (run,) = read_named(settings, [name])
-    return _print(summary.whole(run, now_us()), show_text, as_json=as_json)
+    whole = summary.whole(run, now_us())
+    return Answer(whole, show_text(whole))
 
 
-def run_compare(left: str, right: str, *, prefix: str, as_json: bool) -> int:
-    """Prints two runs side by side. Raises NoSuchRun."""
+def run_compare(left: str, right: str, *, prefix: str) -> Answer:
+    """Shows two runs side by side. Raises NoSuchRun."""
     with log_for_reading(prefix) as settings:
         runs = {run.run_id: run for run in read_named(settings, dict.fromkeys((left, right)))}
-    return _print(summary.compared(runs[left], runs[right], now_us()), compare_text, as_json=as_json)
-
-
-def _print(answer: JsonDict, as_text: Callable[[JsonDict], Iterable[str]], *, as_json: bool) -> int:
-    print(orjson.dumps(answer).decode() if as_json else "\n".join(as_text(answer)))
-    return 0
+    pair = summary.compared(runs[left], runs[right], now_us())
+    return Answer(pair, compare_text(pair))
 
 
 def list_text(rows: Iterable[JsonDict]) -> Iterator[str]:

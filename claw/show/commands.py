@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import PASS_ON, AsJson, Prefix
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import PASS_ON, Commands, Prefix
 from claw_r1.claw.panels import DATA, OPERATORS
 
-show = typer.Typer()
+show = Commands()
 
 
 @show.command(rich_help_panel=DATA)
@@ -18,12 +19,11 @@ def inspect(
     ],
     group: Annotated[str | None, typer.Option(help="Group, where several have a trajectory of this name.")] = None,
     prefix: Prefix = "claw",
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Show one trajectory: its state, its calls with versions and rewards, and the conversation."""
     from claw_r1.claw.show import inspect
 
-    raise typer.Exit(inspect.inspect(trajectory, group, prefix=prefix, as_json=as_json))
+    return inspect.inspect(trajectory, group, prefix=prefix)
 
 
 @show.command(rich_help_panel=OPERATORS)
@@ -37,21 +37,20 @@ def topics(
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
-    as_json: AsJson = False,
-) -> None:
+) -> Answers:
     """Create, describe or compare the topics of the catalogue."""
     from claw_r1.claw.show.topics import run_topics
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
-    raise typer.Exit(run_topics(action, prefix=prefix, shape=shape, as_json=as_json))
+    return run_topics(action, prefix=prefix, shape=shape)
 
 
 @show.command(rich_help_panel=OPERATORS)
-def doctor(prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def doctor(prefix: Prefix = "claw") -> Answers:
     """Check this machine and the broker; exit 1 when something would not hold."""
     from claw_r1.claw.show.doctor import run_doctor
 
-    raise typer.Exit(run_doctor(prefix=prefix, as_json=as_json))
+    return run_doctor(prefix=prefix)
 
 
 @show.command(rich_help_panel=DATA)
@@ -62,17 +61,17 @@ def registry(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8081,
     prefix: Prefix = "claw",
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
-) -> None:
+) -> int:
     """Serve the schemas as a read-only schema registry for Kafka tools (docs/analytics.md); a gateway does it under /registry."""
     from claw_r1.claw.show.registry import run_registry
     from claw_r1.schemas.topics import Catalogue
 
-    raise typer.Exit(run_registry(host, port, Catalogue(prefix=prefix, generation=generation)))
+    return run_registry(host, port, Catalogue(prefix=prefix, generation=generation))
 
 
 @show.command(rich_help_panel=DATA, context_settings=PASS_ON)
-def dashboard(context: typer.Context) -> None:
+def dashboard(context: typer.Context) -> int:
     """Show the pool and the runs on a page, live, beside whatever runs (`claw dashboard --help`)."""
     from claw_r1.claw.show.dashboard import run_dashboard
 
-    raise typer.Exit(run_dashboard(context.args))
+    return run_dashboard(context.args)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import orjson
-
 from claw_r1.claw import bf16
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.java import find_java
@@ -33,18 +32,12 @@ class Finding:
     says: str
 
 
-def run_doctor(*, prefix: str, as_json: bool) -> int:
-    """Prints every finding; exit code 1 when one is bad."""
+def run_doctor(*, prefix: str) -> Answer:
+    """Checks everything; exit code 1 when one is bad."""
     findings = [*machine(), *broker(prefix)]
-    if as_json:
-        print(orjson.dumps({"ok": not _bad(findings), "findings": findings}).decode())
-    else:
-        print("\n".join(f"{finding.state:<5} {finding.check:<12} {finding.says}" for finding in findings))
-    return 1 if _bad(findings) else 0
-
-
-def _bad(findings: list[Finding]) -> bool:
-    return any(finding.state == "bad" for finding in findings)
+    lines = [f"{finding.state:<5} {finding.check:<12} {finding.says}" for finding in findings]
+    ok = all(finding.state != "bad" for finding in findings)
+    return Answer({"ok": ok, "findings": findings}, lines, 0 if ok else 1)
 
 
 def machine() -> Iterator[Finding]:

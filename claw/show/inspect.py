@@ -2,8 +2,7 @@
 
 from contextlib import closing
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.pool.reading import pool_of, say_how_far
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
@@ -15,8 +14,8 @@ from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 from claw_r1.schemas.topics import STEPS, TRAJECTORIES
 
 
-def inspect(name: str, group_id: str | None, *, prefix: str, as_json: bool) -> int:
-    """Prints the trajectory; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one.
+def inspect(name: str, group_id: str | None, *, prefix: str) -> Answer:
+    """Looks it up; exit code 1 when the pool has none of that name. Raises PoolRefusal where several groups have one.
 
     name: TRAJECTORY or GROUP/TRAJECTORY.
     """
@@ -24,10 +23,8 @@ def inspect(name: str, group_id: str | None, *, prefix: str, as_json: bool) -> i
         say_how_far(settings)
         answer = _find(settings, name, group_id)
     if answer is None:
-        print(orjson.dumps({"found": False}).decode() if as_json else f"the pool has no trajectory {name}")
-        return 1
-    print(orjson.dumps(as_json_object(answer)).decode() if as_json else as_text(answer))
-    return 0
+        return Answer({"found": False}, f"the pool has no trajectory {name}", 1)
+    return Answer(as_json_object(answer), as_text(answer))
 
 
 def _find(settings: LogSettings, name: str, group_id: str | None) -> Inspected | None:

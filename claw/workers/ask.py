@@ -8,8 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
@@ -28,15 +27,15 @@ IsDone = Callable[[WorkerReported], bool]
 """A test whether a report says that the request was done."""
 
 
-def run_drain(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
+def run_drain(name: str, *, prefix: str, timeout_s: float) -> Answer:
     """Exit code 0 once the worker has ended, 1 when it had not within `timeout_s`."""
-    return _ask(name, "drain", lambda _: lambda report: report.state == "dead", prefix, timeout_s, as_json=as_json)
+    return _ask(name, "drain", lambda _: lambda report: report.state == "dead", prefix, timeout_s)
 
 
-def run_probe(name: str, *, prefix: str, timeout_s: float, as_json: bool) -> int:
+def run_probe(name: str, *, prefix: str, timeout_s: float) -> Answer:
     """Exit code 0 once a new comparison with the trainer's logprobs is in and the worker takes calls, else 1: also when
     its engine was too busy to compare."""
-    return _ask(name, "probe", lambda old: lambda report: _probed(report, old), prefix, timeout_s, as_json=as_json)
+    return _ask(name, "probe", lambda old: lambda report: _probed(report, old), prefix, timeout_s)
 
 
 def _probed(report: WorkerReported, before: WorkerReported) -> bool:
@@ -52,9 +51,7 @@ def _ask(
     done_after: Callable[[WorkerReported], IsDone],
     prefix: str,
     timeout_s: float,
-    *,
-    as_json: bool,
-) -> int:
+) -> Answer:
     with log_for_reading(prefix) as settings:
         before = named(newest_reports(settings), name)
         if before.state == "dead":
@@ -68,9 +65,11 @@ def _ask(
                 done, last = is_done(report), report
                 if done:
                     break
-    _print(last, wish, done=done, timeout_s=timeout_s, as_json=as_json)
     checked = "probe_gap" in last.sync_ms and last.state in TAKES_TRAFFIC
-    return 0 if done and (wish == "drain" or checked) else 1
+    code = 0 if done and (wish == "drain" or checked) else 1
+    answer = {"worker": last.worker_id, "asked": wish, "done": done, "state": last.state, "why": last.detail}
+    answer |= {"in_flight": last.in_flight, "sync_ms": last.sync_ms}
+    return Answer(answer, outcome_text(last, wish, done=done, timeout_s=timeout_s), code)
 
 
 def _reports(reader: LogReader, last: WorkerReported, timeout_s: float) -> Iterator[WorkerReported]:
@@ -113,17 +112,12 @@ def post(worker: WorkerReported, wish: str) -> None:
         raise CannotRun(f"what answers at {url} is no worker of ours")
 
 
-def _print(report: WorkerReported, wish: str, *, done: bool, timeout_s: float, as_json: bool) -> None:
-    answer = {"worker": report.worker_id, "asked": wish, "done": done, "state": report.state, "why": report.detail}
-    if as_json:
-        print(orjson.dumps({**answer, "in_flight": report.in_flight, "sync_ms": report.sync_ms}).decode())
-        return
+def outcome_text(report: WorkerReported, wish: str, *, done: bool, timeout_s: float) -> str:
+    """The outcome for a person."""
     gap = report.sync_ms.get("probe_gap")
     probed = "not checked: the engine was too busy" if gap is None else f"differs from the trainer by {gap:.3g} at most"
     outcome = "has ended" if wish == "drain" else probed
     why = f" ({report.detail})" if report.detail else ""
-    print(
-        f"{report.worker_id} {outcome}{why}"
-        if done
-        else f"{report.worker_id} is {report.state} after {timeout_s:g} s{why}"
-    )
+    if done:
+        return f"{report.worker_id} {outcome}{why}"
+    return f"{report.worker_id} is {report.state} after {timeout_s:g} s{why}"

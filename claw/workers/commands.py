@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import AsJson, Prefix
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import Commands, Prefix
 
-workers = typer.Typer(
+workers = Commands(
     name="workers",
     help="List rollout workers, drain one, check what one has loaded.",
-    no_args_is_help=True,
-    add_completion=False,
 )
 WorkerArgument = Annotated[
     str,
@@ -21,24 +20,24 @@ Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the wor
 
 
 @workers.command("list")
-def list_(everyone: Everyone = False, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def list_(everyone: Everyone = False, prefix: Prefix = "claw") -> Answers:
     """List the workers: version, versions behind, state and why, calls in flight, KV cache, the last sync by phases."""
     from claw_r1.claw.workers.show import run_list
 
-    raise typer.Exit(run_list(prefix=prefix, everyone=everyone, as_json=as_json))
+    return run_list(prefix=prefix, everyone=everyone)
 
 
 @workers.command()
-def drain(worker: WorkerArgument, timeout_s: Timeout = 120.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def drain(worker: WorkerArgument, timeout_s: Timeout = 120.0, prefix: Prefix = "claw") -> Answers:
     """Let a worker finish its running replies and end; new calls go to others."""
     from claw_r1.claw.workers.ask import run_drain
 
-    raise typer.Exit(run_drain(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))
+    return run_drain(worker, prefix=prefix, timeout_s=timeout_s)
 
 
 @workers.command()
-def probe(worker: WorkerArgument, timeout_s: Timeout = 60.0, prefix: Prefix = "claw", as_json: AsJson = False) -> None:
+def probe(worker: WorkerArgument, timeout_s: Timeout = 60.0, prefix: Prefix = "claw") -> Answers:
     """Let a worker compare its logprobs with the trainer's; exit 1 when that takes it out, or does not come."""
     from claw_r1.claw.workers.ask import run_probe
 
-    raise typer.Exit(run_probe(worker, prefix=prefix, timeout_s=timeout_s, as_json=as_json))
+    return run_probe(worker, prefix=prefix, timeout_s=timeout_s)

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-import orjson
-
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import table
 from claw_r1.claw.workers.reports import known_workers
 from claw_r1.consumers.runs.workers import worker_row
@@ -15,21 +13,18 @@ PHASES = ("fetch", "pause", "start", "load", "finish", "resume", "probe", "pause
 """The phases of a sync, in their order; what else is reported comes behind them."""
 
 
-def run_list(*, prefix: str, everyone: bool, as_json: bool) -> int:
-    """Prints the workers that the log knows, those that are gone for an hour only for `everyone`."""
+def run_list(*, prefix: str, everyone: bool) -> Answer:
+    """Lists the workers that the log knows, those that are gone for an hour only for `everyone`."""
     with log_for_reading(prefix) as settings:
         workers = known_workers(settings)
     rows = [worker_row(worker) for worker in workers if everyone or not worker.gone]
     left_out = len(workers) - len(rows)
-    if as_json:
-        print(orjson.dumps({"workers": rows, "left_out": left_out}).decode())
-    elif rows:
-        print("\n".join(as_text(rows)))
-    elif not left_out:
-        notice("no worker has reported yet; `claw up --model M` or `claw rollout --model M` starts one")
-    if left_out and not as_json:
-        notice(f"left out: {left_out} that ended or fell silent more than an hour ago (--all)")
-    return 0
+    hint = None
+    if left_out:
+        hint = f"left out: {left_out} that ended or fell silent more than an hour ago (--all)"
+    elif not rows:
+        hint = "no worker has reported yet; `claw up --model M` or `claw rollout --model M` starts one"
+    return Answer({"workers": rows, "left_out": left_out}, as_text(rows) if rows else (), hint=hint)
 
 
 def as_text(rows: Iterable[JsonDict]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.consumers.export.history import fold_partition
@@ -115,5 +116,5 @@ def test_librdkafkas_own_partitioner_makes_a_dead_letter_that_redrive_mends(
     published.publish(log_settings, [letter])
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
     asked = LetterQuery(every=True, reason="wrong_partition")
-    assert run_dlq("redrive", asked, prefix=log_settings.prefix, as_json=True) == 0
+    assert emit(run_dlq("redrive", asked, prefix=log_settings.prefix), as_json=True) == 0
     assert return_of(log_settings, group) == 1.5

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.eventlog.kafka.admin import end_offsets
@@ -23,7 +24,7 @@ def redriven(log_settings, monkeypatch, capsys):
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
 
     def redrive():
-        assert run_dlq("redrive", LetterQuery(every=True), prefix=log_settings.prefix, as_json=True) == 0
+        assert emit(run_dlq("redrive", LetterQuery(every=True), prefix=log_settings.prefix), as_json=True) == 0
         return len(
             json.loads(capsys.readouterr().out.splitlines()[-1])["redriven"]
         )  # log lines of a young broker come before

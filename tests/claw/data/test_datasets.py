@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.datasets import run_dataset
 from claw_r1.claw.errors import CannotRun
 
@@ -14,7 +15,7 @@ def test_an_empty_list_says_where_datasets_come_from(
     """No table without rows: one line on stderr, here and in a directory that is named."""
     monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
     for directory in (None, tmp_path):
-        assert run_dataset("list", [], directory, as_json=False) == 0
+        assert emit(run_dataset("list", [], directory), as_json=False) == 0
         shown = capsys.readouterr()
         assert (shown.out, shown.err.count("\n"), "`claw export --out DIR`" in shown.err) == ("", 1, True)
 
@@ -33,5 +34,5 @@ def test_what_cannot_be_compared_is_refused(
     """An unknown action, one dataset too few, and an id that none has."""
     monkeypatch.setenv("CLAW_HOME", str(tmp_path))
     with pytest.raises(CannotRun) as refused:
-        run_dataset(action, names, None, as_json=False)
+        emit(run_dataset(action, names, None), as_json=False)
     assert says in str(refused.value)

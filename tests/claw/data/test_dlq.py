@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.consumers.pool import dead_letters
@@ -149,7 +150,7 @@ def test_the_command_says_what_it_did(
     """--dry-run appends nothing; then once; then never again; an unknown id is refused."""
 
     def answer(asked: LetterQuery) -> dict[str, list[str]]:
-        assert run_dlq("redrive", asked, prefix=log_settings.prefix, as_json=True) == 0
+        assert emit(run_dlq("redrive", asked, prefix=log_settings.prefix), as_json=True) == 0
         told: dict[str, list[str]] = json.loads(capsys.readouterr().out)
         return told
 
@@ -160,11 +161,11 @@ def test_the_command_says_what_it_did(
     assert answer(LetterQuery(every=True))["already"] == ids[:1]
     assert answer(LetterQuery(every=True))["redriven"] == []
     with pytest.raises(PoolRefusal, match="no dead letter 9@9"):
-        run_dlq("show", LetterQuery(ids=["9@9"]), prefix=log_settings.prefix, as_json=True)
-    assert run_dlq("list", LetterQuery(pending=True), prefix=log_settings.prefix, as_json=True) == 0
+        emit(run_dlq("show", LetterQuery(ids=["9@9"]), prefix=log_settings.prefix), as_json=True)
+    assert emit(run_dlq("list", LetterQuery(pending=True), prefix=log_settings.prefix), as_json=True) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n"), "no dead letter meets the options" in shown.err) == ("", 1, True)
-    assert run_dlq("show", LetterQuery(ids=ids), prefix=log_settings.prefix, as_json=False) == 0
+    assert emit(run_dlq("show", LetterQuery(ids=ids), prefix=log_settings.prefix), as_json=False) == 0
     assert "header claw_reason: fold_bug" in capsys.readouterr().out
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.cli import REFUSALS
 from claw_r1.claw.data.rebuild import run_rebuild, vector
 from claw_r1.claw.data.settings import RebuildSettings
@@ -33,14 +34,14 @@ def log(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> LogSettin
 def test_it_says_what_it_made_as_json(log: LogSettings, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Manifest with offsets and fold version, counts; the manifest's file is a target again."""
     path = tmp_path / "manifest.json"
-    assert run_rebuild(RebuildSettings(prefix=log.prefix, manifest=path), as_json=True) == 0
+    assert emit(run_rebuild(RebuildSettings(prefix=log.prefix, manifest=path)), as_json=True) == 0
     answer = orjson.loads(capsys.readouterr().out)
     assert answer["manifest"] == orjson.loads(path.read_bytes())
     assert answer["manifest"]["generation"] == 2
     assert answer["facts"] == {"folded": 3}
     ends = end_offsets(log, [CALLS, REWARDS])
     assert vector(log, str(path)) == ends
-    assert run_rebuild(RebuildSettings(prefix=log.prefix, to=str(path)), as_json=False) == 0
+    assert emit(run_rebuild(RebuildSettings(prefix=log.prefix, to=str(path))), as_json=False) == 0
     assert "CLAW_LOG_GENERATION=2" in capsys.readouterr().out
 
 
@@ -67,8 +68,8 @@ def test_it_refuses_in_one_line(log: LogSettings, tmp_path: Path) -> None:
         (RebuildSettings(prefix="nothing-here"), "nothing-here.calls is not on the broker"),
     ):
         with pytest.raises(REFUSALS, match=line):
-            run_rebuild(asked, as_json=True)
+            emit(run_rebuild(asked), as_json=True)
     (place,) = [place for place, end in end_offsets(log, [CALLS]).items() if end]
     delete_records(log, {place: 2})
     with pytest.raises(REFUSALS, match=rf"retention cut the facts.* {place[0]}\[{place[1]}\] 0\.\.2"):
-        run_rebuild(RebuildSettings(prefix=log.prefix), as_json=True)
+        emit(run_rebuild(RebuildSettings(prefix=log.prefix)), as_json=True)

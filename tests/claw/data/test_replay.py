@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.replay import run_replay
 from claw_r1.claw.data.replay_filter import filter_of
 from claw_r1.claw.data.replay_range import bound, merged, paced
@@ -66,7 +67,7 @@ def test_a_filter_that_nothing_could_meet_is_refused(text: str, topics: list[Top
         filter_of([text], topics)
     assert "\n" not in str(refused.value)
     with pytest.raises(CannotRun, match="nonsense"):
-        run_replay(ReplaySettings(filters=["nonsense=x"]), as_json=True)  # before a broker is looked for
+        emit(run_replay(ReplaySettings(filters=["nonsense=x"])), as_json=True)  # before a broker is looked for
 
 
 def test_any_header_may_be_a_filter() -> None:
@@ -99,16 +100,16 @@ def test_the_pace_is_the_original_one_times_speed() -> None:
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     """A replay that fails half way leaves the older file as it was, and nothing beside it."""
     path = tmp_path / "out.jsonl"
-    assert into_file([record(n) for n in range(3)], path, lambda one: str(one.offset)) == 3
-    assert path.read_text() == "0\n1\n2\n"
+    assert into_file([record(n) for n in range(3)], path, lambda one: {"at": one.offset}) == 3
+    assert path.read_text() == '{"at":0}\n{"at":1}\n{"at":2}\n'
 
     def broken() -> list[Record]:
         raise HistoryCut("gone")
 
     with pytest.raises(HistoryCut):
-        into_file((one for _ in [0] for one in broken()), path, lambda one: str(one.offset))
+        into_file((one for _ in [0] for one in broken()), path, lambda one: {"at": one.offset})
     assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]
-    assert path.read_text() == "0\n1\n2\n"
+    assert path.read_text() == '{"at":0}\n{"at":1}\n{"at":2}\n'
     assert [is_file(name) for name in ("x.jsonl", "a/b", "claw.calls")] == [True, True, False]
 
 
@@ -145,7 +146,7 @@ def test_without_a_topic_the_facts_are_replayed_as_they_were_said(
     ]
     for event in said:  # one by one: a reward is written after its call
         published.say(log_settings, event)
-    assert run_replay(ReplaySettings(prefix=log_settings.prefix), as_json=True) == 0
+    assert emit(run_replay(ReplaySettings(prefix=log_settings.prefix)), as_json=True) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["timestamp_ms"] for one in told] == sorted(one["timestamp_ms"] for one in told)
     assert {one["event"]["envelope"]["event_id"] for one in told} == {event.envelope.event_id for event in said}
@@ -156,7 +157,7 @@ def test_without_a_topic_the_facts_are_replayed_as_they_were_said(
         offsets = [one["offset"] for one in told if (one["topic"], one["partition"]) == place]
         assert offsets == sorted(offsets)
     twice = ReplaySettings(topics=["rewards", f"{log_settings.prefix}.rewards"], prefix=log_settings.prefix)
-    assert run_replay(twice, as_json=True) == 0
+    assert emit(run_replay(twice), as_json=True) == 0
     assert len(capsys.readouterr().out.splitlines()) == 12
 
 
@@ -167,7 +168,7 @@ def test_a_replay_of_nothing_says_so(
     """One line on stderr with the range and the filters that left nothing; stdout stays empty."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
     published.say(log_settings, facts.call("g", "t", "c"))
-    assert run_replay(ReplaySettings(filters=["group=other"], prefix=log_settings.prefix), as_json=False) == 0
+    assert emit(run_replay(ReplaySettings(filters=["group=other"], prefix=log_settings.prefix)), as_json=False) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
     assert "no record of calls and rewards from beginning to end meets group=other" in shown.err
@@ -176,7 +177,7 @@ def test_a_replay_of_nothing_says_so(
 def test_a_topic_takes_the_records_of_one() -> None:
     """Rewards in a topic of calls would be facts where nobody looks for them; refused before a broker is asked."""
     with pytest.raises(CannotRun, match="say which --topic, of calls, rewards"):
-        run_replay(ReplaySettings(into="staging.calls"), as_json=True)
+        emit(run_replay(ReplaySettings(into="staging.calls")), as_json=True)
 
 
 @pytest.mark.kafka
@@ -204,11 +205,11 @@ def test_another_topic_gets_keys_bytes_and_headers(
     target = other.catalogue().name(CALLS)
     asked = ReplaySettings(topics=["calls"], filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix)
     with pytest.raises(CannotRun, match="--force"):
-        run_replay(asked, as_json=True)
+        emit(run_replay(asked), as_json=True)
     forced = ReplaySettings(
         topics=["calls"], filters=["type=CallCaptured"], into=target, prefix=log_settings.prefix, force=True
     )
-    assert run_replay(forced, as_json=True) == 0
+    assert emit(run_replay(forced), as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["records"] == 10
     copies, originals = (
         read(other, CALLS),
@@ -246,7 +247,7 @@ def test_a_file_has_a_json_line_per_record(
         asked = ReplaySettings(
             topics=["calls"], filters=["type=CallCaptured"], limit=3, into=str(path), prefix=log_settings.prefix
         )
-        assert run_replay(asked, as_json=False) == 0
+        assert emit(run_replay(asked), as_json=False) == 0
     assert "3 records of calls into" in capsys.readouterr().out
     lines = [json.loads(line) for line in paths[0].read_text().splitlines()]
     assert [line["event"]["call_id"] for line in lines] == ["g-0-0", "g-0-1", "g-1-0"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw_r1.claw.local.status import as_text, show_status, with_engine
 from claw_r1.eventlog.kafka.producer import EventProducer
@@ -49,20 +50,20 @@ def write_status(run_dir: Path, trainer: State) -> None:
 def test_what_the_trainer_warns_of_is_shown(stack: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Below the components, and in the JSON."""
     write_status(stack, State.RUNNING)
-    assert show_status(as_json=False) == 0
+    assert emit(show_status(), as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"warning: trainer: {SAID}"
-    show_status(as_json=True)
+    emit(show_status(), as_json=True)
     assert orjson.loads(capsys.readouterr().out)["warnings"] == [SAID]
 
 
 def test_a_trainer_that_is_gone_or_content_warns_of_nothing(stack: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An old file says nothing of today."""
     write_status(stack, State.FINISHED)
-    show_status(as_json=True)
+    emit(show_status(), as_json=True)
     assert orjson.loads(capsys.readouterr().out)["warnings"] == []
     write_status(stack, State.RUNNING)
     (stack / TRAINER_WARNINGS).unlink()
-    show_status(as_json=True)
+    emit(show_status(), as_json=True)
     assert orjson.loads(capsys.readouterr().out)["warnings"] == []
 
 
@@ -71,9 +72,9 @@ def test_nothing_started_is_exit_code_1_and_names_the_commands(
 ) -> None:
     """In a home where nothing ran, a person reads how to start something, a program an empty list."""
     monkeypatch.setenv("CLAW_HOME", str(tmp_path))
-    assert show_status(as_json=False) == 1
+    assert emit(show_status(), as_json=False) == 1
     assert capsys.readouterr().out == "nothing was started yet: `claw demo`, or `claw up`\n"
-    assert show_status(as_json=True) == 1
+    assert emit(show_status(), as_json=True) == 1
     assert orjson.loads(capsys.readouterr().out) == {"run_dir": None, "components": [], "warnings": [], "idle": None}
 
 
@@ -83,10 +84,10 @@ def test_who_was_idle_is_read_from_the_stacks_own_log(
 ) -> None:
     """Of the run that trained last; a log that does not answer leaves it open, and nothing is started for it."""
     write_status(stack, State.RUNNING)
-    show_status(as_json=True)
+    emit(show_status(), as_json=True)
     assert orjson.loads(capsys.readouterr().out)["idle"] is None
     remember(stack, log_settings)
-    show_status(as_json=True)
+    emit(show_status(), as_json=True)
     assert orjson.loads(capsys.readouterr().out.splitlines()[-1])["idle"]["advice"] is None
     with closing(EventProducer(log_settings)) as producer:
         for sequence in range(3):
@@ -94,7 +95,7 @@ def test_who_was_idle_is_read_from_the_stacks_own_log(
             time.sleep(0.01)
             seconds = {"serving": 3.0 * sequence, "idle": 1.0 * sequence, "paused": 0.0}
             producer.publish_now(WORKERS, b"w", report(seconds=seconds))
-    show_status(as_json=False)
+    emit(show_status(), as_json=False)
     assert "workers are what to add" in capsys.readouterr().out
 
 

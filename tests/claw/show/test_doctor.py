@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw import bf16
+from claw_r1.claw.answers import emit
 from claw_r1.claw.show.doctor import cpu, run_doctor
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.settings import LogSettings
@@ -15,7 +16,7 @@ from claw_r1.eventlog.settings import LogSettings
 
 def findings(prefix: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
     """Exit code, and the findings by check."""
-    code = run_doctor(prefix=prefix, as_json=True)
+    code = emit(run_doctor(prefix=prefix), as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is (code == 0)
     return code, {finding["check"]: finding for finding in report["findings"]}
@@ -64,7 +65,7 @@ def test_a_broker_that_does_not_answer_is_a_finding_not_an_end(
     """The rest of the machine is still looked at; the text has one line per finding."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     monkeypatch.setenv("CLAW_HOME", str(tmp_path / "home"))
-    assert run_doctor(prefix="claw", as_json=False) == 1
+    assert emit(run_doctor(prefix="claw"), as_json=False) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.split()[1] == "broker"] == ["bad"]
     assert any(line.split()[1] == "disk" for line in lines)

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.show.topics import run_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import TOPICS
@@ -26,28 +27,28 @@ def test_topics_are_created_once_and_described_as_they_are(
     broker: str, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every topic of the catalogue; a second `create` changes nothing; `describe` counts partitions and records."""
-    assert run_topics("create", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    assert emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=True) == 0
     assert len(json.loads(capsys.readouterr().out)["created"]) == len(TOPICS)
-    assert run_topics("create", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    assert emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=False) == 0
     assert capsys.readouterr().out.strip() == "every topic exists"
 
     published.say(LogSettings(bootstrap_servers=broker, prefix=prefix, partitions=2), facts.call(), facts.reward())
-    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=True) == 0
     states = {state["name"]: state for state in json.loads(capsys.readouterr().out)}
     assert {state["partitions"] for state in states.values()} == {2}
     assert sum(states[f"{prefix}.calls"]["end_offsets"].values()) == 1
-    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=False) == 0
     lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
     assert (lines[f"{prefix}.calls"], lines[f"{prefix}.rewards"], lines[f"{prefix}.weights"]) == ("1", "1", "0")
 
 
 def test_a_difference_is_named_and_is_exit_code_1(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Another partition count than the broker has is one line per topic; the same count is none."""
-    run_topics("create", prefix=prefix, shape=SHAPE, as_json=True)
+    emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=True)
     capsys.readouterr()
-    assert run_topics("diff", prefix=prefix, shape=SHAPE, as_json=False) == 0
+    assert emit(run_topics("diff", prefix=prefix, shape=SHAPE), as_json=False) == 0
     assert capsys.readouterr().out.strip() == "the broker has what the catalogue asks for"
-    assert run_topics("diff", prefix=prefix, shape={**SHAPE, "partitions": 3}, as_json=True) == 1
+    assert emit(run_topics("diff", prefix=prefix, shape={**SHAPE, "partitions": 3}), as_json=True) == 1
     differences = json.loads(capsys.readouterr().out)["differences"]
     assert len(differences) == len(TOPICS)
     assert f"{prefix}.calls: partitions is 2, the catalogue says 3" in differences
@@ -55,7 +56,7 @@ def test_a_difference_is_named_and_is_exit_code_1(prefix: str, capsys: pytest.Ca
 
 def test_a_prefix_without_topics_is_said_on_stderr(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty table tells nobody that the prefix is wrong."""
-    assert run_topics("describe", prefix=prefix, shape=SHAPE, as_json=True) == 0
+    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=True) == 0
     shown = capsys.readouterr()
     assert (json.loads(shown.out), shown.err.count("\n")) == ([], 1)
     assert f"no topic with the prefix {prefix}" in shown.err

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from claw_r1.claw.cli import REFUSALS, app
 from claw_r1.claw.workers import reports
-from claw_r1.claw.workers.ask import _print as show
+from claw_r1.claw.workers.ask import outcome_text
 from claw_r1.claw.workers.reports import NEWEST_FIRST, known_workers, newest_versions
 from claw_r1.claw.workers.show import as_text
 from claw_r1.consumers.runs.workers import worker_row
@@ -180,15 +180,13 @@ def test_a_probe_waits_for_a_new_comparison(
         assert claw("probe", "rollout-2", "--timeout-s", "30") == 1
 
 
-def test_an_engine_too_busy_for_a_probe_was_not_checked(
-    claw: Callable[..., int], log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_too_busy_for_a_probe_was_not_checked(claw: Callable[..., int], log_settings: LogSettings) -> None:
     """The time of a try without a gap is no comparison."""
     busy = report("host-rollout-2", sync_ms={"load": 20.0, "probe": 5000.0})
     with scripted(log_settings, busy):
         assert claw("probe", "rollout-2", "--timeout-s", "30") == 1
-    show(busy, "probe", done=True, timeout_s=30.0, as_json=False)
-    assert "not checked: the engine was too busy" in capsys.readouterr().out
+    text = outcome_text(busy, "probe", done=True, timeout_s=30.0)
+    assert "not checked: the engine was too busy" in text
 
 
 def test_no_version_is_read_twice(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.pool import preview as preview_module
 from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.preview import preview
@@ -72,7 +73,7 @@ def claw_says(
 
     monkeypatch.setattr(preview_module, "open_pool", opened)
     monkeypatch.setattr(preview_module, "FactLookup", lambda _: stage.log.lookup())
-    preview(PerspectiveOptions(**options), prefix="claw", verbose=False, as_json=True)
+    emit(preview(PerspectiveOptions(**options), prefix="claw", verbose=False), as_json=True)
     return json.loads(capsys.readouterr().out)
 
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from claw_r1.claw.answers import emit
 from claw_r1.claw.data.verify import run_verify, verify_run
 from claw_r1.consumers.verify.errors import OtherFolds, PoolMoves, RunUnknown
 from claw_r1.consumers.verify.facts import wrong_prompts
@@ -155,7 +156,7 @@ def test_a_log_that_keeps_its_promises_is_found_good(log, monkeypatch, capsys, t
     fold(log)
     write(log, pool.outgoing(facts.call("g9", "t", "beyond the position")))
     (tmp_path / "replied").write_text("\n".join([*REPLIED, "", "beyond the position"]))
-    assert run_verify(tmp_path / "replied", "run", prefix=log.prefix, as_json=True) == 0
+    assert emit(run_verify(tmp_path / "replied", "run", prefix=log.prefix), as_json=True) == 0
     answer = orjson.loads(capsys.readouterr().out.splitlines()[-1])
     assert answer["findings"] == {}
     counts = {
@@ -330,10 +331,10 @@ def test_a_replied_call_that_is_not_captured_is_named(shared, run, monkeypatch, 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", shared.bootstrap_servers)
     lost = [f"lost-{n:02d}" for n in range(25)]
     (tmp_path / "replied").write_text("\n".join([*REPLIED, *lost]))
-    assert run_verify(tmp_path / "replied", run, prefix=shared.prefix, as_json=True) == 1
+    assert emit(run_verify(tmp_path / "replied", run, prefix=shared.prefix), as_json=True) == 1
     finding = orjson.loads(capsys.readouterr().out.splitlines()[-1])["findings"]["call_not_captured"]
     assert (finding["count"], finding["ids"]) == (25, lost)
-    assert run_verify(tmp_path / "replied", run, prefix=shared.prefix, as_json=False) == 1
+    assert emit(run_verify(tmp_path / "replied", run, prefix=shared.prefix), as_json=False) == 1
     assert "lost-19\n  and 5 more: --json names them all\npromises are broken" in capsys.readouterr().out
 
 

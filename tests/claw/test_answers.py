@@ -1,0 +1,34 @@
+"""What commands print: one line of JSON an answer, or text for a person."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from claw_r1.claw.answers import Answer, emit
+
+
+def test_answers_are_printed_as_they_come_and_the_highest_code_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each before the next one is made."""
+    printed = list[str]()
+
+    def counted() -> Iterator[Answer]:
+        yield Answer({"n": 1}, "one", code=2)
+        printed.append(capsys.readouterr().out)
+        yield Answer({"n": 2}, ["two", "lines"])
+        yield Answer(code=1)
+
+    assert [emit(counted(), as_json=True), emit(counted(), as_json=False)] == [2, 2]
+    assert printed == ['{"n":1}\n', '{"n":2}\none\n']
+    assert capsys.readouterr().out == "two\nlines\n"
+
+
+def test_what_is_only_for_a_person_is_neither_made_nor_said_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines of a generator, and the hint on stderr; without lines there is no empty one."""
+
+    def lines() -> Iterator[str]:
+        yield str(1 // 0)
+
+    assert emit(Answer([], lines(), hint="there is none"), as_json=True) == 0
+    assert capsys.readouterr() == ("[]\n", "")
+    assert emit(Answer([], hint="there is none"), as_json=False) == 0
+    assert capsys.readouterr() == ("", "claw: there is none\n")
