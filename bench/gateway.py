@@ -9,13 +9,11 @@ interleaved; every figure is the median of the repeats. Upstream and load are pr
 import argparse
 import asyncio
 import json
-import re
 import resource
 import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,7 +33,6 @@ IDLE_PACE_MS = 600_000
 LONG_CHUNKS = 30_000
 PING_S = 0.002
 """Between two looks at whether others are served while a long stream passes."""
-ACK = re.compile(r'^claw_gateway_capture_ack_seconds_bucket{le="([^"]+)"} (\S+)', re.MULTILINE)
 
 
 def main() -> int:
@@ -64,9 +61,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         load(here.gateway_port, IN_FLIGHT, 300)
         load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
-        acks_before = acknowledgements(here.gateway_port)
         rounds = [one_round(here, calls) for _ in range(repeats)]
-        ack_p50_ms = quantile_ms(acks_before, acknowledgements(here.gateway_port), 0.5)
     idle_mb = idle_streams_mb(bootstrap, folder)
     rss = memory_slope(bootstrap, folder, rss_calls)
 
@@ -96,10 +91,6 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
             "direct_p99_ms": middle(lambda r: percentile(r["direct_crowd"]["total_ms"], 99)),
             "ours_p99_ms": middle(lambda r: percentile(r["crowd"]["total_ms"], 99)),
         },
-        "unpaced_stream": {
-            "ours": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_us"])},
-            "floor": {"cpu_us_per_chunk": middle(lambda r: r["unpaced_floor_us"])},
-        },
         "tap_floor_ratio": middle(lambda r: r["ours_ms"] / r["floor_ms"]),
         "call_ratio": {name: middle(lambda r, name=name: r[f"{name}_ms"] / r["ours_ms"]) for name in PROTOCOLS},
         "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
@@ -109,11 +100,9 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         "long_stream_hold_ms": {name: middle(lambda r, name=name: r["hold_ms"][name]) for name in ("chat", *PROTOCOLS)},
         "rss_bytes_per_call": round(rss, 1),
         f"idle_streams_{IDLE_STREAMS}_mb": round(idle_mb, 1),
-        "ack_p50_ms": round(ack_p50_ms, 3),
     }
     notes = [
         f"upstream {middle(lambda r: r['upstream_ms'])} and load generator {middle(lambda r: r['load_ms'])} CPU-ms per call",
-        f"a proxy that follows no framing: {middle(lambda r: r['blind_ms'])} CPU-ms per call",
         f"captured calls, ratio per repeat: {[round(one['ours_ms'] / one['floor_ms'], 1) for one in rounds]}",
         f"streams, ratio per repeat: {[round(one['paced_us'] / one['paced_floor_us'], 2) for one in rounds]}",
         f"errors: {sum(sum(each.get('errors', {}).values()) for one in rounds for each in one.values() if isinstance(each, dict))}",
@@ -124,7 +113,6 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
 def one_round(here: Ground, calls: int) -> Result:
     """Each kind of load once, ours and the floor next to each other."""
     floor_calls, floor_s = spent(here.floor, lambda: load(here.floor_port, IN_FLIGHT, calls))
-    blind_calls, blind_s = spent(here.blind, lambda: load(here.blind_port, IN_FLIGHT, calls))
     upstream_s = here.upstream.cpu_s()
     ours_calls, ours_s = spent(here.gateway, lambda: load(here.gateway_port, IN_FLIGHT, calls))
     upstream_s = here.upstream.cpu_s() - upstream_s
@@ -132,7 +120,6 @@ def one_round(here: Ground, calls: int) -> Result:
         "calls": ours_calls,
         "ours_ms": 1000 * ours_s / max(1, ours_calls["done"]),
         "floor_ms": 1000 * floor_s / max(1, floor_calls["done"]),
-        "blind_ms": 1000 * blind_s / max(1, blind_calls["done"]),
         "upstream_ms": 1000 * upstream_s / calls,
         "load_ms": 1000 * ours_calls["load_cpu_s"] / calls,
         "direct_crowd": load(here.upstream_port, CROWD, CROWD_CALLS, ramp_s=1.0, bench_delay_ms=DELAY_MS),
@@ -140,13 +127,11 @@ def one_round(here: Ground, calls: int) -> Result:
     }
     found |= against_chat(here, calls)
     found["hold_ms"] = {name: longest_wait_ms(here.gateway_port, name) for name in ("chat", *PROTOCOLS)}
-    for name, pace_ms in (("paced", PACE_MS), ("unpaced", 0)):
-        ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": pace_ms}
-        floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
-        ours, ours_s = spent(here.gateway, partial(load, here.gateway_port, STREAMS, 2 * STREAMS, **ask))
-        found[name] = ours
-        found[f"{name}_us"] = 1e6 * ours_s / CHUNKS / max(1, ours["done"])
-        found[f"{name}_floor_us"] = 1e6 * floor_s / CHUNKS / max(1, floor["done"])
+    ask: dict[str, Any] = {"stream": True, "bench_chunks": CHUNKS, "bench_pace_ms": PACE_MS}
+    floor, floor_s = spent(here.floor, partial(load, here.floor_port, STREAMS, 2 * STREAMS, **ask))
+    found["paced"], ours_s = spent(here.gateway, partial(load, here.gateway_port, STREAMS, 2 * STREAMS, **ask))
+    found["paced_us"] = 1e6 * ours_s / CHUNKS / max(1, found["paced"]["done"])
+    found["paced_floor_us"] = 1e6 * floor_s / CHUNKS / max(1, floor["done"])
     return found
 
 
@@ -230,25 +215,6 @@ async def with_streams(port: int, look: Callable[[], None]) -> None:
     look()
     for writer in writers:
         writer.close()
-
-
-def acknowledgements(port: int) -> dict[float, float]:
-    """The cumulative histogram of acknowledgements: calls by upper bound in seconds."""
-    asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"x-api-key": KEY})
-    with urllib.request.urlopen(asked, timeout=10) as reply:
-        return {float(bound): float(count) for bound, count in ACK.findall(reply.read().decode())}
-
-
-def quantile_ms(before: dict[float, float], after: dict[float, float], share: float) -> float:
-    """A quantile between two scrapes, interpolated within its bucket as Prometheus does it."""
-    counts = [(bound, after[bound] - before.get(bound, 0.0)) for bound in sorted(after)]
-    wanted = share * counts[-1][1]
-    low_bound = low_count = 0.0
-    for bound, count in counts:
-        if count >= wanted and count > low_count:
-            return 1000 * (low_bound + (bound - low_bound) * (wanted - low_count) / (count - low_count))
-        low_bound, low_count = bound, count
-    return float("nan")
 
 
 def percentile(values: list[float], share: int) -> float:

@@ -41,11 +41,9 @@ class Ground:
 
     upstream_port: int
     floor_port: int
-    blind_port: int
     gateway_port: int
     upstream: Measured
     floor: Measured
-    blind: Measured
     gateway: Measured
     crowded_port: int
     crowded: Measured
@@ -65,7 +63,7 @@ def broker(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
     """Everything running, the upstream reported as a worker."""
-    upstream_port, floor_port, blind_port, gateway_port, crowded_port = free_ports(5)
+    upstream_port, floor_port, gateway_port, crowded_port = free_ports(4)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
     with contextlib.ExitStack() as stack:
@@ -88,11 +86,9 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
         yield Ground(
             upstream_port,
             floor_port,
-            blind_port,
             gateway_port,
             start("bench.scripted_upstream", "upstream", str(upstream_port)),
             start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
-            start("bench.blind_proxy", "blind", str(blind_port), str(upstream_port)),
             start_gateway("gateway", gateway_port),
             crowded_port,
             start_gateway("crowded", crowded_port, KEYS_MANY),
