@@ -6,7 +6,6 @@ first fact it sees to the position of the last one in the log. Facts: `episodes.
 """
 
 import gc
-import os
 import statistics
 import tempfile
 import time
@@ -14,19 +13,17 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.episodes import load, records
+from bench.episodes import load, outgoing, publish, records
 from bench.measured_process import Measured, running
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
-from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import LogReader
-from claw_r1.eventlog.records import Outgoing, Place, Record
+from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
-from claw_r1.schemas.events import Event, FactPosition, RewardAssigned, StreamPosition
-from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.events import Event, FactPosition, StreamPosition
 from claw_r1.schemas.topics import CALLS, POSITIONS, REWARDS
 from claw_r1.streams.partition.state import PartitionState
 
@@ -96,7 +93,7 @@ def faust() -> Figures:
             "CLAW_LOG_PARTITIONS": str(PARTITIONS),
             "CLAW_STREAMS_REACTORS_ENABLED": "false",
         }
-        _publish(settings, facts)
+        publish(settings, map(outgoing, facts))
         with running("claw_r1.streams", ready="streams_assigned", log=log, **environment) as worker:
             return _streamed(settings, facts, worker)
 
@@ -106,25 +103,10 @@ def _streamed(settings: LogSettings, facts: list[Event], worker: Measured) -> Fi
     cpu_before, began = worker.cpu_s(), time.monotonic()
     _wait_folded(settings, end_offsets(settings, [CALLS, REWARDS]))
     return {
-        "facts_per_cpu_s": round(len(facts) / (worker.cpu_s() - cpu_before)),
-        "facts_per_s": round(len(facts) / (time.monotonic() - began)),
-        "facts": len(facts),
+        "faust_facts_per_cpu_s": round(len(facts) / (worker.cpu_s() - cpu_before)),
+        "faust_facts_per_s": round(len(facts) / (time.monotonic() - began)),
+        "faust_facts": len(facts),
     }
-
-
-def _publish(settings: LogSettings, facts: list[Event]) -> None:
-    producer = EventProducer(settings)
-    try:
-        items = [_outgoing(fact) for fact in facts]
-        for future in [producer.produce(item) for item in items]:
-            future.result()
-    finally:
-        producer.close()
-
-
-def _outgoing(fact: Event) -> Outgoing:
-    topic = REWARDS if isinstance(fact, RewardAssigned) else CALLS
-    return Outgoing.of(topic, group_key(fact.group_id), fact)  # type: ignore[union-attr]  # facts have a group
 
 
 def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
@@ -139,8 +121,3 @@ def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
                 position = record.event()
                 assert isinstance(position, StreamPosition)  # nothing else stands on that topic
                 at |= {(topic, position.partition): offset for topic, offset in position.offsets.items()}
-
-
-def cores() -> int:
-    """Returns the cores of this machine, for the table's head."""
-    return os.cpu_count() or 1

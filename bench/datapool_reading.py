@@ -12,12 +12,11 @@ import subprocess
 import sys
 import time
 import uuid
-from itertools import islice
 
 from bench.datapool_view import MEMBERS, Written, group_rows
+from bench.episodes import publish
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.kafka.admin import create_topics
-from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
@@ -27,7 +26,6 @@ from claw_r1.streams.recovery import recover
 
 PARTITIONS = 8
 CALLS = 4
-IN_FLIGHT = 2000
 TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 COMMANDS = {
     "stats": ["stats"],
@@ -46,22 +44,13 @@ def measure(steps: int = 20_000) -> dict[str, float]:
         )
         create_topics(settings)
         groups = steps // (MEMBERS * CALLS)
-        publish(settings, groups)
+        rows = (row for number in range(groups) for row in group_rows(number, CALLS, 512, 128))
+        publish(settings, map(_outgoing, rows))
         figures = {f"read_{name}_cpu_s": command_cpu_s(settings, words) for name, words in COMMANDS.items()}
         began = time.process_time()
         recover(settings, range(PARTITIONS))
         figures["takeover_cpu_s"] = round(time.process_time() - began, 2)
     return {"read_steps": groups * MEMBERS * CALLS, **figures}
-
-
-def publish(settings: LogSettings, groups: int) -> None:
-    """Every row of the groups, in its group's partition."""
-    producer = EventProducer(settings)
-    rows = (row for number in range(groups) for row in group_rows(number, CALLS, 512, 128))
-    while some := list(islice(rows, IN_FLIGHT)):
-        for sent in [producer.produce(_outgoing(row)) for row in some]:
-            sent.result()
-    producer.close()
 
 
 def _outgoing(row: Written) -> Outgoing:

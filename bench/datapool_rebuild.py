@@ -11,25 +11,19 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from itertools import islice
 
-from bench.datapool import TARGETS
-from bench.episodes import CALLS, MEMBERS, group
+from bench.episodes import CALLS, MEMBERS, group, outgoing, publish
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
-from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import stream_ranges
-from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas import topics
-from claw_r1.schemas.events import Event, RewardAssigned
-from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.events import Event
 from claw_r1.streams.rebuild import Vector, rebuild
 from claw_r1.streams.recovery import FACTS
 
 PARTITIONS = 8
 SIDE_BY_SIDE = 8
-IN_FLIGHT = 2000
 SAMPLE = 5000
 
 
@@ -40,7 +34,7 @@ def measure(calls: int = 100_000) -> dict[str, float]:
             bootstrap_servers=broker.bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS
         )
         create_topics(settings)
-        publish(settings, calls)
+        publish(settings, map(outgoing, episodes(max(SIDE_BY_SIDE, calls // (MEMBERS * CALLS)))))
         to = end_offsets(settings, FACTS)
         decode_s, alone_s = decode_loop(settings, to)
         began = time.process_time()
@@ -62,27 +56,12 @@ def _quietly(*_: int) -> None:
     """No progress to show."""
 
 
-def publish(settings: LogSettings, calls: int) -> None:
-    """Groups side by side, as concurrent agents leave them."""
-    producer = EventProducer(settings)
-    facts = episodes(max(SIDE_BY_SIDE, calls // (MEMBERS * CALLS)))
-    while some := list(islice(facts, IN_FLIGHT)):
-        for sent in [producer.produce(outgoing(fact)) for fact in some]:
-            sent.result()
-    producer.close()
-
-
 def episodes(groups: int) -> Iterator[Event]:
     source = random.Random(0)
     for start in range(0, groups, SIDE_BY_SIDE):
         runs = [group(number, source) for number in range(start, min(start + SIDE_BY_SIDE, groups))]
         for turn in zip(*runs, strict=True):
             yield from turn
-
-
-def outgoing(fact: Event) -> Outgoing:
-    topic = topics.REWARDS if isinstance(fact, RewardAssigned) else topics.CALLS
-    return Outgoing.of(topic, group_key(fact.group_id), fact)  # type: ignore[union-attr]  # facts have a group
 
 
 def decode_loop(settings: LogSettings, to: Vector) -> tuple[float, float]:
@@ -105,6 +84,4 @@ def decode_loop(settings: LogSettings, to: Vector) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    figures = measure(*(int(word) for word in sys.argv[1:2]))
-    print(json.dumps(figures, indent=2))
-    raise SystemExit(0 if figures["rebuild_ratio_to_decode"] <= TARGETS["rebuild_ratio_to_decode"][1] else 1)
+    print(json.dumps(measure(*(int(word) for word in sys.argv[1:2])), indent=2))

@@ -7,12 +7,11 @@ log-probabilities and bodies of all outputs, each once and unpacked.
 """
 
 import json
-import random
 import subprocess
 import uuid
 
 from bench.datapool_folds import Figures
-from bench.deltas import Conversation, capture, engine_reply
+from bench.deltas import conversation, output_bytes
 from bench.episodes import START_US
 from claw_r1.claw.local.broker import Broker, resolve_broker
 from claw_r1.claw.local.kafka_tools import tool_command
@@ -23,7 +22,7 @@ from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured, TrajectoryCompleted
+from claw_r1.schemas.events import TrajectoryCompleted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.partition.state import PartitionState
@@ -35,7 +34,7 @@ Rows = dict[RowKey, Outgoing]
 
 def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
     """Bytes on disk and before packing, and their ratios to `linear`. Starts a broker where none is named."""
-    facts, linear = conversation(turns, tokens)
+    facts, linear = facts_of(turns, tokens)
     rows = pool_rows(facts)
     with resolve_broker() as broker:
         on_disk = stored(broker, facts, list(rows.values()))
@@ -53,21 +52,14 @@ def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
     }
 
 
-def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
+def facts_of(turns: int, tokens: int) -> tuple[list[bytes], int]:
     """The facts, encoded, and the bytes of `linear`."""
-    rng = random.Random(7)
-    talk, deltas = Conversation(rng, [], []), DeltaEncoder(1 << 28, 8)
-    answered = tokens // turns // 4
     facts: list[bytes] = []
     outputs = 0
-    for number in range(turns):
-        talk.say("system" if number == 0 else "user", tokens // turns - answered)
-        prompt, request = list(talk.ids), talk.request()
-        ids = talk.say("assistant", answered)
-        reply = engine_reply(prompt, talk.messages[-1], ids, rng)
-        event, value = capture(number, request, reply, deltas)
-        facts.append(value)
-        outputs += _output_bytes(event)
+    for turn in conversation(turns, tokens, DeltaEncoder(1 << 28, 8)):
+        facts.append(turn.value)
+        outputs += output_bytes(turn.event)
+    event = turn.event
     done = TrajectoryCompleted(
         envelope=event.envelope,
         group_id=event.group_id,
@@ -75,11 +67,7 @@ def conversation(turns: int, tokens: int) -> tuple[list[bytes], int]:
         status="completed",
         calls=turns,
     )
-    return [*facts, encode(done)], 4 * len(prompt) + len(request) + outputs
-
-
-def _output_bytes(event: CallCaptured) -> int:
-    return len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
+    return [*facts, encode(done)], 4 * len(turn.prompt) + len(turn.request) + outputs
 
 
 def pool_rows(facts: list[bytes]) -> Rows:

@@ -12,7 +12,6 @@ of 9.
 """
 
 import gc
-import hashlib
 import json
 import os
 import random
@@ -22,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.episodes import call, prompt_edge
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import Selector, select
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -38,16 +38,11 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.events import (
     CallCaptured,
-    Edge,
     Envelope,
     FactPosition,
     GroupOpened,
-    Integrity,
-    Sampling,
     StepCurated,
-    Timings,
     TrajectoryCompleted,
-    Usage,
     VersionSpan,
 )
 from tests.trainer.pooled import apply_to
@@ -126,7 +121,7 @@ def _questions(rows: PoolRows, groups: int) -> dict[str, Callable[[], object]]:
         "groups_none": lambda: find_groups(rows, PoolFilter(tag=("nothing",)), limit=20),
         "why_group": lambda: why(rows, runs, asked, last),
         "why_trajectory": lambda: why(rows, runs, asked, f"{last}-t3"),
-        "why_call": lambda: why(rows, runs, asked, f"{last}-t3-c1"),
+        "why_call": lambda: why(rows, runs, asked, f"{last}-t3-1"),
     }
 
 
@@ -165,8 +160,8 @@ def _facts(
     yield GroupOpened(envelope=_envelope(f"{group_id}-o"), group_id=group_id, expected_size=MEMBERS)
     for member in range(MEMBERS):
         trajectory_id = f"{group_id}-t{member}"
-        for call in range(calls):
-            yield _call(dice, group_id, trajectory_id, call, prompt, response)
+        for turn in range(calls):
+            yield _call(dice, group_id, trajectory_id, turn, prompt, response)
         done = _envelope(f"{trajectory_id}-done")
         yield TrajectoryCompleted(
             envelope=done,
@@ -178,12 +173,12 @@ def _facts(
         )
     for member in range(MEMBERS if number % JUDGED == 0 else 0):
         trajectory_id = f"{group_id}-t{member}"
-        for call in range(calls):
+        for turn in range(calls):
             yield StepCurated(
-                envelope=_envelope(f"{trajectory_id}-q{call}"),
+                envelope=_envelope(f"{trajectory_id}-q{turn}"),
                 group_id=group_id,
                 trajectory_id=trajectory_id,
-                call_id=f"{trajectory_id}-c{call}",
+                call_id=f"{trajectory_id}-{turn}",
                 quality=0.1 if number % 1000 == 0 else 0.9,
                 scores={"entropy@1": 0.9, "format@1": 1.0, "length@1": 0.9, "repetition@1": 1.0, "tool_calls@2": None},
                 who="b",
@@ -191,31 +186,20 @@ def _facts(
 
 
 def _call(
-    dice: random.Random, group_id: str, trajectory_id: str, call: int, prompt: int, response: int
+    dice: random.Random, group_id: str, trajectory_id: str, number: int, prompt: int, response: int
 ) -> CallCaptured:
-    asked = dice.randbytes(prompt * 4)
-    edge = Edge(suffix=asked, full_length=prompt, full_digest=hashlib.sha256(asked).hexdigest())
-    return CallCaptured(
-        envelope=_envelope(f"{trajectory_id}-c{call}"),
-        group_id=group_id,
-        trajectory_id=trajectory_id,
-        call_id=f"{trajectory_id}-c{call}",
-        prompt=edge,
-        response_ids=dice.randbytes(response * 4),
+    return call(
+        group_id,
+        trajectory_id,
+        number,
+        prompt_edge(dice.randbytes(prompt * 4)),
+        dice.randbytes(response * 4),
+        envelope=_envelope(f"{trajectory_id}-{number}"),
         response_logprobs=pack_floats([-0.5] * response),
         spans=(VersionSpan(run_id=RUN, version=3, start=0, end=response),),
-        sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0),
-        finish_reason="stop",
-        request=Edge(suffix=b"{}", full_length=2, full_digest=""),
+        request=prompt_edge(b"{}"),
         response_body=b"{}",
-        model_id="m",
-        upstream="http://engine",
-        agent="walker",
-        status="completed",
-        http_status=200,
-        usage=Usage(prompt_tokens=prompt, completion_tokens=response),
-        timings=Timings(received_us=call, dispatched_us=call, done_us=call),
-        integrity=Integrity(complete=True),
+        tags=(),
     )
 
 

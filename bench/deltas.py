@@ -12,7 +12,9 @@ import random
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.scripted_replies import SAMPLING, compact
 from claw_r1.gateway.callers.callers import Caller
@@ -102,7 +104,7 @@ def capture(number: int, request: bytes, raw: UpstreamReply, deltas: DeltaEncode
         request_digest=hashlib.sha256(request).hexdigest(),
         received_us=number,
     )
-    reply = protocol.parse_reply(raw, parsed)
+    reply = protocol.parse_reply(raw)
     encoded = deltas.encode(call, reply)
     timings = Timings(received_us=number, dispatched_us=number, done_us=number)
     events = captured(call, Engine(url="http://127.0.0.1:8000", model_id="model"), reply, timings, encoded)
@@ -111,32 +113,51 @@ def capture(number: int, request: bytes, raw: UpstreamReply, deltas: DeltaEncode
     return events[0], value
 
 
-def measure(turns: int, tokens: int, deltas: DeltaEncoder) -> dict[str, float]:
-    """Bytes and CPU of one conversation."""
+class Turn(NamedTuple):
+    """A turn of the conversation, captured as the gateway captures it."""
+
+    prompt: list[int]
+    request: bytes
+    event: CallCaptured
+    value: bytes
+    """The event as the log has it."""
+    cpu_ms: float
+    """The gateway's, for this call."""
+
+
+def conversation(turns: int, tokens: int, deltas: DeltaEncoder) -> Iterator[Turn]:
+    """Yields equal turns, a quarter of each the reply."""
     rng = random.Random(7)
-    talk = Conversation(rng, [], [])
-    each = tokens // turns
-    answered = each // 4
-    log_bytes = outputs = 0
-    cpu_ms = 0.0
+    talk, each = Conversation(rng, [], []), tokens // turns
     for number in range(turns):
-        talk.say("system" if number == 0 else "user", each - answered)
+        talk.say("system" if number == 0 else "user", each - each // 4)
         prompt, request = list(talk.ids), talk.request()
-        ids = talk.say("assistant", answered)
+        ids = talk.say("assistant", each // 4)
         raw = engine_reply(prompt, talk.messages[-1], ids, rng)
         started = time.process_time()
         event, value = capture(number, request, raw, deltas)
-        cpu_ms = (time.process_time() - started) * 1000
-        log_bytes += len(value)
-        outputs += len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
-    context = 4 * len(prompt) + len(request)
+        yield Turn(prompt, request, event, value, 1000 * (time.process_time() - started))
+
+
+def output_bytes(event: CallCaptured) -> int:
+    """Returns the bytes of what the engine said."""
+    return len(event.response_ids) + len(event.response_logprobs) + len(event.response_body)
+
+
+def measure(turns: int, tokens: int, deltas: DeltaEncoder) -> dict[str, float]:
+    """Bytes and CPU of one conversation."""
+    log_bytes = outputs = 0
+    for turn in conversation(turns, tokens, deltas):
+        log_bytes += len(turn.value)
+        outputs += output_bytes(turn.event)
+    context = 4 * len(turn.prompt) + len(turn.request)
     return {
         "log_bytes": log_bytes,
         "context_bytes": context,
         "output_bytes": outputs,
         "ratio": round(log_bytes / (context + outputs), 3),
-        "last_prompt_tokens": len(prompt),
-        "last_call_cpu_ms": round(cpu_ms, 2),
+        "last_prompt_tokens": len(turn.prompt),
+        "last_call_cpu_ms": round(turn.cpu_ms, 2),
     }
 
 

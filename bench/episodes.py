@@ -2,9 +2,16 @@
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any
 
-from claw_r1.eventlog.records import Record
+from msgspec.structs import replace
+
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats, pack_ids
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import (
@@ -23,6 +30,8 @@ from claw_r1.schemas.events import (
     VersionSpan,
 )
 from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import CALLS as CALLS_TOPIC
+from claw_r1.schemas.topics import REWARDS
 
 MEMBERS = 8
 CALLS = 3
@@ -30,6 +39,7 @@ PROMPT_TOKENS = 512
 RESPONSE_TOKENS = 128
 VOCABULARY = 150_000
 START_US = 1_790_000_000_000_000
+IN_FLIGHT = 2000
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=RESPONSE_TOKENS, seed=None)
 
 
@@ -51,11 +61,11 @@ def random_ids(source: random.Random, count: int) -> bytes:
     return pack_ids([source.randrange(VOCABULARY) for _ in range(count)])
 
 
-def call(group: str, trajectory: str, number: int, prompt: Edge, response: bytes) -> CallCaptured:
-    """A call fit to train on; response: packed ids."""
+def call(group: str, trajectory: str, number: int, prompt: Edge, response: bytes, **fields: Any) -> CallCaptured:
+    """A call fit to train on; response: packed ids, fields: what is another than here."""
     at_us = START_US + number
     name, tokens = f"{trajectory}-{number}", len(response) // 4
-    return CallCaptured(
+    made = CallCaptured(
         envelope=envelope(name, number),
         group_id=group,
         trajectory_id=trajectory,
@@ -79,6 +89,7 @@ def call(group: str, trajectory: str, number: int, prompt: Edge, response: bytes
         timings=Timings(received_us=at_us, dispatched_us=at_us, first_token_us=at_us, done_us=at_us + 1),
         integrity=Integrity(complete=True),
     )
+    return replace(made, **fields)
 
 
 def group(number: int, source: random.Random) -> Iterator[Event]:
@@ -111,6 +122,21 @@ def load(groups: int, seed: int = 0) -> list[Event]:
         runs = [list(group(number, source)) for number in range(start, min(start + 8, groups))]
         facts += [fact for turn in zip(*runs, strict=True) for fact in turn]
     return facts
+
+
+def outgoing(fact: Event) -> Outgoing:
+    """A fact for its topic."""
+    topic = REWARDS if isinstance(fact, RewardAssigned) else CALLS_TOPIC
+    return Outgoing.of(topic, group_key(fact.group_id), fact)  # type: ignore[union-attr]  # facts have a group
+
+
+def publish(settings: LogSettings, items: Iterable[Outgoing]) -> None:
+    """Appends all; returns once the last is acknowledged."""
+    waiting = iter(items)
+    with closing(EventProducer(settings)) as producer:
+        while some := list(islice(waiting, IN_FLIGHT)):
+            for sent in [producer.produce(item) for item in some]:
+                sent.result()
 
 
 def records(facts: list[Event]) -> list[Record]:

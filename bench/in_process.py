@@ -3,7 +3,6 @@
 For questions about learning, where what counts is which batch was trained by which version, and not how long it took.
 """
 
-import hashlib
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from bench.episodes import call, prompt_edge
 from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import Selector
 from claw_r1.datapool.fold.fold import fold
@@ -29,16 +29,11 @@ from claw_r1.schemas.arrays import pack_floats, pack_ids
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import (
     CallCaptured,
-    Edge,
     Event,
     FactPosition,
     GroupOpened,
-    Integrity,
     RewardAssigned,
-    Sampling,
-    Timings,
     TrajectoryCompleted,
-    Usage,
     VersionSpan,
 )
 from claw_r1.schemas.keys import group_key
@@ -49,7 +44,6 @@ from claw_r1.trainer.plan.training_batch import read
 from claw_r1.trainer.settings import TrainerSettings
 
 NEW_TOKENS_MAX = 7
-SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 Message = dict[str, str]
 
 
@@ -228,15 +222,15 @@ def facts_of(
     yield GroupOpened(envelope=envelope("bench", run_id=run_id), group_id=group_id, expected_size=len(episodes))
     for member, episode in enumerate(episodes):
         name = f"t{member}"
-        for number, call in enumerate(episode.calls):
-            yield _captured(group_id, name, number, call, run_id, version_of(number))
-            if call.reward and number < len(episode.calls) - 1:
+        for number, played in enumerate(episode.calls):
+            yield _captured(group_id, name, number, played, run_id, version_of(number))
+            if played.reward and number < len(episode.calls) - 1:
                 yield RewardAssigned(
                     envelope=envelope("bench", run_id=run_id),
                     group_id=group_id,
                     trajectory_id=name,
                     call_id=f"{name}-{number}",
-                    value=call.reward,
+                    value=played.reward,
                     name="step",
                 )
         yield TrajectoryCompleted(
@@ -250,28 +244,16 @@ def facts_of(
         )
 
 
-def _captured(group_id: str, name: str, number: int, call: PlayedCall, run_id: str, version: int) -> CallCaptured:
-    prompt = pack_ids(call.prompt)
-    return CallCaptured(
+def _captured(group_id: str, name: str, number: int, played: PlayedCall, run_id: str, version: int) -> CallCaptured:
+    return call(
+        group_id,
+        name,
+        number,
+        prompt_edge(pack_ids(played.prompt)),
+        pack_ids(played.ids),
         envelope=envelope("bench", run_id=run_id),
-        group_id=group_id,
-        trajectory_id=name,
-        call_id=f"{name}-{number}",
-        prompt=Edge(suffix=prompt, full_length=len(call.prompt), full_digest=hashlib.sha256(prompt).hexdigest()),
-        response_ids=pack_ids(call.ids),
-        response_logprobs=pack_floats(call.logprobs),
-        spans=(VersionSpan(run_id=run_id, version=version, start=0, end=len(call.ids)),),
-        sampling=SAMPLING,
-        finish_reason="stop",
-        request=Edge(suffix=b"{}", full_length=2, full_digest=""),
-        response_body=b"{}",
-        model_id="bench",
-        upstream="bench",
-        status="completed",
-        http_status=200,
-        usage=Usage(prompt_tokens=len(call.prompt), completion_tokens=len(call.ids)),
-        timings=Timings(received_us=number, dispatched_us=number, done_us=number),
-        integrity=Integrity(complete=True),
+        response_logprobs=pack_floats(played.logprobs),
+        spans=(VersionSpan(run_id=run_id, version=version, start=0, end=len(played.ids)),),
     )
 
 
