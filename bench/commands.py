@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from bench.report import Targets, run
 from claw_r1.claw.local.broker import resolve_broker
 
-OUT = Path(__file__).parent / "out" / "commands.json"
 HELP = "--help"
 HELP_CPU_S_MAX = 0.5
 ANSWER_WALL_S_MAX = 3.0
@@ -87,27 +86,22 @@ def timing(words: Sequence[str], environment: Mapping[str, str]) -> Timing:
     return {"wall_s": wall_s, "cpu_s": usage.ru_utime + usage.ru_stime}
 
 
-def verdict(name: str, timing: Timing) -> str:
-    """The command's target, and whether it is met."""
-    unit, limit = ("cpu_s", HELP_CPU_S_MAX) if name == HELP else ("wall_s", ANSWER_WALL_S_MAX)
-    return f"{unit} <= {limit}: {'met' if timing[unit] <= limit else 'MISSED'}"
+TARGETS: Targets = {
+    **{f"{name}.wall_s": ("<=", ANSWER_WALL_S_MAX) for name in command_lines("", "", "") if name != HELP},
+    f"{HELP}.cpu_s": ("<=", HELP_CPU_S_MAX),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: measured, whatever the figures say; 2: there is no pool to measure with."""
     parser = argparse.ArgumentParser(prog="bench.commands", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="runs of each command, of which the median counts")
+    repeats = parser.parse_args(argv).repeats
     try:
-        timings = measure(parser.parse_args(argv).repeats)
+        return run("commands", {"commands": lambda: dict(measure(repeats))}, TARGETS)
     except RuntimeError as error:
         print(f"bench.commands: {error}", file=sys.stderr)
         return 2
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(timings, indent=1) + "\n")
-    print(f"{'command':26}{'wall_s':>8}{'cpu_s':>8}  target")
-    for name, each in timings.items():
-        print(f"{name:26}{each['wall_s']:>8.2f}{each['cpu_s']:>8.2f}  {verdict(name, each)}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ screen), live (gateway, streams and dashboard at 100 calls a second). A part tha
 """
 
 import argparse
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-OUT = Path(__file__).parent / "out" / "dashboard.json"
-Figures = Mapping[str, float]
-TARGETS: Mapping[str, tuple[str, float]] = {
+from bench.report import Figures, Measure, Targets, run
+
+TARGETS: Targets = {
     "first_answer_s": ("<=", 1),
     "read_ratio": (">=", 0.8),
     "rss_mb": ("<=", 600),
@@ -36,32 +35,21 @@ TARGETS: Mapping[str, tuple[str, float]] = {
 }
 
 
-def parts(options: argparse.Namespace) -> Mapping[str, Callable[[], Figures]]:
+def parts(options: argparse.Namespace) -> Mapping[str, Measure]:
     """Name -> what measures it."""
     from bench import dashboard_detail, dashboard_live, dashboard_page, dashboard_pool
     from bench.gateway_ground import broker
 
     def live() -> Figures:
         with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as servers:
-            return dashboard_live.measure(servers, Path(folder), options.repeats)
+            return dict(dashboard_live.measure(servers, Path(folder), options.repeats))
 
     return {
-        "pool": lambda: dashboard_pool.measure(options.trajectories),
-        "page": lambda: dashboard_page.measure(options.trajectories, options.repeats),
-        "detail": lambda: dashboard_detail.measure(options.repeats),
+        "pool": lambda: dict(dashboard_pool.measure(options.trajectories)),
+        "page": lambda: dict(dashboard_page.measure(options.trajectories, options.repeats)),
+        "detail": lambda: dict(dashboard_detail.measure(options.repeats)),
         "live": live,
     }
-
-
-def table(figures: Figures) -> str:
-    """One line per figure, with its target and by how much it is missed."""
-    lines = [f"{'figure':24}{'measured':>12}  target"]
-    for name, value in figures.items():
-        sign, target = TARGETS.get(name, ("", 0))
-        met = value <= target if sign == "<=" else value >= target
-        verdict = f"{sign} {target:g}: " + ("met" if met else f"MISSED by {abs(value - target):.3g}") if sign else ""
-        lines.append(f"{name:24}{value:>12,.3f}  {verdict}".rstrip())
-    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,19 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=names, action="append", help="measure this part (may be given again)")
     parser.add_argument("--trajectories", type=int, default=100_000, help="in the pool, of 3 steps each (100000)")
     parser.add_argument("--repeats", type=int, default=3, help="medians of so many (3)")
-    parser.add_argument("--json", action="store_true", help="the JSON on stdout, too")
+    parser.add_argument("--json", action="store_true", help="the JSON on stdout instead of the table")
     options = parser.parse_args(argv)
-    figures = json.loads(OUT.read_text()) if options.only and OUT.exists() else {}
-    measuring = parts(options)
-    for name in options.only or names:
-        print(f"measuring: {name}", file=sys.stderr, flush=True)
-        figures |= measuring[name]()
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(figures, indent=2) + "\n")
-    print(table(figures), file=sys.stderr)
-    if options.json:
-        print(json.dumps(figures))
-    return 0
+    measures = parts(options)
+    return run("dashboard", {name: measures[name] for name in options.only or names}, TARGETS, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 calls a second."""
 
 import asyncio
-import json
 import statistics
 import threading
 import time
@@ -195,12 +194,3 @@ def measure(bootstrap: str, folder: Path, repeats: int) -> Figures:
         "live_ms_p99": delays[int(0.99 * len(delays))] if delays else float("nan"),
         "live_rows_seen": float(len(delays)),
     }
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    from bench.gateway_ground import broker
-
-    with tempfile.TemporaryDirectory() as name, broker(Path(name)) as servers:
-        print(json.dumps(measure(servers, Path(name), 1)))

@@ -1,4 +1,4 @@
-"""The dashboard's questions to the pool at size: `python -m bench.dashboard_pool` prints one JSON object; `measure(n)` gives it.
+"""The dashboard's questions to the pool at size: `python -m bench.dashboard --only pool`.
 
 n trajectories of 3 calls, 8 to a group, without tokens, as rows that the streams would write, applied to `PoolRows`. Reading is
 CPU time of this process; the questions, which people wait for, are wall time and each a p95 over every column and both directions.
@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
@@ -205,7 +204,3 @@ def _p95_ms(questions: Iterable[Callable[[], object]], times: int = 3) -> float:
         question()
         taken.append((time.perf_counter() - began) * 1000)
     return round(sorted(taken)[int(len(taken) * 0.95)], 1)
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000), indent=1))

@@ -5,17 +5,14 @@ storage, view, rebuild, reading, flushes; a part that was not asked for keeps th
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-OUT = Path(__file__).parent / "out" / "datapool.json"
-Figures = dict[str, Any]  # numbers, and one level of objects
-TARGETS: Mapping[str, tuple[str, float]] = {
+from bench.report import Targets, in_child, run
+
+TARGETS: Targets = {
     "fold_facts_per_cpu_s": (">=", 6000),
-    "engine.faust.facts_per_cpu_s": (">=", 2000),
+    "faust_facts_per_cpu_s": (">=", 2000),
     "batch_256x1536_ms": ("<=", 20),
     "batch_256x5120_ms": ("<", 60),
     "storage_ratio_to_linear": ("<=", 1.3),
@@ -28,96 +25,24 @@ TARGETS: Mapping[str, tuple[str, float]] = {
 }
 
 
-def _folds() -> Figures:
-    from bench.datapool_folds import folds
-
-    return dict(folds())
-
-
-def _faust() -> Figures:
-    from bench.datapool_folds import faust
-
-    return {"engine": {"faust": faust()}}
-
-
-def _storage() -> Figures:
-    from bench.datapool_storage import measure
-
-    return dict(measure())
-
-
-def _view() -> Figures:
-    from bench.datapool_view import measure
-
-    return dict(measure())
-
-
-def _reading() -> Figures:
-    from bench.datapool_reading import measure
-
-    return dict(measure())
-
-
-def _flushes() -> Figures:
-    from bench.datapool_flushes import measure
-
-    return dict(measure())
-
-
-def _rebuild() -> Figures:
-    from bench.datapool_rebuild import measure
-
-    return dict(measure())
-
-
-PARTS: Mapping[str, Callable[[], Figures]] = {
-    "folds": _folds,
-    "storage": _storage,
-    "view": _view,
-    "faust": _faust,
-    "rebuild": _rebuild,
-    "reading": _reading,
-    "flushes": _flushes,
+PARTS: Mapping[str, tuple[str, str]] = {
+    "folds": ("bench.datapool_folds", "folds"),
+    "storage": ("bench.datapool_storage", "measure"),
+    "view": ("bench.datapool_view", "measure"),
+    "faust": ("bench.datapool_folds", "faust"),
+    "rebuild": ("bench.datapool_rebuild", "measure"),
+    "reading": ("bench.datapool_reading", "measure"),
+    "flushes": ("bench.datapool_flushes", "measure"),
 }
-
-
-def table(figures: Figures) -> str:
-    """One line per figure, with its target and whether it is met."""
-    lines = [f"{'figure':34}{'measured':>14}  target"]
-    for name, value in _flat(figures):
-        lines.append(f"{name:34}{value:>14,}  {_verdict(name, value)}".rstrip())
-    return "\n".join(lines)
-
-
-def _flat(figures: Figures, prefix: str = "") -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    for name, value in figures.items():
-        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
-    return found
-
-
-def _verdict(name: str, value: float) -> str:
-    if name not in TARGETS:
-        return ""
-    sign, target = TARGETS[name]
-    met = {">=": value >= target, "<=": value <= target, "<": value < target}[sign]
-    return f"{sign} {target:,}: {'met' if met else 'MISSED'}"
+"""Module and function of each, which runs in a process of its own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: measured, whatever the figures say."""
+    """0: measured, whatever the figures say; 1: a part could not be measured."""
     parser = argparse.ArgumentParser(prog="bench.datapool", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="measure this part (may be given again)")
-    asked = parser.parse_args(argv).only or list(PARTS)
-    figures: Figures = {}
-    OUT.parent.mkdir(exist_ok=True)
-    for name in asked:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        figures |= PARTS[name]()
-        kept: Figures = json.loads(OUT.read_text()) if OUT.exists() else {}
-        OUT.write_text(json.dumps(kept | figures, indent=1) + "\n")
-    print(table(figures))
-    return 0
+    parts = parser.parse_args(argv).only or PARTS
+    return run("datapool", {part: in_child(part, *PARTS[part]) for part in parts}, TARGETS)
 
 
 if __name__ == "__main__":

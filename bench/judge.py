@@ -8,7 +8,6 @@ is above it is the attempt's. `judge_cpu_ms`: CPU of this process per verdict, t
 """
 
 import argparse
-import json
 import os
 import random
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.judge_attempts import ATTEMPTS
+from bench.report import run
 from claw_r1.claw.demo.verbs.environment import VERBS, right_verb
 from claw_r1.claw.demo.verbs.judge import MODEL, NOISE, SLOT, call_of, is_right, make_judge, scorers, subject_of
 from claw_r1.claw.home import claw_home
@@ -31,7 +31,6 @@ from claw_r1.rollout.process.command import arguments, environment
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
 
-OUT = Path(__file__).parent / "out" / "judge.json"
 START_S = 300.0
 NOISE_LENGTHS = (10, 40)
 
@@ -150,13 +149,8 @@ def main() -> int:
     """Prints the figures and writes them."""
     parser = argparse.ArgumentParser(prog="python -m bench.judge", description="What a generative judge is worth.")
     parser.add_argument("--subjects", type=int, default=400, help="calls to judge; a quarter for each attempt (400)")
-    figures = measure(parser.parse_args().subjects)
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(figures, indent=2) + "\n")
-    for name, value in {**figures, **figures["moved"]}.items():
-        if name != "moved":
-            print(f"{name:28} {value:8.3f}")
-    return 0
+    subjects = parser.parse_args().subjects
+    return run("judge", {"judge": lambda: measure(subjects)}, {})
 
 
 if __name__ == "__main__":

@@ -26,12 +26,11 @@ from transformers import AutoTokenizer
 
 from bench.in_process import NEW_TOKENS_MAX, PlayedCall, PlayedEpisode, Player
 from bench.plain_loop import PlainLearner
-from bench.trainer import Figures, Targets, table
+from bench.report import Figures, Targets, run
 from bench.verbs import GROUPS, MEMBERS, settings, verbs
 from claw_r1.claw.home import claw_home
 from claw_r1.trainer.learn.examples import Example, LearnerBatch
 
-OUT = Path(__file__).parent / "out" / "loop.json"
 TARGETS: Targets = {"loop_cpu_ratio": ("<=", 3.8), "loop_wall_ratio": ("<=", 4)}
 SAMPLE_S = 0.25
 DEMO_S = 1500.0
@@ -209,11 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.batches < 1:
         parser.error("--batches is below 1")
-    figures = measure(options.batches, options.seed)
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(figures, indent=1) + "\n")
-    print(json.dumps(figures) if options.json else table(figures, TARGETS))
-    return 0
+    return run("loop", {"loop": lambda: measure(options.batches, options.seed)}, TARGETS, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and rules that judge them."""
 
 import hashlib
-import os
 import random
 import time
 import uuid
@@ -10,6 +9,8 @@ from contextlib import closing
 
 import orjson
 
+from bench.episodes import call, prompt_edge
+from bench.episodes import publish as publish_items
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import GroupImage, changes
 from claw_r1.datapool.fold.state import Fact, GroupState
@@ -18,7 +19,7 @@ from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.arrays import pack_floats, pack_ids
+from claw_r1.schemas.arrays import pack_ids
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import (
@@ -27,19 +28,14 @@ from claw_r1.schemas.events import (
     Event,
     FactPosition,
     GroupOpened,
-    Integrity,
-    Sampling,
     Timings,
     TrajectoryCompleted,
-    Usage,
-    VersionSpan,
 )
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
 PARTITIONS = 8
 TOKENS = 64
-IN_FLIGHT = 2000
 WORDS = [f"word{number:03}" for number in range(500)]
 PROMPT_WORDS, REPLY_WORDS = 100, 40
 
@@ -53,14 +49,6 @@ def waits(_: object) -> float:
     """50 ms of somebody else's time."""
     time.sleep(0.05)
     return 0.5
-
-
-def noted(judged: object) -> float:
-    """Never says the same twice, and leaves a line for each question in the file that BENCH_QUESTIONS names."""
-    with open(os.environ["BENCH_QUESTIONS"], "ab", buffering=0) as file:  # noqa: PTH123  # appended at once
-        file.write(judged.calls[0].call_id.encode() + b"\n")  # type: ignore[attr-defined]  # Judged
-    time.sleep(0.005)
-    return random.random()
 
 
 def new_log(bootstrap: str) -> LogSettings:
@@ -80,26 +68,17 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
     prompt = pack_ids([dice.randrange(150_000) for _ in range(length)])
     response = pack_ids([dice.randrange(150_000) for _ in range(TOKENS)])
     now_us = time.time_ns() // 1000
-    return CallCaptured(
+    body = orjson.dumps({"choices": [{"index": 0, "message": reply, "finish_reason": "stop"}]})
+    return call(
+        group,
+        trajectory,
+        number,
+        prompt_edge(prompt),
+        response,
         envelope=envelope("bench"),
-        group_id=group,
-        trajectory_id=trajectory,
-        call_id=f"{trajectory}-{number}",
-        prompt=Edge(suffix=prompt, full_length=length, full_digest=hashlib.sha256(prompt).hexdigest()),
-        response_ids=response,
-        response_logprobs=pack_floats([-0.5] * TOKENS),
-        spans=(VersionSpan(run_id="bench", version=1, start=0, end=TOKENS),),
-        sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0),
-        finish_reason="stop",
         request=Edge(suffix=request, full_length=len(request), full_digest=hashlib.sha256(request).hexdigest()),
-        response_body=orjson.dumps({"choices": [{"index": 0, "message": reply, "finish_reason": "stop"}]}),
-        model_id="bench",
-        upstream="bench",
-        status="completed",
-        http_status=200,
-        usage=Usage(prompt_tokens=length, completion_tokens=TOKENS),
+        response_body=body,
         timings=Timings(received_us=now_us, dispatched_us=now_us, done_us=now_us),
-        integrity=Integrity(complete=True),
     )
 
 
@@ -147,15 +126,8 @@ def episodes(count: int, turns: int, name: str = "e") -> Iterator[Event]:
 
 def publish(settings: LogSettings, events: Iterable[Event]) -> None:
     """Facts on claw.calls, acknowledged."""
-    with closing(EventProducer(settings)) as producer:
-        futures = []
-        for event in events:
-            assert isinstance(event, Fact)
-            futures.append(producer.produce(Outgoing.of(CALLS, group_key(event.group_id), event)))
-            if len(futures) >= IN_FLIGHT:
-                _ = [future.result() for future in futures]
-                futures = []
-        _ = [future.result() for future in futures]
+    facts = (event for event in events if isinstance(event, Fact))
+    publish_items(settings, (Outgoing.of(CALLS, group_key(fact.group_id), fact) for fact in facts))
 
 
 def publish_with_rows(settings: LogSettings, events: Iterable[Event]) -> None:

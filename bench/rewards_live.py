@@ -1,8 +1,7 @@
-"""Processes of `claw rewards run` under load: how late rewards come, what more processes bring, and what kills cost."""
+"""Processes of `claw rewards run` under load: how late rewards come, and what more processes bring."""
 
 import contextlib
 import os
-import random
 import signal
 import statistics
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,12 +18,12 @@ import yaml
 
 from bench.rewards_facts import PARTITIONS, new_log, publish, single_calls
 from claw_r1.eventlog.kafka.producer import EventProducer
-from claw_r1.eventlog.kafka.reader import LogReader, read_topics
-from claw_r1.eventlog.records import Outgoing, readable
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.events import RewardAssigned, VerdictKept
+from claw_r1.schemas.events import RewardAssigned
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS, REWARDS, VERDICTS
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 RATE = 200
 WARM_CALLS = 200
@@ -39,8 +37,6 @@ class Scorers:
 
     def __init__(self, settings: LogSettings, folder: Path, rule: str, **fields: Any) -> None:
         self.settings, self._folder = settings, folder
-        self.questions = folder / "questions"
-        self.questions.touch()
         self._config = folder / "rewards.yaml"
         slot = {"use": f"bench.rewards_facts:{rule}", "version": 1, "scope": "call", **fields}
         self._config.write_text(yaml.safe_dump({"scorers": {"bench/slot": slot}}))
@@ -54,7 +50,6 @@ class Scorers:
             "CLAW_LOG_PREFIX": self.settings.prefix,
             "CLAW_LOG_PARTITIONS": str(PARTITIONS),
             "CLAW_REWARDS_CONFIG": str(self._config),
-            "BENCH_QUESTIONS": str(self.questions),
         }
         with self.log(len(self.processes)).open("wb") as output:
             command = [sys.executable, "-m", "claw_r1.consumers.rewards"]
@@ -189,41 +184,3 @@ def throughput(bootstrap: str, count: int, seconds: float) -> float:
         until(lambda: len(arrivals.at_s) == calls + PARTITIONS)
     arrivals.halt.set()
     return calls / (max(arrivals.at_s.values()) - begin_s)
-
-
-def kills(bootstrap: str, count: int = 10, calls_each: int = 150) -> Figures:
-    """`verdicts_twice` (by one version and generation, or two values under one event), `paid_twice` beside what was in flight."""
-    settings = new_log(bootstrap)
-    with scorers(settings, "noted", pure=False) as running:
-        for number in range(count):
-            publish(settings, single_calls(calls_each, f"kill{number}-"))
-            before = len(running.questions.read_bytes())
-            process = running.start()
-            goal = before + random.randint(1, 100) * 8
-            until(lambda goal=goal: len(running.questions.read_bytes()) > goal)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        running.start()
-        calls = count * calls_each
-        until(lambda: len({event.call_id for event in rewards(settings)}) == calls)
-        questions = Counter(running.questions.read_text().splitlines())
-    values: dict[str | None, set[tuple[str, float | None]]] = {}
-    for event in rewards(settings):
-        values.setdefault(event.call_id, set()).add((event.envelope.event_id, event.value))
-    verdicts: dict[str, set[tuple[float | None, ...]]] = {}
-    for kept in readable(read_topics(settings, [VERDICTS])):
-        if isinstance(kept, VerdictKept):
-            verdicts.setdefault(kept.verdict_id, set()).add(kept.values)
-    twice = [each for each in (*values.values(), *verdicts.values()) if len(each) > 1]
-    return {
-        "kills": count,
-        "kills_subjects": calls,
-        "verdicts_twice": len(twice),
-        "paid_twice": sum(questions.values()) - len(questions),
-        "in_flight_max": count * 100,
-    }
-
-
-def rewards(settings: LogSettings) -> list[RewardAssigned]:
-    """All of them."""
-    return [event for event in readable(read_topics(settings, [REWARDS])) if isinstance(event, RewardAssigned)]

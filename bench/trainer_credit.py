@@ -5,7 +5,6 @@ return .5 has two steps to learn from and two to unlearn. `reward_ahead`: mean r
 less grpo, mean over the seeds; 5 seeds.
 """
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,7 +61,3 @@ def measure() -> dict[str, object]:
             "reward_ahead": round(fmean(step) - fmean(trajectory), 4),
         }
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

@@ -3,8 +3,6 @@
 `reward_last`: mean of the last five batches, per seed. `batches`: until that mean reached .85.
 """
 
-import json
-
 import torch
 
 from bench import verbs
@@ -26,7 +24,3 @@ def measure() -> dict[str, object]:
         last.append(round(sum(rewards[-5:]) / 5, 4))
         batches.append(batches_until(rewards, GOAL) or BATCHES_MAX + 1)
     return {"critic": {"reward_last": last, "reward_last_min": min(last), "batches": batches}}
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

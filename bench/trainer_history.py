@@ -1,12 +1,10 @@
-"""The costs of reading a run's history to resume: `python -m bench.trainer_history [BATCHES]` prints one JSON object.
+"""The costs of reading a run's history to resume: `python -m bench.trainer --only history`.
 
 `history_ratio`: CPU seconds of `Journal.open` over the events of so many batches, as the trainer resumes from its newest
 checkpoint, over CPU seconds of decoding the same records and nothing else; the median of interleaved repeats.
 """
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 
@@ -93,7 +91,3 @@ def _plan(sequence: int) -> tuple[PlannedTrajectory, ...]:
         for group in range(GROUPS)
         for member in range(MEMBERS)
     )
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(*(int(word) for word in sys.argv[1:2])), indent=1))

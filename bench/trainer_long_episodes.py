@@ -5,7 +5,6 @@ is always under way, one call per version. staleness_max is 1. `group`, `tokens`
 plan holds it with at least one trained token. `tokens_trained`: share of the tokens of long episodes under `tokens`.
 """
 
-import json
 import operator
 import random
 from functools import partial
@@ -71,7 +70,3 @@ def _episodes(dice: random.Random, calls: int) -> list[PlayedEpisode]:
             prompt = [*prompt, *ids, 4]
         episode.calls[-1].reward = dice.random()
     return episodes
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

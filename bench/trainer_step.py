@@ -1,4 +1,4 @@
-"""The costs of one optimizer step: `python -m bench.trainer_step` prints one JSON object. One thread, CPU seconds,
+"""The costs of one optimizer step: `python -m bench.trainer --only step`. One thread, CPU seconds,
 medians.
 
 `head_ratio`: forward and backward of the head (32k ids, width 512) over all of 2,048 positions with their softmax and entropy held,
@@ -8,7 +8,6 @@ which 6 of 8 groups have advantage 0 over one in which none has. `deepspeed_over
 through the engine at ZeRO 0 over the same in plain torch. Repeats of both sides take turns.
 """
 
-import json
 import random
 import resource
 import statistics
@@ -176,7 +175,3 @@ def _example(group: int, index: int, length: int, sampled: int) -> Example:
         scale=same(1.0),
         group=group,
     )
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure()))

@@ -1,5 +1,4 @@
-"""The savings of a trie: `python -m bench.trainer_trees [--repeats N]`. One JSON object; exit code 1 when a ratio is
-below its target.
+"""The savings of a trie: `python -m bench.trainer --only trees`.
 
 Work: forward and backward of one group of 8 trajectories with 1,024 prompt tokens in common and 8 turns each of 32 sampled
 and 16 other tokens, through a Qwen3 of 2 layers, width 512 (2,048 in the MLP) and 1,024 ids. `tree_ratio`: one row per trajectory over
@@ -7,11 +6,8 @@ the trie. `call_rows_ratio`: one row per call, padded to the longest, over the t
 take turns in one run (the calls, which take long, in every third turn), medians; all must come to the same loss.
 """
 
-import argparse
-import json
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 
@@ -26,7 +22,6 @@ from claw_r1.trainer.learn.layouts import MicroBatch, lay_out, padded_rows
 from claw_r1.trainer.learn.objective import Objective, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 
-TARGETS = {"tree_ratio": 2.4, "call_rows_ratio": 12.0}
 GROUP, PROMPT, TURNS, SAMPLED, OTHER = 8, 1024, 8, 32, 16
 VOCABULARY, WIDTH = 1024, 512
 CPU = torch.device("cpu")
@@ -127,16 +122,3 @@ def _example(ids: Sequence[int], at: np.ndarray, member: int) -> Example:
         weights=np.tile(np.array([1, 0, 1], dtype=np.float32), (n, 1)),
         scale=same(1 / (GROUP * TURNS * SAMPLED)),
     )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code of the process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="times that each side is measured (7)")
-    figures = measure(parser.parse_args(arguments).repeats)
-    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
-    return int(any(figures[name] < target for name, target in TARGETS.items()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -119,7 +119,3 @@ def draw(system: Sequence[Sequence[float]], plain: tuple[list[float], list[float
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE, dpi=110)
     plt.close(figure)
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

@@ -6,22 +6,17 @@ less to run on, the figures about throughput say more about the machine.
 """
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from bench.trainer import Figures, Targets, measured, table
+from bench.report import Targets, in_child, run
 
-OUT = Path(__file__).parent / "out" / "weights.json"
-PARTS = ("pause", "transfer", "throughput", "flight", "ranks", "feed")
+PARTS = ("pause", "transfer", "throughput", "ranks", "feed")
 TARGETS: Targets = {
     "pause_ratio": ("<=", 1.2),
     "transfer_ratio": ("<=", 2),
     "throughput_kept_demo": (">=", 0.95),
     "throughput_kept": (">=", 0.75),
-    "lost": ("<=", 0),
     "fleet_ratio": ("<=", 2),
     "tp_ratio": ("<=", 1.5),
     "feed_10k_s": ("<=", 1),
@@ -37,18 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.repeats < 1:
         parser.error("--repeats is below 1")
-    kept: Figures = json.loads(OUT.read_text()) if OUT.exists() else {}
-    OUT.parent.mkdir(exist_ok=True)
-    failed = False
-    for part in options.part or PARTS:
-        print(f"measuring {part} ...", file=sys.stderr, flush=True)
-        figures = measured(part, "bench.weights_parts", part, options.repeats)
-        failed = failed or part in figures
-        kept.pop(part, None)
-        kept |= {**figures, "_dates": {**kept.get("_dates", {}), part: time.strftime("%Y-%m-%d")}}
-        OUT.write_text(json.dumps(kept, indent=1) + "\n")
-    print(json.dumps(kept) if options.json else table(kept, TARGETS))
-    return 1 if failed else 0
+    parts = options.part or PARTS
+    measures = {part: in_child(part, "bench.weights_parts", part, options.repeats) for part in parts}
+    return run("weights", measures, TARGETS, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,9 @@ before, each manifest decoded. `python -m bench.weights_feed [VERSIONS [TENSORS]
 """
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing, Record
@@ -91,9 +86,3 @@ def _seconds(work: Callable[[], object]) -> float:
     began = time.monotonic()
     work()
     return time.monotonic() - began
-
-
-if __name__ == "__main__":
-    with TemporaryDirectory() as directory, resolve_broker(Path(directory)) as broker:
-        settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=f"bench-{time.time_ns()}", partitions=8)
-        print(json.dumps(measure(settings, *map(int, sys.argv[1:])), indent=1))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ PERIOD_S = 2.0
 WINDOW_S = 16.0
 GLOO_BYTES = 64 << 20
 """The bytes of one broadcast: as large as the buckets in which weights once travelled over gloo."""
-VERSIONS = 20
 CONCURRENCY = 64
 
 
@@ -160,7 +159,6 @@ async def _throughput(repeats: int) -> Figures:
             figures |= {
                 f"throughput_kept{suffix}": round(kept / alone, 3),
                 f"tokens_per_s{suffix}": round(alone),
-                f"throughput_lost{suffix}": len(clients.lost),
             }
     return figures
 
@@ -173,31 +171,6 @@ async def _rate(serving: Worker, trainer: Trainer, *, pushing: bool, window_s: f
             await serving.push(trainer)
         await asyncio.sleep(max(0.0, began + (due + 1) * PERIOD_S - time.monotonic()))
     return (await serving.tokens() - tokens) / (time.monotonic() - began)
-
-
-def flight(repeats: int) -> Figures:
-    """64 replies at once over 20 versions: what is lost, and what the slowest of a hundred waits longer."""
-    return asyncio.run(_flight(repeats))
-
-
-async def _flight(repeats: int) -> Figures:
-    slowest_ms: dict[bool, list[float]] = {False: [], True: []}
-    lost: list[str] = []
-    answered = 0
-    with models() as directories, Trainer(directories["57m"]) as trainer:
-        async with worker(directories["57m"]) as serving:
-            for turn in range(2 * max(1, repeats // 3)):
-                clients, pushing = Clients(serving, CONCURRENCY, new_tokens=16), bool(turn % 2)
-                for _ in range(VERSIONS):
-                    if pushing:
-                        await serving.push(trainer)
-                    await asyncio.sleep(PERIOD_S / 2)
-                await clients.close()
-                slowest_ms[pushing].append(quantiles(clients.latencies_ms, n=100)[-1])
-                lost += clients.lost
-                answered += clients.answered
-    added_ms = median(slowest_ms[True]) - median(slowest_ms[False])
-    return {"lost": len(lost), "added_ms_p99": round(added_ms), "flight_answered": answered, "_lost": lost[:5]}
 
 
 def ranks(repeats: int) -> Figures:

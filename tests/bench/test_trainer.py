@@ -1,6 +1,6 @@
 """The frame of `make bench-trainer`: figures with targets, parts that break alone, and the loop in one process."""
 
-from bench import trainer, trainer_staleness
+from bench import report, trainer, trainer_staleness
 from bench.in_process import batches_until
 from bench.trainer_long_episodes import trained_share
 from claw_r1.trainer.sections.objective import ObjectiveSettings
@@ -9,7 +9,7 @@ from claw_r1.trainer.sections.objective import ObjectiveSettings
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:
     """Nested figures by dots; what begins with an underscore is not shown."""
     figures = {"tree_ratio": 2.5, "long_episodes": {"group": 0.0, "tokens": 0.5}, "_dates": {"x": "y"}}
-    text = trainer.table(figures)
+    text = report.table(figures, trainer.TARGETS)
     assert "tree_ratio" in text
     assert ">= 2.4: met" in text
     assert ">= 0.9: MISSED" in text
@@ -18,8 +18,8 @@ def test_the_table_says_what_is_met_and_what_is_missed() -> None:
 
 def test_every_part_is_a_module_of_its_own() -> None:
     """A part that is not there is said to have failed, and the others are measured."""
-    assert "failed" in trainer.measured("nonsense")["nonsense"]
-    modules = {path.stem.removeprefix("trainer_") for path in trainer.OUT.parents[1].glob("trainer_*.py")}
+    assert "failed" in report.measured("nonsense", "bench.trainer_nonsense")["nonsense"]
+    modules = {path.stem.removeprefix("trainer_") for path in report.OUT.parent.glob("trainer_*.py")}
     assert modules >= set(trainer.LEARNING)
 
 
