@@ -43,8 +43,7 @@ def first(program: Program, ends: Descriptors, report: int, sync: int, setup: Ma
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         if os.read(sync, 1) != b"+":  # the keeper is gone, or could not map our users
             os._exit(1)
-        if setup["namespaces"]:
-            build_root(setup["readable"], program["files_bytes"])
+        build_root(setup["readable"], program["files_bytes"])
         fill(program["files"], setup)
         kernel.prctl(
             kernel.PR_SET_DUMPABLE, 0
@@ -58,22 +57,10 @@ def first(program: Program, ends: Descriptors, report: int, sync: int, setup: Ma
             ended, status = os.waitpid(-1, 0)
             if ended == pid:
                 break
-        while not setup["namespaces"] and (left := kernel.members(os.getpid())):  # daemons; else the kernel does it
-            for other in left:
-                kernel.kill(other)
-            reap()
         os.write(report, marshal.dumps(("ended", status)))
     except BaseException as error:  # noqa: BLE001 - told to the keeper
         os.write(report, marshal.dumps(("failed", str(error))))
     os._exit(0)
-
-
-def reap() -> None:
-    """Takes leave of one child, if there is one."""
-    try:
-        os.waitpid(-1, 0)
-    except ChildProcessError:
-        pass
 
 
 def build_root(readable: Sequence[str], files_bytes: int) -> None:
@@ -196,11 +183,8 @@ def become(program: Program, ends: Descriptors, report: int, setup: Mapping[str,
             os.setresuid(USER, USER, USER)
         kernel.drop_capabilities()
         if setup["landlock"]:
-            readable = ("/",) if setup["namespaces"] else (*SYSTEM, *DEVICES, *setup["readable"])
-            writable = (WRITABLE, "/dev") if setup["namespaces"] else (setup["folder"], "/dev/null")
-            kernel.landlock(setup["landlock"], [path for path in readable if os.path.exists(path)], writable)
-        if setup["seccomp"]:
-            kernel.seccomp(filters.program())
+            kernel.landlock(setup["landlock"], ("/",), (WRITABLE, "/dev"))
+        kernel.seccomp(filters.program())
         for number in (signal.SIGPIPE, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(program["argv"][0], program["argv"], program["env"])

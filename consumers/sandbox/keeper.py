@@ -12,12 +12,10 @@ import marshal
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +23,6 @@ from typing import Any
 from claw_r1.consumers.sandbox import inside, kernel
 
 WATCH_S = 0.02
-STOP_ROUNDS = 100
 REPORT_BYTES_MAX = 1 << 20
 LENGTH = struct.Struct(">Q")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -41,8 +38,8 @@ TRIAL = {
 class Running:
     """One program at work, and what is known of it."""
 
-    def __init__(self, program: Mapping[str, Any], pid: int, pipes: dict[int, str], folder: str) -> None:
-        self.program, self.pid, self.pipes, self.folder = program, pid, pipes, folder
+    def __init__(self, program: Mapping[str, Any], pid: int, pipes: dict[int, str]) -> None:
+        self.program, self.pid, self.pipes = program, pid, pipes
         """pipes: descriptor -> which output it is."""
         self.data: dict[str, bytearray] = {name: bytearray() for name in ("stdout", "stderr", "status", "report")}
         self.begun_s = time.monotonic()
@@ -52,13 +49,6 @@ class Running:
     def stop(self, reason: str) -> None:
         """Kills it, its namespace and all that it started. The first reason stays."""
         self.reason = self.reason or reason
-        for _ in range(
-            STOP_ROUNDS if self.folder else 0
-        ):  # without a process namespace they are hunted, round by round
-            if not (pids := kernel.members(self.pid)):
-                break
-            for pid in pids:
-                kernel.kill(pid)
         kernel.kill(self.pid)
 
     def take(self, descriptor: int) -> None:
@@ -78,7 +68,7 @@ class Running:
     def watch(self) -> None:
         """Memory and number of all its processes."""
         pids = kernel.members(self.pid)
-        self.memory_bytes = sum(resident(pid) for pid in pids) + (0 if self.folder else queues(self.pid))
+        self.memory_bytes = sum(resident(pid) for pid in pids) + queues(self.pid)
         if self.memory_bytes > self.program["memory_bytes"]:
             self.stop("memory")
         elif len(pids) >= self.program["processes"]:
@@ -87,8 +77,6 @@ class Running:
     def outcome(self) -> dict[str, Any]:
         """After all pipes were closed: waits for the end, which is near."""
         _, _, usage = os.wait4(self.pid, 0)
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
         kind, value = marshal.loads(bytes(self.data["status"])) if self.data["status"] else ("killed", 0)  # noqa: S302 - `first` wrote it
         cpu_s = usage.ru_utime + usage.ru_stime
         by_signal = os.WTERMSIG(value) if kind == "ended" and os.WIFSIGNALED(value) else 0
@@ -127,8 +115,7 @@ def queues(pid: int) -> int:
 
 def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) -> Running:
     """Starts one program. extra: a descriptor that it gets as 3. Raises OSError."""
-    folder = "" if setup["namespaces"] else tempfile.mkdtemp(prefix="claw-sandbox-")
-    setup = {**setup, "folder": folder or inside.working_folder(setup["readable"])}
+    setup = {**setup, "folder": inside.working_folder(setup["readable"])}
     stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(stdin, program["stdin"])
     fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, SEALS)  # it can be opened again, for writing too
@@ -139,7 +126,7 @@ def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) 
     ends += [] if extra is None else [extra]
     ends += [pipes["report"][1]] if program.get("reports") else []
     sync = os.pipe()
-    pid = kernel.clone(kernel.NAMESPACES) if setup["namespaces"] else os.fork()
+    pid = kernel.clone(kernel.NAMESPACES)
     if pid == 0:
         os.close(sync[1])
         for read, _ in pipes.values():
@@ -147,14 +134,13 @@ def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) 
         inside.first(program, ends, pipes["status"][1], sync[0], setup)
     os.close(sync[0])
     try:
-        if setup["namespaces"]:
-            map_users(pid)
+        map_users(pid)
         os.write(sync[1], b"+")
     finally:
         os.close(sync[1])
         for descriptor in (given_in, *(write for _, write in pipes.values())):
             os.close(descriptor)
-    return Running(program, pid, {read: name for name, (read, _) in pipes.items()}, folder)
+    return Running(program, pid, {read: name for name, (read, _) in pipes.items()})
 
 
 def map_users(pid: int) -> None:
@@ -225,31 +211,19 @@ def settle(running: list[Running], *, late: bool, idle: bool) -> None:
             one.watch()
 
 
-def prepare(isolation: str, readable: list[str]) -> tuple[dict[str, Any], str]:
-    """Finds out which isolation this kernel allows, tried once by running Python; and in words why that is too little
-    (empty: it is enough)."""
-    setup = {"readable": readable, "landlock": kernel.landlock_abi(), "seccomp": True}
+def prepare(readable: list[str]) -> tuple[dict[str, Any], str]:
+    """Finds out whether this kernel lets a sandbox be made, tried once by running Python; and in words why not (empty:
+    it does)."""
+    setup = {"readable": readable, "landlock": kernel.landlock_abi(), "root": os.geteuid() == 0}
     if missing := [path for path in readable if not os.path.exists(path)]:
         return setup, f"what the code may read is not there: {', '.join(missing)}"
-    refusals = []
-    for namespaces in (True, False):
-        setup.update(namespaces=namespaces, root=namespaces and os.geteuid() == 0)
-        if not namespaces and isolation != "weak":
-            continue
-        try:
-            (trial,) = run({"programs": [TRIAL], "wall_s": 10.0}, setup)
-        except OSError as error:
-            refusals.append(str(error))
-            continue
-        if trial["exit_code"] == 0:
-            return setup, ""
-        refusals.append(trial["detail"] or f"{sys.executable} {ending(trial)}")
-    if isolation == "weak":  # limits alone
-        return {**setup, "seccomp": False, "landlock": 0}, ""
-    return (
-        setup,
-        f"no sandbox can be made here ({'; '.join(refusals)}); `isolation: weak` runs the code all the same",
-    )
+    try:
+        (trial,) = run({"programs": [TRIAL], "wall_s": 10.0}, setup)
+    except OSError as error:
+        return setup, f"no sandbox can be made here: {error}"
+    if trial["exit_code"] == 0:
+        return setup, ""
+    return setup, f"no sandbox can be made here: {trial['detail'] or f'{sys.executable} {ending(trial)}'}"
 
 
 def ending(trial: Mapping[str, Any]) -> str:
@@ -287,9 +261,8 @@ def main(descriptor: int) -> None:
     client.set_inheritable(False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        hello = receive(client)
-        setup, refusal = prepare(hello["isolation"], hello["readable"])
-        send(client, {**setup, "refusal": refusal})
+        setup, refusal = prepare(receive(client))
+        send(client, refusal)
         while not refusal:
             request = receive(client)
             try:

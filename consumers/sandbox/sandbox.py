@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from claw_r1.consumers.sandbox.keeper import receive, send
 
-Isolation = Literal["strong", "weak"]
 ANSWER_SPARE_S = 30.0
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -92,18 +91,17 @@ class SandboxProgram:
 class Sandbox:
     """Starts its keeper at once. A context manager."""
 
-    def __init__(self, *, isolation: Isolation = "strong", readable: Sequence[str] = ()) -> None:
+    def __init__(self, *, readable: Sequence[str] = ()) -> None:
         """readable: folders of this machine that programs see, beside the system's and Python's own.
 
-        Raises SandboxRefused where the kernel gives no isolation of files and network, unless `isolation` is weak.
+        Raises SandboxRefused where the kernel gives no isolation of files and network.
         """
         places = [sys.base_prefix, sys.prefix, *readable]
-        outside = [place for place in dict.fromkeys(map(os.path.abspath, places)) if not place.startswith("/usr/")]
-        self._hello = {"isolation": isolation, "readable": outside}
+        self._readable = [
+            place for place in dict.fromkeys(map(os.path.abspath, places)) if not place.startswith("/usr/")
+        ]
         self._process: subprocess.Popen[bytes] | None = None
         self._peer: socket.socket | None = None
-        self.layers: Mapping[str, Any] = {}
-        """The isolation layers that hold: namespaces, seccomp, the version of Landlock (0: none)."""
         self._open()
 
     def run(self, program: SandboxProgram) -> SandboxOutcome:
@@ -153,15 +151,14 @@ class Sandbox:
         self._peer = ours
         ours.settimeout(ANSWER_SPARE_S)
         try:
-            send(ours, self._hello)
-            answer = receive(ours)
+            send(ours, self._readable)
+            refusal = receive(ours)
         except (OSError, EOFError) as error:
             self.close()
             raise SandboxRefused("the sandbox's keeper did not start") from error
-        if answer["refusal"]:
+        if refusal:
             self.close()
-            raise SandboxRefused(answer["refusal"])
-        self.layers = {name: answer[name] for name in ("namespaces", "seccomp", "landlock")}
+            raise SandboxRefused(refusal)
 
     def _asked(self, programs: Sequence[SandboxProgram]) -> list[SandboxOutcome]:
         if self._peer is None:

@@ -21,7 +21,7 @@ from claw_r1.consumers.rewards.judged import Judged, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.kinds.function import Bytes
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
-from claw_r1.consumers.sandbox.sandbox import Isolation, Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
 from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
@@ -41,7 +41,7 @@ class SandboxSettings(ScorerSettings):
     """The settings of a scorer that runs code."""
 
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "trajectory")
-    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"parallel", "isolation", "readable"}
+    INCIDENTAL: ClassVar[frozenset[str]] = ScorerSettings.INCIDENTAL | {"parallel", "readable"}
 
     tests: str = "task.tests"
     """The source of the tests: a field of `task` or `metadata`, with dots, else a file."""
@@ -67,8 +67,6 @@ class SandboxSettings(ScorerSettings):
     """The most bytes of stdout and stderr, each."""
     network: Literal[False] = False
     """There is none."""
-    isolation: Isolation = "strong"
-    """weak: the code runs also where the kernel gives no isolation of files and network."""
     readable: tuple[str, ...] = ()
     """Folders of this machine that the code may read, beside the system's and Python's."""
 
@@ -102,7 +100,7 @@ class SandboxScorer:
         self._field = re.fullmatch(r"(task|metadata)(?:\.(.+))?", settings.tests)
         try:
             self._text = None if self._field else Path(settings.tests).read_text()
-            self._sandboxes = [Sandbox(isolation=settings.isolation, readable=settings.readable)]
+            self._sandboxes = [Sandbox(readable=settings.readable)]
         except (OSError, UnicodeDecodeError) as error:
             raise ConsumerError(f"{settings.slot}: the tests {settings.tests}: {error}") from error
         except SandboxRefused as error:
@@ -173,7 +171,7 @@ class SandboxScorer:
             with self._lock:
                 sandbox = self._spare.pop() if self._spare else None
             if sandbox is None:
-                sandbox = Sandbox(isolation=self._settings.isolation, readable=self._settings.readable)
+                sandbox = Sandbox(readable=self._settings.readable)
                 with self._lock:
                     self._sandboxes.append(sandbox)
                     if self._closed.is_set():  # while this one was made: nobody else would close it

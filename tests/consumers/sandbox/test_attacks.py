@@ -443,48 +443,25 @@ REFUSING = """
 import sys
 sys.path.insert(0, ROOT)
 from claw_r1.consumers.sandbox import filters as f, kernel
-from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxRefused
 code = [f._word(f.LOAD, f.AT_NUMBER), f._jump(f.JUMP_EQUAL, f.CLONE["x86_64"], 0, 3), f._word(f.LOAD, f.AT_ARGUMENTS[0])]
 code += [f._jump(f.JUMP_ANY_BIT, f.NEW_NAMESPACES, 0, 1), f._word(f.RETURN, f.ERRNO | f.EPERM), f._word(f.RETURN, f.ALLOW)]
 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 kernel.seccomp(b"".join(code))
 try: Sandbox()
 except SandboxRefused as error: print(error)
-with Sandbox(isolation="weak") as weak:
-    print(weak.layers)
-    argv = [sys.executable, "-I", "-S", "main.py"]
-    daemon = '''
-import os, time
-try: print(open("/etc/passwd").read())
-except OSError as e: print(type(e).__name__)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0: time.sleep(77)
-    os._exit(0)
-import socket
-try: socket.socket()
-except OSError as e: print(type(e).__name__, flush=True)
-os.fork(); time.sleep(SECONDS)
-'''
-    for sleep in (0, 77):
-        files = {"main.py": daemon.replace("SECONDS", str(sleep)).encode()}
-        end = weak.run(SandboxProgram(argv=argv, files=files, limits=SandboxLimits(wall_s=1)))
-        print(end.reason, end.stdout.split())
 """
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter of this test is written for x86-64")
-def test_a_kernel_without_namespaces_is_refused_and_weak_does_what_it_can() -> None:
-    """One line; weak has Landlock, seccomp and limits, and hunts its daemons."""
+def test_a_kernel_without_namespaces_is_refused() -> None:
+    """In one line, which says what the kernel refused."""
     root = str(Path(__file__).parents[3])
     code = REFUSING.replace("ROOT", repr(root))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    refusal, layers, *ends = done.stdout.splitlines()
+    (refusal,) = done.stdout.splitlines()
+    assert refusal.startswith("no sandbox can be made here: ")
     assert "Operation not permitted" in refusal
-    assert "isolation: weak" in refusal
-    assert "'namespaces': False, 'seccomp': True" in layers
-    words = "[b'PermissionError', b'PermissionError']"
-    assert ends == [f"ended {words}", f"wall {words}"]
 
 
 def test_closing_from_another_thread_ends_what_runs() -> None:
