@@ -48,7 +48,12 @@ def stats(prefix: Prefix = "claw") -> Answers:
 
 @rewards.command()
 def agree(
-    left: Annotated[str, typer.Argument(metavar="A", help="Slot SOURCE/NAME, or a quoted pattern: 'human:*/style'.")],
+    left: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="Slot SOURCE/NAME, or a quoted pattern: 'human:*/style'; of one version judge/style@2."
+        ),
+    ],
     right: Annotated[
         str | None,
         typer.Argument(metavar="[B]", help="As A; without it the raters of A are compared among themselves."),
@@ -57,7 +62,8 @@ def agree(
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     prefix: Prefix = "claw",
 ) -> Answers:
-    """Show how far a scorer agrees with people, or people with each other. Exit 1 when no subject has two ratings."""
+    """Show how far a scorer agrees with people, with its own other version, or people with each other. Exit 1 when no
+    subject has two ratings."""
     from claw_r1.claw.rewards.agree import run_agree
 
     return run_agree(left, right, resamples=resamples, seed=seed, prefix=prefix)
@@ -96,18 +102,3 @@ def score_again(
         dry_run=dry_run,
     )
     return run_backfill(request, prefix=prefix)
-
-
-@rewards.command("compare")
-def compare_versions(
-    a: Annotated[str, typer.Argument(metavar="A@VERSION", help="judge/style@1; of one generation judge/style@1.g2.")],
-    b: Annotated[str, typer.Argument(metavar="B@VERSION")],
-    threshold: Annotated[
-        float | None, typer.Option(help="Above it is good; default: the middle of all values.")
-    ] = None,
-    prefix: Prefix = "claw",
-) -> Answers:
-    """Show what another version changed: values, flips, order within groups. Exit 1 when no subject was judged by both."""
-    from claw_r1.claw.rewards.compare import run_compare
-
-    return run_compare(a, b, threshold, prefix=prefix)

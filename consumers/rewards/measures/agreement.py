@@ -1,4 +1,4 @@
-"""The agreement of raters: a scorer with people, people with each other. Pure; scipy and krippendorff do the sums.
+"""The agreement of raters: a scorer with people, with its own other version, people with each other. Pure; scipy and krippendorff do the sums.
 
 A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from either side,
 is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first, and of them only
@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from claw_r1.consumers.rewards.measures.orders import GroupOrders, orders
 from claw_r1.consumers.rewards.measures.ratings import RatedSubject, Rating
 
 CATEGORIES_MAX = 20
@@ -65,6 +66,8 @@ class AgreementReport(Struct, frozen=True, kw_only=True):
     left: str
     right: str
     figures: AgreementFigures
+    orders: GroupOrders = GroupOrders()
+    """The sides' orders of the trajectories of one group; nothing among raters of one side."""
     unpaired: tuple[int, int]
     """Subjects that only one side rated, or (among raters of one side) only one rater."""
     intervals: dict[str, tuple[float, float]] = {}
@@ -107,6 +110,7 @@ def agreement(
     table = sample.table(sample.left, sample.right)
     return replace(
         report,
+        orders=report.orders if within else orders([pair for unit in units for pair in unit]),
         intervals=_intervals(sample, report.figures, resamples, seed),
         values=[] if table is None else sample.values,
         confusion=[] if table is None else table.astype(int).tolist(),
@@ -128,7 +132,7 @@ class _Sample:
         self.domain = np.linspace(self.values[0], self.values[-1], DOMAIN_MAX) if many else np.array(self.values)
         self.counts = np.zeros((len(units), len(self.domain)))
         for row, unit in enumerate(units):
-            for _, value in {(one.rater, one.value) for pair in unit for one in pair}:
+            for _, value in {(one.by, one.value) for pair in unit for one in pair}:
                 self.counts[row, int(np.abs(self.domain - value).argmin())] += 1
 
     def table(self, left: RatingArray, right: RatingArray) -> RatingArray | None:
@@ -195,7 +199,7 @@ def _by_subject(side: Iterable[Rating], *, named: bool) -> dict[tuple[RatedSubje
 def _observations(left: Sequence[Rating], right: Sequence[Rating], *, within: bool) -> list[Observation]:
     if within:
         return [Observation(*two) for one, other in combinations(left, 2) for two in ((one, other), (other, one))]
-    return [Observation(one, other) for one, other in product(left, right) if one.rater != other.rater]
+    return [Observation(one, other) for one, other in product(left, right) if one.by != other.by]
 
 
 def _values(flat: Iterable[Observation]) -> list[float]:

@@ -44,4 +44,6 @@ def test_a_judge_is_held_against_people(log_settings: LogSettings) -> None:
     text = claw(log_settings, "judge/style", "human:*/style")
     assert "judge/style with human:*/style: 8 subjects, 12 observations" in text
     claw(log_settings, "judge/style", code=1)
+    assert "judge/style@2 with human:*/style: 8 subjects" in claw(log_settings, "judge/style@2", "human:*/style")
+    claw(log_settings, "judge/style@1", "human:*/style", code=1)
     claw(log_settings, "judge", "human:*/style", code=2)
