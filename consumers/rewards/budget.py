@@ -31,15 +31,15 @@ class TokenBudget:
         self.assigned: Collection[int] = ()
         """Partitions of the group's member, after its last poll."""
         self._paid = 0
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[tuple[int, str], int] = {}
         self._dearest: int | None = None
 
     def left(self) -> float:
         """Tokens that are not spent, those that are reserved among them. Raises LogError."""
         return self.tokens_max - self._paid
 
-    def reserve(self, name: str, tokens: int) -> bool:
-        """Returns whether a question may be asked now; its tokens, or those of the dearest answer so far, are held
+    def reserve(self, place: tuple[int, str], tokens: int) -> bool:
+        """Returns whether the question of a place, (partition, verdict_id), may be asked now; its tokens, or those of the dearest answer so far, are held
         until `settle`.
 
         With nothing on its way it may be asked: whoever waits for room asks `left` first.
@@ -47,12 +47,12 @@ class TokenBudget:
         held = max(tokens, self._dearest or 0)
         if self._reserved and (self._dearest is None or sum(self._reserved.values()) + held > self.left()):
             return False
-        self._reserved[name] = held
+        self._reserved[place] = held
         return True
 
-    def settle(self, name: str, tokens: int) -> None:
+    def settle(self, place: tuple[int, str], tokens: int) -> None:
         """An answer came, and cost this."""
-        self._reserved.pop(name, None)
+        self._reserved.pop(place, None)
         self._paid += tokens
         self._dearest = max(self._dearest or 0, tokens)
 

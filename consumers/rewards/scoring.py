@@ -60,9 +60,10 @@ class SubjectSource(Protocol):
 
 @dataclass(slots=True)
 class _Question:
-    """Subjects of equal content that wait for one verdict."""
+    """Subjects of equal content, in one partition, that wait for one verdict."""
 
-    verdict_id: str
+    place: tuple[int, str]
+    """(partition, verdict_id)."""
     subjects: list[Subject] = field(default_factory=list)
     judged: Judged | None = None
     """Once it was put together."""
@@ -176,18 +177,14 @@ class SlotScoring:
 
     def _questions(self) -> deque[_Question]:
         """Returns the questions that have no verdict and are not in flight yet."""
-        flying = {question.verdict_id for question in self._flying.values()}
-        questions: dict[str, _Question] = {}
+        flying = {question.place for question in self._flying.values()}
+        questions: dict[tuple[int, str], _Question] = {}
         for subject in self._subjects:
-            name = self._name(subject)
+            place = (subject.partition, self._name(subject))
             if self._kept(subject) is not None:
                 self._metrics.cached.labels(self._slot.name).inc()
-            elif (verdict := self._verdicts.elsewhere(name)) is not None and verdict.failed is None:
-                self._unkept[subject.partition].append(_again(verdict))
-                self._metrics.cached.labels(self._slot.name).inc()
-            elif name not in flying:
-                questions.setdefault(name, _Question(name)).subjects.append(subject)
-        self._keep()
+            elif place not in flying:
+                questions.setdefault(place, _Question(place)).subjects.append(subject)
         return deque(questions.values())
 
     def _name(self, subject: Subject) -> str:
@@ -239,7 +236,7 @@ class SlotScoring:
             question.judged = _assembled(question.subjects[0])
         if self._budget is None:
             return True
-        return self._budget.reserve(question.verdict_id, guessed_tokens(self._slot, question.judged))
+        return self._budget.reserve(question.place, guessed_tokens(self._slot, question.judged))
 
     def _stop_at_budget(self, questions: deque[_Question]) -> None:
         """Nobody else is asked: a command ends, and of a day the rest has no value until there is room again."""
@@ -283,17 +280,14 @@ class SlotScoring:
             self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
             return
         values = tuple(None if value is None else float(value) for value in opinion.values)
-        cost = self._verdict(
-            question.subjects[0], question.verdict_id, opinion.detail, opinion.tokens, opinion.calls, seconds
-        )
-        verdict = replace(cost, values=values, spread=opinion.spread)
-        for at, partition in enumerate(dict.fromkeys(subject.partition for subject in question.subjects)):
-            self._unkept[partition].append(verdict if at == 0 else _again(verdict))
+        partition, name = question.place
+        cost = self._verdict(question.subjects[0], name, opinion.detail, opinion.tokens, opinion.calls, seconds)
+        self._unkept[partition].append(replace(cost, values=values, spread=opinion.spread))
 
     def _pay(self, question: _Question, tokens: int) -> None:
         self._metrics.tokens.labels(self._slot.name).inc(tokens)
         if self._budget is not None:
-            self._budget.settle(question.verdict_id, tokens)
+            self._budget.settle(question.place, tokens)
 
     def _give_up(
         self,
@@ -384,11 +378,6 @@ class SlotScoring:
         for event in events_of(self._slot, subject, verdict):
             if event.envelope.event_id not in subject.slots:
                 yield REWARDS, group_key(subject.group_id), event
-
-
-def _again(verdict: VerdictKept) -> VerdictKept:
-    """The same in another partition, where it cost nothing."""
-    return replace(verdict, tokens=0, seconds=0.0, price=None)
 
 
 def _assembled(subject: Subject) -> Judged:

@@ -106,11 +106,10 @@ class Verdicts:
 
     def get(self, partition: int, verdict_id: str) -> VerdictKept | None:
         """The verdict that was kept in the partition, which is owned."""
-        return self._one("SELECT value FROM kept WHERE id = ? AND p = ?", _key(verdict_id), partition)
-
-    def elsewhere(self, verdict_id: str) -> VerdictKept | None:
-        """Returns a verdict on equal content from another owned partition."""
-        return self._one("SELECT value FROM kept WHERE id = ? ORDER BY p LIMIT 1", _key(verdict_id))
+        query = "SELECT value FROM kept WHERE id = ? AND p = ?"
+        row = self._db.execute(query, (_key(verdict_id), partition)).fetchone()
+        verdict = None if row is None else codec.decode(row[0])
+        return verdict if isinstance(verdict, VerdictKept) else None
 
     def keep(self, partition: int, verdicts: Sequence[VerdictKept]) -> None:
         """One transaction. Raises Fenced: another process owns the partition; BrokerUnreachable and others: whether they
@@ -203,11 +202,6 @@ class Verdicts:
     def _count(self, partition: int, verdict: VerdictKept) -> None:
         self._tokens[partition][verdict.envelope.occurred_at_us // DAY_US] += verdict.tokens
         self._failures[partition] = self._failures.get(partition, 0) + (verdict.failed is not None)
-
-    def _one(self, query: str, *values: bytes | int) -> VerdictKept | None:
-        row = self._db.execute(query, values).fetchone()
-        verdict = None if row is None else codec.decode(row[0])
-        return verdict if isinstance(verdict, VerdictKept) else None
 
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:

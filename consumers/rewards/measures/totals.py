@@ -25,8 +25,8 @@ class SlotTotals:
     """The totals of one slot, all versions and generations together."""
 
     scope: str = ""
-    verdicts: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
+    verdicts: set[tuple[str, int]] = field(default_factory=set)
+    failed: set[tuple[str, int]] = field(default_factory=set)
     cached: set[str] = field(default_factory=set)
     generations: set[int] = field(default_factory=set)
     tokens: int = 0
@@ -34,10 +34,12 @@ class SlotTotals:
     price: float | None = None
 
     def add(self, verdict: VerdictKept) -> None:
-        """One more; the same may stand in several partitions, and costs once."""
+        """One more. Equal content of two partitions has two, of two times; a copy in an older log has the time of the first."""
         self.scope = verdict.scope
         self.generations.add(verdict.generation)
-        (self.verdicts if verdict.failed is None else self.failed).add(verdict.verdict_id)
+        (self.verdicts if verdict.failed is None else self.failed).add(
+            (verdict.verdict_id, verdict.envelope.occurred_at_us)
+        )
         self.tokens += verdict.tokens
         self.seconds += verdict.seconds
         if verdict.price is not None:

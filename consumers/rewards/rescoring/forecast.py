@@ -32,7 +32,7 @@ class Forecast:
     """Offsets that it would read."""
     subjects: int
     verdicts: int
-    """Subjects of content that is not kept yet in this generation, equal ones once."""
+    """Subjects of content that is not kept yet in this generation, equal ones of a partition once."""
     tokens: int
     tokens_per_verdict: float
     basis: str
@@ -51,14 +51,14 @@ def forecast(
 ) -> Forecast:
     """slot: from `slot_again`. Raises LogError."""
     kept, costs = _kept(settings, slot)
-    subjects, fresh, sizes = 0, set[str](), list[int]()
+    subjects, fresh, sizes = 0, set[tuple[int, str]](), list[int]()
     with closing(source_of(KafkaLog(settings), slot, limits)) as source:
         for subject in filter(holds, _subjects(settings, source, span, progress)):
             subjects += 1
-            name = verdict_id(slot, subject.digest)
-            if name in kept or name in fresh:
+            place = (subject.partition, verdict_id(slot, subject.digest))
+            if place in kept or place in fresh:
                 continue
-            fresh.add(name)
+            fresh.add(place)
             if not costs and is_paid(slot) and len(sizes) < SAMPLE:
                 with suppress(Unjudgeable):
                     sizes.append(guessed_tokens(slot, subject.assemble()))
@@ -88,17 +88,18 @@ def _estimate(slot: ScoredSlot, costs: list[int], sizes: list[int]) -> tuple[flo
     return (fmean(sizes) if sizes else 0.0), about
 
 
-def _kept(settings: LogSettings, slot: ScoredSlot) -> tuple[set[str], list[int]]:
-    """Ids of this generation's verdicts; what verdicts of any version that were paid cost."""
+def _kept(settings: LogSettings, slot: ScoredSlot) -> tuple[set[tuple[int, str]], list[int]]:
+    """Places of this generation's verdicts; what verdicts of any version that were paid cost."""
     scorer = slot.scorer
-    ids, costs = set[str](), list[int]()
-    for event in readable(read_topics(settings, [VERDICTS])):
-        if isinstance(event, VerdictKept) and (event.source, event.name) == (scorer.source, scorer.name):
-            if (event.version, event.generation) == (scorer.version, slot.generation):
-                ids.add(event.verdict_id)
-            if event.tokens and event.failed is None:
-                costs.append(event.tokens)
-    return ids, costs
+    places, costs = set[tuple[int, str]](), list[int]()
+    for record in read_topics(settings, [VERDICTS]):
+        for event in readable([record]):
+            if isinstance(event, VerdictKept) and (event.source, event.name) == (scorer.source, scorer.name):
+                if (event.version, event.generation) == (scorer.version, slot.generation):
+                    places.add((record.partition, event.verdict_id))
+                if event.tokens and event.failed is None:
+                    costs.append(event.tokens)
+    return places, costs
 
 
 def _subjects(

@@ -158,14 +158,14 @@ def test_what_was_put_off_has_a_bound(monkeypatch):
 def test_what_is_on_its_way_is_reserved(dear):
     """By the dearest answer so far, or by what is shown where that is more; the first of all goes alone."""
     budget = TokenBudget(100)
-    assert budget.reserve("a", 5)
-    assert not budget.reserve("b", 5), "nobody knows what one costs"
-    budget.settle("a", dear)
-    granted = [name for name in "bcdefghijklmno" if budget.reserve(name, 5)]
+    assert budget.reserve((0, "a"), 5)
+    assert not budget.reserve((0, "b"), 5), "nobody knows what one costs"
+    budget.settle((0, "a"), dear)
+    granted = [name for name in "bcdefghijklmno" if budget.reserve((0, name), 5)]
     assert len(granted) == (100 - dear) // dear
-    assert not budget.reserve("p", 5)
-    budget.settle("b", 1)
-    assert not budget.reserve("p", 1000)
+    assert not budget.reserve((0, "p"), 5)
+    budget.settle((0, "b"), 1)
+    assert not budget.reserve((0, "p"), 1000)
 
 
 def test_a_backfill_ends_with_its_budget_and_keeps_what_is_in_flight():

@@ -9,7 +9,9 @@ from claw_r1.consumers.rewards.config import SlotOptions
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.eventlog.errors import Fenced, NotAcknowledged
 from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.schemas.events import RewardAssigned, ScoringFailed
+from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import GROUPS, TRAJECTORIES, VERDICTS
 from tests import facts
 from tests.consumers.published import episode
@@ -40,6 +42,20 @@ def test_equal_content_is_judged_once_and_the_second_reward_says_so():
         ("a", False, 10),
         ("b", True, 0),
     ]
+
+
+def test_equal_content_of_another_partition_is_asked_about_again():
+    """The questions are a function of the log, not of who has which partitions: one process for all of them, or two in turn."""
+    names = {partition_of(group_key(name), 2): name for name in "abcdefgh"}
+    views = []
+    for together in (True, False):
+        log = MemoryLog(SETTINGS.model_copy(update={"partitions": 2}))
+        add_to(log, episode(names[0], "t", None))
+        views += [] if together else judge_all(log, slot_of("trajectory"), one).views
+        add_to(log, episode(names[1], "t", None))
+        views += judge_all(log, slot_of("trajectory"), one).views
+        assert [(event.verdict.cached, event.verdict.tokens) for event in words(log)] == [(False, 10)] * 2
+    assert sorted(view.group_id for view in views) == sorted([*names.values()] * 2)
 
 
 def test_a_scorer_that_depends_on_more_than_content_is_asked_about_each():
@@ -207,17 +223,17 @@ def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_paid_again():
     assert [event.value for event in words(log) if isinstance(event, RewardAssigned)] == [1.0]
 
 
-def test_what_a_process_took_over_from_its_other_partition_is_kept_in_both():
-    """So that whoever gets one of them alone knows the verdict."""
+def test_each_partition_has_the_verdict_on_its_subjects():
+    """So that whoever gets one of them alone knows the verdict; each was asked for, and has its cost."""
     log = MemoryLog(SETTINGS.model_copy(update={"partitions": 2}))
     for name in "abcdef":
         add_to(log, episode(name, "t", None))
     scorer = judge_all(log, slot_of("trajectory"), one)
-    assert len(scorer.views) == 1
+    assert len(scorer.views) == 2
     partitions = {record.partition for record in records_in(log) if record.value is not None}
     assert partitions == {0, 1}
     assert len({verdict.verdict_id for verdict in verdicts(log)}) == 1
-    assert sum(verdict.tokens for verdict in verdicts(log)) == 10
+    assert [verdict.tokens for verdict in verdicts(log)] == [10, 10]
 
 
 def test_a_failure_says_nothing_against_what_was_said_before():
