@@ -22,8 +22,9 @@ from bench.rewards_judge import scripted_judge
 from claw_r1.consumers.rewards.config import ScoredSlot, load
 from claw_r1.consumers.rewards.kinds import Kind
 from claw_r1.consumers.rewards.opinions import RewardScorer
-from claw_r1.consumers.rewards.rescoring.backfill import backfill, range_of, slot_again, topics_of
+from claw_r1.consumers.rewards.rescoring.backfill import backfill, range_of, slot_again
 from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
@@ -80,7 +81,7 @@ def ours(settings: LogSettings, slot: ScoredSlot, generation: int) -> tuple[floa
         return measured[-1]
 
     again = replace(slot_again(slot, generation), kind=Kind(slot.kind.settings, open_measured))
-    topics = topics_of(slot)
+    topics = topics_of(slot.scorer.scope)
     span = range_of(settings, again, begin_offsets(settings, topics), end_offsets(settings, topics))
     began_s = time.process_time()
     outcome = backfill(settings, again, RewardsSettings(), span, stop=threading.Event())

@@ -22,10 +22,10 @@ from claw_r1.consumers.rewards.rescoring.backfill import (
     backfill,
     range_of,
     slot_again,
-    topics_of,
 )
 from claw_r1.consumers.rewards.rescoring.forecast import Forecast, forecast
 from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.eventlog.consume import stop_on_signals
 from claw_r1.eventlog.kafka.admin import as_on_broker
@@ -68,7 +68,7 @@ def run_backfill(request: BackfillRequest, *, prefix: str) -> Answer:
 
 
 def _span(settings: LogSettings, slot: ScoredSlot, request: BackfillRequest) -> BackfillRange:
-    topics = topics_of(slot)
+    topics = topics_of(slot.scorer.scope)
     span = range_of(settings, slot, bound(settings, topics, request.start), bound(settings, topics, request.end))
     if span.began:
         notice(

@@ -21,13 +21,12 @@ def run_trial(name: str, config: Path, scorers: Sequence[str], *, prefix: str) -
         on_broker = as_on_broker(settings)
         rows = rows_of(on_broker, name)
         if len(rows) > 1:
-            raise CannotRun(
-                f"several groups have a trajectory {name}: --on GROUP/{name} ({', '.join(row.group_id for row in rows)})"
-            )
+            groups = ", ".join(group_id for _, group_id, _ in rows)
+            raise CannotRun(f"several groups have a trajectory {name}: --on GROUP/{name} ({groups})")
         if not rows:
             yield Answer({"found": False}, f"the pool has no trajectory {name}", 1)
             return
-        trials = [trial for slot in chosen for trial in try_out(on_broker, slot, rows[0])]
+        trials = [trial for slot in chosen for trial in try_out(on_broker, slot, rows)]
     for trial in trials:
         yield Answer(as_object(trial), as_line(trial), 1 if trial.failed else 0)
 

@@ -18,7 +18,7 @@ from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring, Subje
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
-from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from claw_r1.eventlog.errors import Fenced
@@ -75,7 +75,7 @@ def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
     """Sets where a group that never committed begins; one that did goes on. Raises LogError."""
     if slot.options.since == "beginning":
         return
-    topics = CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
+    topics = topics_of(slot.scorer.scope)
     ends = kafka.end_offsets(topics)
     group = slot.group_id(kafka.settings.prefix)
     committed = kafka.committed_offsets(group, topics, sorted({number for _, number in ends}))
@@ -96,10 +96,14 @@ def history_of(kafka: KafkaLog) -> LogHistory:
 
 def source_of(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> SubjectSource:
     """Returns the source of the slot's subjects."""
-    history = history_of(kafka)
     if slot.scorer.scope == "call":
-        return CallSubjects(slot, history, settings)
-    return RowSubjects(slot, history, FetchedCalls(kafka.lookup(), settings.requests_bytes_max), settings)
+        return CallSubjects(slot, history_of(kafka), settings)
+    return row_subjects(kafka, slot, settings)
+
+
+def row_subjects(kafka: KafkaLog, slot: ScoredSlot, settings: RewardsSettings) -> RowSubjects:
+    """Returns what makes subjects of the pool's rows, of any scope."""
+    return RowSubjects(slot, history_of(kafka), FetchedCalls(kafka.lookup(), settings.requests_bytes_max), settings)
 
 
 def daily_budget(slot: ScoredSlot, verdicts: Verdicts, log_settings: LogSettings) -> TokenBudget | None:

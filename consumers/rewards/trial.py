@@ -1,24 +1,25 @@
 """Scorers tried on one trajectory, or on its group: asked as ever, but nothing is kept and nothing is published."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 
+from claw_r1.consumers.rewards.app import row_subjects
 from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.consumers.rewards.outcomes import flaw_of
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.consumers.rewards.subjects.of_rows import PlacedIds, TrajectoryRow
 from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
-from claw_r1.consumers.rewards.subjects.trajectories import TrajectoryFacts, by_call, group_subject, subjects_of
-from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
-from claw_r1.eventlog.partitioner import partition_of
-from claw_r1.eventlog.records import Position
+from claw_r1.consumers.rewards.subjects.trajectories import group_subject, subjects_of
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.events import Event, GroupRecord, TrajectoryRecord
-from claw_r1.schemas.keys import group_key, parts
-from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES, Topic
+from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.keys import parts
+from claw_r1.schemas.topics import TRAJECTORIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +36,19 @@ class Trial:
     spread: float | None = None
 
 
-def rows_of(settings: LogSettings, name: str) -> list[TrajectoryRecord]:
+def rows_of(settings: LogSettings, name: str) -> dict[PlacedIds, TrajectoryRow]:
     """Rows of the trajectories that `name` means: TRAJECTORY or GROUP/TRAJECTORY, ids as they are."""
-
-    def names(ids: tuple[str, ...]) -> bool:
-        return name in (ids[-1], "/".join(ids))
-
-    return [row for row in _latest(settings, TRAJECTORIES, names) if isinstance(row, TrajectoryRecord)]
+    return _latest(settings, lambda ids: name in (ids[-1], "/".join(ids)))
 
 
-def try_out(settings: LogSettings, slot: ScoredSlot, row: TrajectoryRecord) -> list[Trial]:
-    """Tries the slot on each subject that the trajectory is, or on its group. Raises LogError, ConsumerError.
+def try_out(settings: LogSettings, slot: ScoredSlot, rows: Mapping[PlacedIds, TrajectoryRow]) -> list[Trial]:
+    """Tries the slot on each subject that a trajectory is, or on its group. Raises LogError, ConsumerError.
 
-    Whether the trajectory is over does not matter here, nor what the slot's filters say.
+    rows: of one trajectory. Whether the trajectory is over does not matter here, nor what the slot's filters say.
     """
     judged: list[tuple[Subject, Judged]] = []
     trials: list[Trial] = []
-    for subject in _subjects(settings, slot, row):
+    for subject in _subjects(settings, slot, rows):
         try:
             judged.append((subject, subject.assemble()))
         except Unjudgeable as error:
@@ -74,36 +71,26 @@ def _trial(slot: ScoredSlot, subject: Subject, answer: "Future[Opinion]") -> Tri
     return Trial(slot.name, subject.label, opinion.values, None, opinion.detail, opinion.tokens, opinion.spread)
 
 
-def _subjects(settings: LogSettings, slot: ScoredSlot, row: TrajectoryRecord) -> list[Subject]:
-    scope = slot.scorer.scope
-    groups = _latest(settings, GROUPS, lambda ids: ids == (row.group_id,))
-    group = next((event for event in groups if isinstance(event, GroupRecord)), None)
+def _subjects(settings: LogSettings, slot: ScoredSlot, rows: Mapping[PlacedIds, TrajectoryRow]) -> list[Subject]:
+    scope, group_ids = slot.scorer.scope, {group_id for _, group_id, _ in rows}
+    if scope == "group":
+        members = _latest(settings, lambda ids: ids[0] in group_ids)
+        rows = {ids: each for ids, each in members.items() if each.row.status in ATTEMPTS}
+    with closing(row_subjects(KafkaLog(settings), slot, RewardsSettings())) as source:
+        facts = source.facts_of({ids: rows[ids].row for ids in sorted(rows)}, rows)
     if scope != "group":
-        return list(subjects_of(_facts(settings, slot, row, group), scope, over=True))
-    rows = _latest(settings, TRAJECTORIES, lambda ids: ids[0] == row.group_id)
-    members = sorted((each for each in rows if isinstance(each, TrajectoryRecord)), key=lambda each: each.trajectory_id)
-    facts = [_facts(settings, slot, member, group) for member in members if member.status in ATTEMPTS]
-    if group is None or not facts:
-        return []
-    return [group_subject(group, facts[0].partition, facts, pure=slot.scorer.pure)]
+        return [subject for each in facts.values() for subject in subjects_of(each, scope, over=True)]
+    beside = [*facts.values()]
+    group = beside[0].group if beside else None
+    return [] if group is None else [group_subject(group, beside[0].partition, beside, pure=slot.scorer.pure)]
 
 
-def _facts(
-    settings: LogSettings, slot: ScoredSlot, row: TrajectoryRecord, group: GroupRecord | None
-) -> TrajectoryFacts:
-    partition = partition_of(group_key(row.group_id), settings.partitions)
-    places = [Position(settings.catalogue().name(CALLS), partition, offset) for offset in row.offsets]
-    with closing(FetchedCalls(FactLookup(settings), bytes_max=1 << 30)) as lookup:
-        fetched = lookup.fetch(set(places))
-    calls, flaw = by_call(row, [fetched[at] for at in places])
-    return TrajectoryFacts(partition=partition, row=row, group=group, calls=calls, flaw=flaw, pure=slot.scorer.pure)
-
-
-def _latest(settings: LogSettings, topic: Topic, belongs: Callable[[tuple[str, ...]], bool]) -> list[Event]:
-    """The latest row of each key that belongs here; a group's key is its id."""
-
-    def ids(key: bytes) -> tuple[str, ...]:
-        return (key.decode("utf-8", "surrogatepass"),) if topic is GROUPS else parts(key)
-
-    latest = {key: record for record in read_topics(settings, [topic]) if belongs(ids(key := record.key or b""))}
-    return [record.event() for record in latest.values() if record.value is not None]
+def _latest(settings: LogSettings, belongs: Callable[[tuple[str, ...]], bool]) -> dict[PlacedIds, TrajectoryRow]:
+    """The latest row of each trajectory whose ids belong here."""
+    latest = {key: each for each in read_topics(settings, [TRAJECTORIES]) if belongs(parts(key := each.key or b""))}
+    rows: dict[PlacedIds, TrajectoryRow] = {}
+    for record in latest.values():
+        row = record.event() if record.value is not None else None
+        if isinstance(row, TrajectoryRecord):
+            rows[record.partition, row.group_id, row.trajectory_id] = TrajectoryRow(row, "", record.timestamp_ms)
+    return rows

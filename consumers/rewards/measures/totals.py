@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from claw_r1.consumers.rewards.config import group_name
-from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
-from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
 from claw_r1.eventlog.records import readable
@@ -76,7 +75,7 @@ def _entry(settings: LogSettings, name: str, of_slot: SlotTotals) -> dict[str, A
 
 def lag_s(settings: LogSettings, name: str, scope: str) -> float | None:
     """Age of the oldest record that the slot's live group has not worked on, 0 where there is none."""
-    topics = CallSubjects.topics if scope == "call" else RowSubjects.topics
+    topics = topics_of(scope)
     ends = end_offsets(settings, topics)
     committed = committed_offsets(settings, group_name(settings.prefix, name), topics, sorted({at for _, at in ends}))
     if all(offset is None for offset in committed.values()):

@@ -18,14 +18,12 @@ from claw_r1.consumers.rewards.metrics import RewardsMetrics
 from claw_r1.consumers.rewards.rescoring.bounded_log import BoundedLog, LiveWork, left_of
 from claw_r1.consumers.rewards.scoring import SubjectSource
 from claw_r1.consumers.rewards.settings import RewardsSettings
-from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
-from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.consumers.rewards.subjects.subject import Subject
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import Topic
 
 Holds = Callable[[Subject], bool]
 
@@ -75,17 +73,14 @@ def slot_again(slot: ScoredSlot, generation: int) -> ScoredSlot:
     return replace(slot, generation=generation, scorer=slot.scorer.model_copy(update={"generation": generation}))
 
 
-def topics_of(slot: ScoredSlot) -> tuple[Topic, ...]:
-    """Returns the topics that the slot's scope reads."""
-    return CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
-
-
 def range_of(
     settings: LogSettings, slot: ScoredSlot, starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> BackfillRange:
     """From where the generation's group stands; where it never was, from `starts`. Raises BrokerUnreachable."""
     numbers = sorted({partition for _, partition in ends})
-    committed = KafkaLog(settings).committed_offsets(slot.group_id(settings.prefix), topics_of(slot), numbers)
+    committed = KafkaLog(settings).committed_offsets(
+        slot.group_id(settings.prefix), topics_of(slot.scorer.scope), numbers
+    )
     goes_on = {place: starts[place] if (at := committed.get(place)) is None else at for place in ends}
     return BackfillRange(starts=goes_on, ends=ends, began=any(at is not None for at in committed.values()))
 
@@ -107,7 +102,9 @@ def backfill(
     """
     if not span.began:
         commit_offsets(log_settings, slot.group_id(log_settings.prefix), span.starts)
-    live = LiveWork(log_settings, replace(slot, generation=0).group_id(log_settings.prefix), topics_of(slot))
+    live = LiveWork(
+        log_settings, replace(slot, generation=0).group_id(log_settings.prefix), topics_of(slot.scorer.scope)
+    )
     budget, metrics = None if tokens_max is None else TokenBudget(tokens_max), RewardsMetrics()
     worker = SlotThread(
         BoundedLog(log_settings, span.starts, span.ends, stop, live, progress),

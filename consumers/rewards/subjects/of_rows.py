@@ -15,7 +15,7 @@ import structlog
 from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
-from claw_r1.consumers.rewards.subjects.of_calls import is_channel
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects, is_channel
 from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
 from claw_r1.consumers.rewards.subjects.trajectories import (
     TrajectoryFacts,
@@ -32,7 +32,7 @@ from claw_r1.eventlog.records import Place, Position, Record
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event, GroupRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, trajectory_key
-from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES, Topic
 
 log = structlog.get_logger()
 
@@ -121,7 +121,7 @@ class RowSubjects:
         members = {ids: self._members(ids, self._due_groups[ids]) for ids in groups}
         fresh = {ids: rows for ids, rows in members.items() if rows and self._judged.get(ids) != _signatures(rows)}
         of_members = {(*ids[:2], row.trajectory_id): row for ids, rows in fresh.items() for row in rows}
-        facts = self._trajectories({**news, **of_members}, self._due_rows)
+        facts = self.facts_of({**news, **of_members}, self._due_rows)
         subjects = [subject for ids in news for subject in self._fresh_subjects(ids, facts[ids])]
         for ids, rows in fresh.items():
             beside = [facts[(*ids[:2], row.trajectory_id)] for row in rows]
@@ -173,10 +173,10 @@ class RowSubjects:
             if subject.call_id is not None:
                 _remember(self._judged, key, subject.digest, JUDGED_MAX)
 
-    def _trajectories(
+    def facts_of(
         self, rows: Mapping[PlacedIds, TrajectoryRecord], written: Mapping[PlacedIds, TrajectoryRow]
     ) -> dict[PlacedIds, TrajectoryFacts]:
-        """Each row with its group's and its calls. written: when the rows were."""
+        """Each row with its group's and its calls. written: when the rows were. Raises LogError."""
         self._look_up_groups(rows, written)
         places = {ids: [Position(self._calls_topic, ids[0], at) for at in row.offsets] for ids, row in rows.items()}
         facts = self._facts.fetch({at for positions in places.values() for at in positions})
@@ -241,6 +241,11 @@ class RowSubjects:
         self._waits[ids] = self._waits.get(ids, 0) + 1
         if self._waits[ids] <= WAITS_MAX:
             raise Retryable(f"a member's row of group {ids[1]} is not to be seen yet")
+
+
+def topics_of(scope: str) -> tuple[Topic, ...]:
+    """Returns the topics that subjects of a scope are made of."""
+    return CallSubjects.topics if scope == "call" else RowSubjects.topics
 
 
 def _digest(row: TrajectoryRow | None) -> str | None:

@@ -15,7 +15,7 @@ from claw_r1.consumers.rewards.scoring import SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
-from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
 from claw_r1.eventlog.memory import MemoryLog
@@ -118,7 +118,7 @@ def at_work(
 
 def work_off(log: MemoryLog, slot: ScoredSlot, loop: ConsumerLoop, steps_max: int = 1000) -> None:
     """Until the slot's group has worked on everything, or for so many polls."""
-    topics = CallSubjects.topics if slot.scorer.scope == "call" else RowSubjects.topics
+    topics = topics_of(slot.scorer.scope)
     group = slot.group_id(log.settings.prefix)
     for _ in range(steps_max):
         if log.committed_offsets(group, topics, range(log.settings.partitions)) == log.end_offsets(topics):

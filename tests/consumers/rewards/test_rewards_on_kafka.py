@@ -1,5 +1,7 @@
 """From facts and rows on a real broker to rewards, through the real process."""
 
+from dataclasses import replace
+
 import pytest
 
 from claw_r1.claw.data.lineage import answer_of, as_text
@@ -65,9 +67,14 @@ def test_stats_and_lineage_tell_from_the_topics_alone_and_a_trial_writes_nothing
     assert verdict.verdict_id in next(as_text(traced))
     before = len(scorers.rewards()), len(scorers.verdicts())
     monkeypatch.setenv("RULE_LOG", str(scorers.rule_log))
-    (row,) = rows_of(log_settings, "g-1")
-    (trial,) = try_out(log_settings, load(scorers.config)[0], row)
+    rows = rows_of(log_settings, "g-1")
+    (slot,) = load(scorers.config)
+    (trial,) = try_out(log_settings, slot, rows)
     assert (trial.failed, trial.values) == (None, (5.0,))
+    for scope, rule, values in (("group", "members", [(2.0, 2.0)]), ("call", "length", [(5.0,), (5.0,)])):
+        changes = {"scope": scope, "use": slot.scorer.use.replace("length", rule)}
+        of_scope = replace(slot, scorer=slot.scorer.model_copy(update=changes))
+        assert [each.values for each in try_out(log_settings, of_scope, rows)] == values
     assert (len(scorers.rewards()), len(scorers.verdicts())) == before
     write(log_settings, group("h", [1.0]))
     assert totals(log_settings)["rule/whole"]["lag_s"] > 0
