@@ -22,9 +22,8 @@ from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.conversations import told
-from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.dashboard.stage import NAMES, DashboardStage
 from tests.consumers.dashboard.token_scenes import TIMED, run_started, sampled, write_tokenizer
-from tests.consumers.feedback.stage import NAMES
 from tests.sitting import until
 
 TOKENS = 10_000

@@ -91,8 +91,7 @@ def verdict(trace: Trace) -> None:
 def page(trace: Trace) -> None:
     """A reward comes in, and an open page of the dashboard is told."""
     from tests import facts
-    from tests.consumers.dashboard.stage import DashboardStage
-    from tests.consumers.feedback.stage import episode
+    from tests.consumers.dashboard.stage import DashboardStage, episode
 
     stage = DashboardStage(episode("g", "t", "which?", "this one"))
     with trace.installed(main=False), stage.served() as url, urlopen(f"{url}/api/v1/session") as session:

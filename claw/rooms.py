@@ -30,7 +30,6 @@ ROOMS = (
     Room(
         "quality", "claw_r1.consumers.quality", DATA, "Score captured calls by pure functions (`claw quality --help`)."
     ),
-    Room("feedback", "claw_r1.consumers.feedback", DATA, "A page on which people judge (`claw feedback --help`)."),
     Room("streams", "claw_r1.streams", OPERATORS, "Run a stream processor (`claw streams --help`)."),
 )
 rooms = Commands()

@@ -75,3 +75,11 @@ def dashboard(context: typer.Context) -> int:
     from claw_r1.claw.show.dashboard import run_dashboard
 
     return run_dashboard(context.args)
+
+
+@show.command(rich_help_panel=DATA, context_settings=PASS_ON)
+def feedback(context: typer.Context) -> int:
+    """Judge what agents did: the dashboard, from its Curation on (`claw dashboard --help`)."""
+    from claw_r1.claw.show.dashboard import run_dashboard
+
+    return run_dashboard(["--view", "curation", *context.args])

@@ -1,7 +1,8 @@
 """The acts of people on the pool, as they come from the log. Safe from any thread.
 
-Invariant: a function of the set of events. What stands of an act is asked elsewhere: `claw_r1.datapool.fold.curation` decides it for
-curations, `claw_r1.datapool.standing` for words.
+Invariant: a function of the set of events. What stands of an act is asked elsewhere:
+`claw_r1.datapool.fold.curation` decides it for curations, `claw_r1.datapool.standing` for
+words.
 """
 
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from claw_r1.datapool.feedback import HUMAN, FeedbackFact
+from claw_r1.datapool.feedback import HUMAN, THUMB, FeedbackFact
 from claw_r1.datapool.fold.curation import annotated
 from claw_r1.schemas.events import (
     Curation,
@@ -183,6 +184,8 @@ def saying(fact: ActFact) -> str:
                 if value is not None
             ]
             return "; ".join([*words, *tags, *scores])
+        case RewardAssigned(name=name) if name == THUMB:
+            return "thumb up" if fact.value else "thumb down"
         case RewardAssigned():
             return f"{fact.name} {fact.value:g}" if fact.value is not None else "a comment"
         case PreferenceGiven():
@@ -192,9 +195,14 @@ def saying(fact: ActFact) -> str:
 
 
 def subjects(facts: Sequence[ActFact], limit: int) -> list[dict[str, str | None]]:
-    """Returns the subjects of the act, at most `limit` of them."""
+    """Returns the subjects of the act, at most `limit` of them; of a preference with the other, `o`."""
     places = (
-        {"g": fact.group_id, "t": fact.chosen.trajectory_id, "c": fact.chosen.call_id}
+        {
+            "g": fact.group_id,
+            "t": fact.chosen.trajectory_id,
+            "c": fact.chosen.call_id,
+            "o": fact.rejected.trajectory_id,
+        }
         if isinstance(fact, PreferenceGiven)
         else {"g": fact.group_id, "t": fact.trajectory_id, "c": getattr(fact, "call_id", None)}
         for fact in facts

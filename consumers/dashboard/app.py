@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
+from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.consumers.dashboard.routes import (
     acts,
@@ -29,7 +30,6 @@ from claw_r1.consumers.dashboard.routes import (
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
 from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies
-from claw_r1.consumers.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.web.app import create_app
 from claw_r1.consumers.web.guard import PageGuard
 from claw_r1.consumers.web.known_people import keys_followed
@@ -92,7 +92,6 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
             "dashboard": source,
             "log_state": LogState(source.log),
             "orders": explorer.StandingOrders(),
-            "feedback": source.feedback,
             "settings": settings,
             "vocabularies": Vocabularies(settings.tokenizer),
         },
@@ -111,7 +110,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     live = LiveStream()
     source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
-    url = url_of(listener)
+    url = f"{url_of(listener)}/{settings.view}".removesuffix("/")
     print(
         json.dumps({"url": url, "state": "reading", "keys": settings.keys}) if settings.as_json else f"open {url}",
         flush=True,

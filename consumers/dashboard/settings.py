@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from claw_r1.consumers.web.settings import PageSettings
@@ -16,5 +17,7 @@ class DashboardSettings(PageSettings):
     """Folder with the `tokenizer.json` that tokens are read by; default: that of the model that a trajectory's run names."""
     open: bool = False
     """Open the page in a browser."""
+    view: str = Field(default="", pattern="^[a-z]*$")
+    """Name of the view whose address is printed and opened, such as curation."""
     as_json: bool = False
     """Print address and state as one JSON object."""

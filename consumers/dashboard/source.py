@@ -1,8 +1,9 @@
-"""The data that the routes read: the pool, the runs, the workers, what people said, and facts by their position. Safe
-from any thread.
+"""The data that the routes read: the pool, the runs, the workers, what people said, and
+facts by their position. Safe from any thread.
 
-Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery: each is followed
-from its beginning, answers are there from the first second and say how far they are; a restart reads everything anew.
+Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights,
+claw.rollout.workers. Delivery: each is followed from its beginning, answers are there from the
+first second and say how far they are; a restart reads everything anew.
 """
 
 import threading
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from claw_r1.consumers.dashboard.acts import PersonalActs
+from claw_r1.consumers.dashboard.feedback.view import FeedbackView, PageLog
 from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
-from claw_r1.consumers.feedback.view import FeedbackView, PageLog
 from claw_r1.consumers.pool.acts import append
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
@@ -41,6 +42,8 @@ from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Top
 
 T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
+PRODUCER = "dashboard"
+"""The producer of every event that people write on the page."""
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ ROOMS = {
         "claw_r1.agentflow.settings:EvaluationPlan",
         "claw_r1.agentflow.settings:AgentFlowSettings",
     ),
-    ("claw_r1.consumers.feedback",): (
-        "claw_r1.consumers.feedback.settings:FeedbackPageSettings",
+    ("claw_r1.consumers.dashboard",): (
+        "claw_r1.consumers.dashboard.settings:DashboardSettings",
         "claw_r1.eventlog.settings:LogSettings",
     ),
     ("claw_r1.consumers.rewards",): (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 COMMANDS = (
-    "gateway", "streams", "agents run", "train", "rollout", "quality", "feedback", "rewards run", "dashboard",
+    "gateway", "streams", "agents run", "train", "rollout", "quality", "rewards run", "dashboard",
 )  # fmt: skip
 NAMES = ("gateway", "streams", "agentflow", "trainer", "rollout", "consumers", "eventlog", "datapool", "weights")
 

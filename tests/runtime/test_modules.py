@@ -33,7 +33,6 @@ runpy.run_module(program, run_name="__main__")
         ("claw_r1.streams", "streams", ()),
         ("claw_r1.rollout", "rollout", ("--model", "/nowhere", "--model-id", "m")),
         ("claw_r1.agentflow", "agentflow", ("run", "--command", "true")),
-        ("claw_r1.consumers.feedback", "consumers", ()),
         ("claw_r1.consumers.dashboard", "consumers", ()),
         ("claw_r1.claw", "consumers", ("registry",)),
     ],

@@ -4,8 +4,8 @@ there."""
 import time
 from collections.abc import Callable, Iterator
 
+from claw_r1.consumers.dashboard.feedback.view import PageLog
 from claw_r1.consumers.dashboard.overview.alarms import alarm
-from claw_r1.consumers.feedback.view import PageLog
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 

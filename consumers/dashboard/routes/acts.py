@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.acts import ActKind, PersonalAct, saying, subjects
+from claw_r1.consumers.dashboard.feedback.answers import word_answer
+from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery, Id
 from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.selection import (
     TooMany,
@@ -17,9 +19,7 @@ from claw_r1.consumers.dashboard.selection import (
     select_steps,
     select_trajectories,
 )
-from claw_r1.consumers.dashboard.source import DashboardSource
-from claw_r1.consumers.feedback.answers import word_answer
-from claw_r1.consumers.feedback.bodies import FilterQuery, Id
+from claw_r1.consumers.dashboard.source import PRODUCER, DashboardSource
 from claw_r1.consumers.pool.curation import CurationRequest, curations, curations_undone
 from claw_r1.consumers.pool.eviction import evictions
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
@@ -32,7 +32,6 @@ from claw_r1.schemas.envelopes import new_id, now_us
 from claw_r1.schemas.events import Curation, StepCurated, StepRecord
 from claw_r1.schemas.topics import CALLS, REWARDS
 
-PRODUCER = "dashboard"
 EVENTS_MAX = 20_000
 """The most events of one act; more is for the command line, which nobody waits for."""
 CALLS_SUMMED_MAX = 500

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Response
 from msgspec import to_builtins
 
 from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
+from claw_r1.consumers.dashboard.feedback.answers import word_answer
+from claw_r1.consumers.dashboard.feedback.differences import words_apart
 from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
 from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
-from claw_r1.consumers.feedback.answers import word_answer
-from claw_r1.consumers.feedback.differences import words_apart
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.perspective import explained, perspective_of
 from claw_r1.consumers.pool.plain import as_plain

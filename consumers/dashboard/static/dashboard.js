@@ -1,7 +1,7 @@
 // The frame of the dashboard: which view is open, the way to the others, who is signed in, and whether what is shown is live.
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
-import { html, loadSession, nextTheme, session, SignIn, theme, Word } from "/web/shell.js";
+import { useEffect, useState } from "preact/hooks";
+import { ask, html, loadSession, nextTheme, session, SignIn, theme, Word } from "/web/shell.js";
 import { go, Link, link, openViews, params, view } from "./parts/address.js";
 import { useAnswer } from "./parts/answers.js";
 import { helpOpen, KeyHelp, useKeys } from "./parts/keys.js";
@@ -28,6 +28,23 @@ const STATES = {
 const TEST_MS = 1000;
 
 const open = (who) => VIEWS.filter(({ roles }) => !roles || roles.includes(who.role));
+
+/** Who speaks: without keys under any name, with keys until who it is signs out. */
+function Person({ who }) {
+  const [problem, setProblem] = useState("");
+  const change = async () => {
+    const name = who.keys ? "" : prompt("Judge under which name?", who.who)?.trim();
+    if (!who.keys && !name) return;
+    try {
+      session.value = await (who.keys ? ask("DELETE", "session") : ask("POST", "session", { who: name }));
+    } catch (wrong) {
+      setProblem(wrong.message);
+    }
+  };
+  return html`<span class="who"><${Word}>${who.who}<//> <small class="quiet">${who.role}</small>${" "}
+    <button onClick=${change}>${who.keys ? "Sign out" : "Another name"}</button>
+    ${problem && html`<span class="problem" role="alert">${problem}</span>`}</span>`;
+}
 
 function Bar({ who, state }) {
   useEffect(() => {
@@ -56,7 +73,7 @@ function Bar({ who, state }) {
       state.data.generation > 1 && ` · generation ${state.data.generation}`
     }</span>`
   }
-    <span class="who"><${Word}>${who.who}<//> <small class="quiet">${who.role}</small></span>
+    <${Person} who=${who} />
     <button onClick=${nextTheme} title="light, dark or the system's">${theme.value}</button>
     <button onClick=${() => {
     helpOpen.value = true;
@@ -103,7 +120,7 @@ function Frame({ who }) {
   }
     <main class=${`view-${view.value}`}>${
     current
-      ? html`<${current.View} params=${params.value} key=${current.name} />`
+      ? html`<${current.View} params=${params.value} key=${`${current.name} ${who.who}`} />`
       : html`<p class="problem">There is no view ${view.value}${
         VIEWS.some(({ name }) => name === view.value)
           ? " for your role"

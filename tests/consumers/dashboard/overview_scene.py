@@ -18,8 +18,7 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import said
+from tests.consumers.dashboard.stage import DashboardStage, said
 from tests.consumers.runs import observed
 from tests.sitting import PAYLOADS
 

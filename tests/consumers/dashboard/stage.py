@@ -1,24 +1,94 @@
-"""The dashboard on a log in memory: in process (`page`), or on a port for a browser (`served`). Facts go in by `tell`."""
+"""The dashboard on a log in memory with a folded pool: in process (`page`), or on a port for a browser (`served`). Facts go in by
+`tell`; the pool's rows follow at once."""
 
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import orjson
+import uvicorn
 
 from claw_r1.consumers.dashboard.app import dashboard_app
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
+from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
 from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.kafka.log import KafkaLog
-from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import Event, WeightsPublished, WorkerReported
-from claw_r1.schemas.topics import BATCHES, WEIGHTS, WORKERS
-from tests.consumers.feedback import stage
-from tests.patience import until
+from claw_r1.schemas.events import (
+    CallCaptured,
+    Edge,
+    Event,
+    FactPosition,
+    OutputEdited,
+    PreferenceGiven,
+    WeightsPublished,
+    WorkerReported,
+)
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, WEIGHTS, WORKERS
+from tests import facts
+from tests.patience import PATIENCE_S, until
+
+NAMES = {topic.name: topic for topic in TOPICS}
 
 
-class DashboardStage(stage.Stage):
-    """As the feedback page's stage; `live` and `source` are those of the last page."""
+def body(value: object) -> tuple[bytes, Edge]:
+    raw = orjson.dumps(value)
+    return raw, Edge(suffix=raw, full_length=len(raw), full_digest=hashlib.sha256(raw).hexdigest())
+
+
+def said(group: str, trajectory: str, question: str, reply: str, **changes: object) -> CallCaptured:
+    """A chat call with this text."""
+    _, request = body({"messages": [{"role": "user", "content": question}]})
+    answer, _ = body({"choices": [{"index": 0, "message": {"role": "assistant", "content": reply}}]})
+    return facts.call(group, trajectory, f"{trajectory}-0", request=request, response_body=answer, **changes)
+
+
+def episode(
+    group: str, trajectory: str, question: str, reply: str, reward: float | None = None, **changes: object
+) -> list[Event]:
+    """One call, and the end."""
+    return [
+        said(group, trajectory, question, reply, **changes),
+        facts.completed(group, trajectory, calls=1, reward=reward),
+    ]
+
+
+class DashboardStage:
+    """`live` and `source` are those of the last page."""
+
+    def __init__(self, *scenes: Iterable[Event]) -> None:
+        self.log = MemoryLog(LogSettings(partitions=2))
+        self._states: dict[str, GroupState] = {}
+        for scene in scenes:
+            self.tell(*scene)
+
+    def tell(self, *events: Event) -> None:
+        """Facts, on the log and in the pool."""
+        for event in events:
+            topic = REWARDS if isinstance(event, facts.ON_REWARDS) else CALLS
+            (at,) = self.log.append([Outgoing.of(topic, group_key(event.group_id), event)])
+            if isinstance(event, PreferenceGiven | OutputEdited):
+                continue  # the pool passes them by
+            place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            state = self._states[event.group_id] = fold(self._states.get(event.group_id), event, place)
+            rows = project(state).items()
+            self.log.append([Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row)) for key, row in rows])
+
+    def words(self) -> Sequence[Event]:
+        """What stands on claw.rewards."""
+        return list(readable(self.log.reader([REWARDS]).read_to_end()))
 
     def page(self, **settings: Any) -> object:
         """The app."""
@@ -29,9 +99,10 @@ class DashboardStage(stage.Stage):
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 
     def wait_read(self) -> None:
+        """Returns once the page has read what was told before it started."""
         source = self.source
         until(lambda: source.feedback.caught_up and source.runs_caught_up, "the dashboard has read the log")
-        super().wait_read()
+        self.pool.wait_caught_up(PATIENCE_S)
 
     def report(self, *events: Event) -> None:
         """Events of runs, weights and workers."""
@@ -44,6 +115,26 @@ class DashboardStage(stage.Stage):
                 case _:
                     topic, key = BATCHES, event.run_id  # type: ignore[union-attr]  # all that is left has one
             self.log.append([Outgoing(topic=topic, key=key.encode(), value=encode(event))])
+
+    @contextmanager
+    def served(self, **settings: object) -> Iterator[str]:
+        """The page on a port of this machine, in a thread; gives its address, once it has read the log."""
+        listener = bind_page(DashboardSettings(port=0))
+        server = PageServer(
+            uvicorn.Config(
+                self.page(**settings), ws="none", log_level="warning", lifespan="on", timeout_graceful_shutdown=1
+            )
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        until(lambda: server.started or not thread.is_alive(), "the page starts")
+        assert thread.is_alive(), "the page ended at its start"
+        try:
+            self.wait_read()
+            yield url_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join(20)
 
 
 class BrokerStage(DashboardStage):
@@ -58,3 +149,22 @@ class BrokerStage(DashboardStage):
         self.pool = PoolView(self.settings, listed=True, heard=pool_change(self.live))
         self.source = DashboardSource(KafkaLog(self.settings), self.pool, self.live)
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
+
+
+def seed(settings: LogSettings, group: str = "g", trajectory: str = "t") -> None:
+    """A trajectory of one call on a real broker, and its rows in the pool."""
+    producer, state = EventProducer(settings), None
+    try:
+        for fact in episode(group, trajectory, "which?", "this one"):
+            at = producer.publish_now(CALLS, group_key(group), fact)
+            place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
+            state = fold(state, fact, place)
+        assert state is not None
+        rows = [
+            Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row), partition=at.partition)
+            for key, row in project(state).items()
+        ]
+        for sent in [producer.produce(row) for row in rows]:
+            sent.result()
+    finally:
+        producer.close()

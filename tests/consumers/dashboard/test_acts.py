@@ -7,9 +7,9 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
 from claw_r1.consumers.dashboard.routes import acts
 from claw_r1.consumers.dashboard.routes.acts import CurationBody, command
-from claw_r1.consumers.feedback.bodies import FilterQuery
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
 from claw_r1.consumers.pool.eviction import evictions, rows_of
 from claw_r1.datapool.view.pool_filter import PoolFilter
@@ -20,9 +20,8 @@ from claw_r1.schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import episode
-from tests.consumers.feedback.test_routes import Person
+from tests.consumers.dashboard.stage import DashboardStage, episode
+from tests.consumers.dashboard.test_feedback import Person
 
 
 @pytest.fixture

@@ -23,9 +23,8 @@ from claw_r1.schemas.events import CallCaptured, Edge, FactPosition
 from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.consumers.dashboard.conversations import told
-from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.dashboard.stage import DashboardStage, episode, said
 from tests.consumers.dashboard.token_scenes import planned, write_tokenizer
-from tests.consumers.feedback.stage import episode, said
 from tests.consumers.runs import observed
 
 NESTED = b"[" * 300 + b"]" * 300

@@ -18,8 +18,7 @@ from claw_r1.consumers.dashboard.app import STATIC
 from claw_r1.schemas.events import Event
 from tests import facts
 from tests.browser import ROOT, browser
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import body
+from tests.consumers.dashboard.stage import DashboardStage, body
 from tests.consumers.runs import observed
 from tests.sitting import PAYLOADS, Sitting, until
 

@@ -12,8 +12,7 @@ from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.keys import trajectory_key
 from claw_r1.schemas.topics import TRAJECTORIES
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests import facts
 from tests.browser import browser
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]

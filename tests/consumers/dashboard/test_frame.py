@@ -13,9 +13,8 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import ELSEWHERE, browser
-from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.dashboard.stage import DashboardStage, episode
 from tests.consumers.dashboard.test_log_watch import Fickle
-from tests.consumers.feedback.stage import episode
 from tests.sitting import Sitting, until
 
 __all__ = ["browser"]

@@ -8,8 +8,7 @@ from starlette.testclient import TestClient
 from claw_r1.schemas.arrays import pack_ids
 from claw_r1.schemas.events import Event
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 
 
 def member(name: str, reply: str, reward: float | None, ids: Sequence[int]) -> list[Event]:

@@ -24,8 +24,7 @@ from claw_r1.schemas.events import FactPosition
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.browser import browser
-from tests.consumers.dashboard.stage import BrokerStage
-from tests.consumers.feedback.stage import episode
+from tests.consumers.dashboard.stage import BrokerStage, episode
 from tests.sitting import Sitting
 
 __all__ = ["browser"]

@@ -1,6 +1,7 @@
 """`claw dashboard` as a process on a real broker: what it prints, and what open pages see when it is killed and comes back."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +16,15 @@ from playwright.sync_api import Browser, expect
 from claw_r1.claw.local.kafka_node import LocalBroker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.records import readable
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import RewardAssigned
+from claw_r1.schemas.topics import REWARDS
 from tests import patience
 from tests.browser import browser
 from tests.children import end, start
-from tests.consumers.feedback.stage import seed
+from tests.consumers.dashboard.stage import seed
 from tests.patience import PATIENCE_S
 from tests.sitting import Sitting, until
 from tests.soak import only_in_soak
@@ -28,9 +33,11 @@ __all__ = ["browser"]
 
 
 @contextmanager
-def dashboard(settings: LogSettings, log: Path, port: int = 0) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+def dashboard(
+    settings: LogSettings, log: Path, port: int = 0, command: str = "dashboard"
+) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """Its address and process. It is not told how many partitions there are: the broker knows."""
-    flags = ["dashboard", "--json", "--port", str(port), "--prefix", settings.prefix]
+    flags = [command, "--who", "ann", "--json", "--port", str(port), "--prefix", settings.prefix]
     with log.open("ab") as errors:
         process = start(
             [sys.executable, "-m", "claw_r1.claw", *flags, "--bootstrap-servers", settings.bootstrap_servers],
@@ -81,6 +88,56 @@ def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path:
                 process.terminate()
                 assert process.wait(PATIENCE_S) == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.kafka
+def test_a_judgement_reaches_the_real_log(log_settings: LogSettings, tmp_path: Path) -> None:
+    """`claw feedback` names Curation; the conversation comes by position, the judgement is in claw.rewards when the answer is there."""
+    seed(log_settings)
+    with dashboard(log_settings, tmp_path / "log", command="feedback") as (url, process):
+        assert url.endswith("/curation")
+        with httpx.Client(base_url=f"{url.removesuffix('/curation')}/api/v1/", timeout=30) as http:
+            http.headers["x-page-token"] = http.get("session").json()["token"]
+            patience.until(lambda: caught_up(http), "the log is read")
+            (item,) = http.get("queue").json()["items"]
+            assert (item["group_id"], item["trajectory_id"]) == ("g", "t")
+            (side,) = http.get("subject", params={"group_id": "g", "trajectory_id": "t"}).json()["sides"]
+            assert [turn["content"] for turn in side["turns"]] == ["which?", "this one"]
+            answer = http.post("judgements", json={"group_id": "g", "trajectory_id": "t", "thumb": True})
+            assert answer.status_code == 200, answer.text
+            (event,) = readable(read_topics(log_settings, [REWARDS]))
+            assert isinstance(event, RewardAssigned)
+            assert (event.source, event.name, event.value) == ("human:ann", "thumb", 1.0)
+            assert (event.envelope.producer, [event.envelope.event_id]) == ("dashboard", answer.json()["events"])
+            assert http.get("queue").json()["items"] == []
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.process
+def test_what_it_cannot_do_is_one_line() -> None:
+    """A port that is taken, a broker that is not there, an address of others without keys: exit 2, one line each."""
+    (closed,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        away = f"127.0.0.1:{closed}"
+        cases = {
+            f"cannot listen on 127.0.0.1:{port}": ("--port", str(port)),
+            away: ("--port", "0", "--bootstrap-servers", away, "--connect-timeout-s", "1"),
+            "--keys": ("--host", "0.0.0.0"),
+        }
+        command = (sys.executable, "-m", "claw_r1.consumers.dashboard")
+        started = {
+            words: start([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for words, flags in cases.items()
+        }
+        for words, process in started.items():
+            _, said = process.communicate(timeout=PATIENCE_S)
+            lines = [line for line in said.splitlines() if line.startswith("dashboard: ")]
+            assert (process.returncode, len(lines)) == (2, 1), said
+            assert words in lines[0]
+            assert "Traceback" not in said
 
 
 @only_in_soak

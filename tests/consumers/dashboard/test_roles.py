@@ -14,8 +14,7 @@ from claw_r1.schemas.codec import encode
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.feedback.stage import episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 
 OF_ACT: Mapping[PageAct, frozenset[str]] = {
     "look": frozenset(
@@ -43,7 +42,7 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /subject",
         ]
     ),
-    "judge": frozenset(["POST /curations", "POST /acts/undo", "POST /judgements", "POST /preferences", "POST /undo"]),
+    "judge": frozenset(["POST /curations", "POST /acts/undo", "POST /judgements", "POST /preferences"]),
     "watch": frozenset(
         [
             "GET /overview",

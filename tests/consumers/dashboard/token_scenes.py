@@ -21,7 +21,7 @@ from claw_r1.schemas.events import (
     VersionSpan,
 )
 from tests import facts
-from tests.consumers.feedback.stage import body
+from tests.consumers.dashboard.stage import body
 
 
 def write_tokenizer(folder: Path, corpus: Sequence[str] = ()) -> Tokenizer:

@@ -7,16 +7,16 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from claw_r1.consumers.feedback.settings import FeedbackPageSettings
+from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.web.serve import bind_page, url_of
-from tests.consumers.feedback.stage import Stage, episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 
 BODY = {"group_id": "a", "trajectory_id": "a0", "thumb": True}
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with Stage(episode("a", "a0", "q", "r")).served() as address:
+    with DashboardStage(episode("a", "a0", "q", "r")).served() as address:
         yield address
 
 
@@ -48,7 +48,7 @@ def test_a_write_needs_session_token_and_site(url: str) -> None:
         assert http.post("/api/v1/judgements", json=BODY).status_code == 401
         assert http.post("/api/v1/judgements", json=BODY, headers={"x-page-token": "x"}).status_code == 401
         good = {"x-page-token": token}
-        assert http.post("/api/v1/undo", headers={**good, "sec-fetch-site": "cross-site"}).status_code == 403
+        assert http.post("/api/v1/acts/undo", headers={**good, "sec-fetch-site": "cross-site"}).status_code == 403
         while http.get("/api/v1/queue").json()["reading"]:
             pass
         assert http.post("/api/v1/judgements", json=BODY, headers={**good, "origin": url}).status_code == 200
@@ -91,20 +91,20 @@ def test_a_body_has_a_bound(url: str) -> None:
 
 def test_a_page_on_all_addresses_is_printed_by_this_machines_name() -> None:
     """Nobody can open 0.0.0.0."""
-    with bind_page(FeedbackPageSettings(host="0.0.0.0", keys=True, port=0)) as listener:
+    with bind_page(DashboardSettings(host="0.0.0.0", keys=True, port=0)) as listener:
         assert url_of(listener) == f"http://{socket.gethostname()}:{listener.getsockname()[1]}"
 
 
 def test_without_keys_the_page_is_for_this_machine() -> None:
     """Another address is refused when the settings are read."""
     with pytest.raises(ValidationError, match="--keys"):
-        FeedbackPageSettings(host="0.0.0.0")
-    assert FeedbackPageSettings(host="0.0.0.0", keys=True).host == "0.0.0.0"
+        DashboardSettings(host="0.0.0.0")
+    assert DashboardSettings(host="0.0.0.0", keys=True).host == "0.0.0.0"
 
 
 def test_the_api_is_documented(url: str) -> None:
     """OpenAPI names every route that the page uses."""
     paths = httpx.get(f"{url}/api/v1/openapi.json").json()["paths"]
     assert {
-        f"/api/v1/{name}" for name in ("session", "queue", "subject", "judgements", "preferences", "undo")
+        f"/api/v1/{name}" for name in ("session", "queue", "subject", "judgements", "preferences", "acts/undo")
     } <= paths.keys()

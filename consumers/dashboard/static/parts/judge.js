@@ -1,5 +1,5 @@
 // What a person says of a trajectory or a call: at once on the screen, then in the log, and undoable.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { ask, html, session, Text, Word } from "/web/shell.js";
 import { Awaited, useAnswer } from "./answers.js";
@@ -91,10 +91,67 @@ function Field({ label, now, hint, parse, send, passive }) {
     <button disabled=${passive || text === (now ?? "")}>Set</button></form>`;
 }
 
-/** Judge a trajectory, or one call of it. subject: {g, t, c}. review: whoever is here came to judge, so that digits do it at once, and what others said
- * stays folded until it is asked for (a review that is blind); elsewhere digits judge after `e` alone, since they are reward. judged(): called
- * when the overall score is in the log. */
-export function Judge({ subject, review = false, judged }) {
+/** A text that a person writes, which Ctrl Enter saves. now: what it begins with. */
+function Writing({ label, now, save, close }) {
+  const [text, setText] = useState(now);
+  const field = useRef(null);
+  useLayoutEffect(() => field.current.focus(), []);
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim()) save(text);
+  };
+  const keys = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+    if (event.key === "Escape") close();
+  };
+  return html`
+    <form class="judge-writing" onSubmit=${submit}>
+      <label>${label}
+          <textarea ref=${field} dir="auto" rows="5" value=${text} onInput=${({ target }) =>
+            setText(target.value)} onKeyDown=${keys} /></label>
+      <div class="row"><button class="primary">Save <kbd>Ctrl Enter</kbd></button>
+        <button type="button" onClick=${close}>Cancel <kbd>Esc</kbd></button></div>
+    </form>
+  `;
+}
+
+/** A word of a person, or a value of a scorer, in a few words. */
+function inWords({ kind, name, value, outcome: result, slot, failed }) {
+  if (slot) return `${slot} ${value ?? failed ?? "nothing"}`;
+  if (kind === "preference") return result === "chosen" ? "a preference" : result.replace("_", " ");
+  if (kind === "thumb") return value ? "thumb up" : "thumb down";
+  if (kind === "score") return `${name} ${SCALE.includes(value) ? `${SCALE.indexOf(value) + 1} of 5` : value}`;
+  return kind === "edit" ? "a better reply" : "a comment";
+}
+
+/** What somebody said of it; nothing where nobody did, or nobody may know yet. */
+export const Words = ({ title, words }) =>
+  words?.length > 0 && html`
+    <div class="words">
+      <span class="quiet">${title}</span>
+      <ul>${words.map((word) =>
+        html`
+          <li>
+            <${Word}>${inWords(word)}<//>${word.who &&
+              html`${" "}<small class="quiet"><${Word}>${word.who}<//></small>`}
+            ${word.comment && html`<${Text} text=${word.comment} />`}
+            ${typeof word.edit === "string" && html`
+              <details>
+                <summary>the reply</summary>
+                <${Text} text=${word.edit} />
+              </details>
+            `}
+          </li>
+        `
+      )}</ul>
+    </div>
+  `;
+
+/** Judge a trajectory, or one call of it. subject: {g, t, c}. name: of the score that digits give. judged(): called when a score or thumb is in
+ * the log. review: whoever is here came to judge, so that digits do it at once, and what others said stays folded until it is asked for (a review
+ * that is blind); elsewhere digits judge after `e` alone, since they are reward. Of a review: {call_id, reply} that an edit would replace, `mine`,
+ * all that this person said of the trajectory and its calls, and `moves`, its own buttons. */
+export function Judge({ subject, review = null, name = "overall", judged }) {
   const { g, t, c } = subject;
   const answer = useAnswer(
     link("judged", { g, t, c }).slice(1),
@@ -106,43 +163,56 @@ export function Judge({ subject, review = false, judged }) {
   latest.current = key;
   const underWay = useRef(false);
   const [busy, setBusy] = useState(false);
-  const [byKeys, setByKeys] = useState(review);
+  const [byKeys, setByKeys] = useState(Boolean(review));
+  const [writing, setWriting] = useState("");
   useEffect(() => {
     setHope({});
-    setByKeys(review);
+    setByKeys(Boolean(review));
+    setWriting("");
   }, [key]);
   const passive = !session.value.may_judge;
-  const attempt = async (path, body, said, hoped) => {
-    if (passive) return;
+  const attempt = async (path, body, said, hoped, then = null) => {
+    if (passive) return null;
     setHope((before) => ({ ...before, ...hoped }));
     const done = await act(path, body, `${said} — u takes it back`);
-    if (latest.current !== key) return;
+    if (latest.current !== key) return null;
+    if (done && then) return then();
     await answer.again();
-    setHope((before) => Object.fromEntries(Object.entries(before).filter(([name]) => !(name in hoped))));
-    if (done && "overall" in hoped) judged?.();
+    setHope((before) => Object.fromEntries(Object.entries(before).filter(([each]) => !(each in hoped))));
+    return done;
   };
   const curate = (field, value, said) =>
     attempt("curations", { places: [c ? [g, t, c] : [g, t]], [field]: value }, said, { [field]: value });
-  const score = (values, said) =>
+  const say = (remark, said, hoped = {}, then = null) =>
     attempt(
       "judgements",
-      { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), scores: values },
+      { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), ...remark },
       said,
-      values,
+      hoped,
+      then,
     );
-  /** The return with another overall score of this person's. */
-  const returnWith = (value) =>
-    (answer.data.return_total ?? 0) - (answer.data.mine.find(({ name }) => name === "overall")?.value ?? 0) + value;
-  const overall = async (at) => {
-    if (underWay.current) return; // a second digit before the first is in the log is meant for what comes next
+  const judge = async (remark, said, hoped) => {
+    if (underWay.current) return; // a second key before the first is in the log is meant for what comes next
     underWay.current = true;
     setBusy(true);
+    await say(remark, said, hoped, judged);
+    underWay.current = false;
+    setBusy(false);
+  };
+  /** The return with another such score of this person's. */
+  const returnWith = (value) =>
+    (answer.data.return_total ?? 0) - (answer.data.mine.find((word) => word.name === name)?.value ?? 0) + value;
+  const score = (at) => {
     const becomes = review || !answer.data
       ? `${number(SCALE[at])} in the return`
       : `return ${number(answer.data.return_total)} → ${number(returnWith(SCALE[at]))}`;
-    await score({ overall: SCALE[at] }, `overall ${at + 1} of 5: ${becomes}`);
-    underWay.current = false;
-    setBusy(false);
+    judge({ scores: { [name]: SCALE[at] } }, `${name} ${at + 1} of 5: ${becomes}`, { [name]: SCALE[at] });
+  };
+  const thumb = (up) => judge({ thumb: up }, `thumb ${up ? "up" : "down"}`, { thumb: Number(up) });
+  const write = async (text) => {
+    const edits = writing === "edit";
+    const remark = edits ? { edit: text, call_id: review.call_id } : { comment: text };
+    if (await say(remark, edits ? "a better reply" : "a comment")) setWriting("");
   };
   const ends = { does: "no longer judge by keys", act: () => setByKeys(false) };
   useKeys(
@@ -153,52 +223,65 @@ export function Judge({ subject, review = false, judged }) {
           SCALE.map((
             _,
             at,
-          ) => [String(at + 1), {
-            does: `overall ${at + 1} of 5, which counts in the return`,
-            act: () => {
-              overall(at);
-            },
-          }]),
+          ) => [String(at + 1), { does: `${name} ${at + 1} of 5, which counts in the return`, act: () => score(at) }]),
         ),
-        u: {
-          does: "take your latest act back",
-          act: () => {
-            undo();
-          },
-        },
-        ...(review ? {} : { e: ends, Escape: ends }),
+        "+": { does: "thumb up", act: () => thumb(true) },
+        "-": { does: "thumb down", act: () => thumb(false) },
+        ...(review
+          ? {
+            c: { does: "comment", act: () => passive || setWriting("comment") },
+            e: { does: "write a better reply", act: () => passive || (review.call_id && setWriting("edit")) },
+          }
+          : { u: { does: "take your latest act back", act: () => undo() }, e: ends, Escape: ends }),
       }
       : { e: { does: "judge by keys", act: () => setByKeys(true) } },
   );
   const body = (data) => {
     const { mixed, calls } = data;
+    const mine = review?.mine ?? data.mine;
+    const written = mine.find(({ kind }) => kind === writing);
     const now = { ...data.curation, ...hope };
     /** @type {Record<string, any>} */
     const own = {
-      ...Object.fromEntries(data.mine.filter(({ value }) => value !== null).map(({ name, value }) => [name, value])),
+      ...Object.fromEntries(data.mine.filter(({ value }) => value !== null).map((word) => [word.name, word.value])),
       ...hope,
     };
-    const text = (name, value) => (mixed.includes(name) && !(name in hope) ? null : value ?? "");
+    const text = (field, value) => (mixed.includes(field) && !(field in hope) ? null : value ?? "");
+    const shortcut = (each) => review && html`${" "}<kbd>${each}</kbd>`;
     return html`
       <div class="row" role="group" aria-label="overall score" aria-busy=${String(busy)}>
-              <span title="unless a batch spec weighs it otherwise">Overall (adds to the return${review
+              <span title="unless a batch spec weighs it otherwise"><${Word}>${name}<//>, 1 worst to 5 best (adds to the return${review
                 ? ""
                 : html`, now <b>${number(data.return_total)}</b>`})</span> ${SCALE.map((value, at) =>
-                  html`<button aria-pressed=${own.overall === value} disabled=${passive} onClick=${() => overall(at)}>${
+                  html`<button aria-pressed=${own[name] === value} disabled=${passive} onClick=${() => score(at)}>${
                     at + 1
                   }</button>`
                 )}
             </div>
-            <${Field} label="Reward" now="" hint="style=0.8" parse=${reward} passive=${passive} send=${(values) =>
-              score(values, `reward ${inScores(values)}`)} />
-            ${data.mine.length > 0 &&
-              html`<p class="quiet">You said: ${
-                data.mine.map((word) =>
-                  html`<span class="chip"><${Word}>${word.name}<//> ${word.value ?? ""}</span>${" "}`
-                )
-              }</p>`}
+            <div class="row" role="group" aria-label="thumb and words">
+              <button aria-pressed=${own.thumb === 1} disabled=${passive} onClick=${() => thumb(true)}>▲ Good${shortcut(
+                "+",
+              )}</button>
+              <button aria-pressed=${own.thumb === 0} disabled=${passive} onClick=${() => thumb(false)}>▼ Bad${shortcut(
+                "-",
+              )}</button>
+              <button disabled=${passive} onClick=${() => setWriting("comment")}>Comment${shortcut("c")}</button>
+              ${review?.call_id &&
+                html`<button disabled=${passive} onClick=${() => setWriting("edit")}>Better reply${
+                  shortcut("e")
+                }</button>`}
+              ${review?.moves}
+            </div>
+            ${writing && html`
+              <${Writing} key=${writing} save=${write} close=${() => setWriting("")}
+                label=${writing === "edit" ? "A better last reply (for exports: nobody sampled it)" : "Comment"}
+                now=${(writing === "edit" ? written?.edit ?? review.reply : written?.comment) ?? ""} />
+            `}
+            <${Words} title="You said" words=${mine.map((word) => ({ ...word, who: null }))} />
             <details open=${!review}>
         <summary>Curate ${c ? "the call" : `${calls} ${calls === 1 ? "call" : "calls"}`}</summary>
+        <${Field} label="Reward" now="" hint="style=0.8" parse=${reward} passive=${passive} send=${(values) =>
+          say({ scores: values }, `reward ${inScores(values)}`, values)} />
         <div class="row" role="group" aria-label="trainable"><span>Trainable</span>
                 ${[[true, "train"], [false, "do not train"]].map(([value, label]) =>
                   html`
@@ -226,15 +309,18 @@ export function Judge({ subject, review = false, judged }) {
     `;
   };
   return html`<section class="panel judge" aria-label="Judge">
-    <h2>Judge ${c ? html`call <${Word}>${c}<//>` : "the trajectory"}</h2>
+    ${!review && html`<h2>Judge ${c ? html`call <${Word}>${c}<//>` : "the trajectory"}</h2>`}
     ${passive && html`<p class="problem">Your role is reader: you may look, and judge nothing.</p>`}
     <${Awaited} answer=${answer}>${body}<//>
-    <p class="row"><button disabled=${passive} onClick=${() => undo()}>Undo ${byKeys && html`<kbd>u</kbd>`}</button>
+    ${
+    !review && html`<p class="row">
+      <button disabled=${passive} onClick=${() => undo()}>Undo ${byKeys && html`<kbd>u</kbd>`}</button>
       ${
-    !review && !passive && html`<button aria-pressed=${byKeys} onClick=${() =>
-      setByKeys(!byKeys)}>Judge by keys <kbd>e</kbd></button>`
+      !passive &&
+      html`<button aria-pressed=${byKeys} onClick=${() => setByKeys(!byKeys)}>Judge by keys <kbd>e</kbd></button>`
+    }
+      ${byKeys && html`<span class="warn" role="status">1 to 5 judge now, + and - too; e ends it</span>`}</p>`
   }
-      ${!review && byKeys && html`<span class="warn" role="status">1 to 5 judge now; e ends it</span>`}</p>
     <${Said} />
   </section>`;
 }

@@ -1,10 +1,10 @@
 // Curation and labels: what waits for a person, acts by filter that are counted first, and everything that people did.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { html, session, Text, Word } from "/web/shell.js";
+import { html, loadSession, session, Text, Word } from "/web/shell.js";
 import { change, Link, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { filterOf, FILTERS } from "../parts/filters.js";
-import { act, Judge, quality, Said, scores, undo, words } from "../parts/judge.js";
+import { act, Judge, quality, Said, scores, undo, Words, words } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
 import { Ago, Command, count, GroupLink, TrajectoryLink } from "../parts/words.js";
@@ -64,32 +64,50 @@ const Choice = ({ label, name, value, options }) =>
     change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })}>
   ${options.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}</select></label>`;
 
-function Conversation({ side }) {
-  const [more, setMore] = useState(TURNS);
-  const hidden = Math.max(0, side.turns.length - more);
+const Whole = ({ label, name, value, min }) =>
+  html`<label>${label} <input type="number" class="whole" min=${min} value=${value} onChange=${({ target }) =>
+    change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })} /></label>`;
+
+/** Of two, what both begin with is folded; of a long one, what came long before its end. */
+function Conversation({ side, place }) {
+  const same = side.turns.filter((turn) => turn.same).length;
+  const [hidden, setHidden] = useState(Math.max(same > 1 ? same : 0, side.turns.length - TURNS));
   return html`
     <article class="side">
       <h3>
-        <${Word}>${side.trajectory_id}<//> <small class="quiet">${side.status}, ${side.calls} ${side.calls === 1
+        ${place && html`
+          <span class="place">${place}</span>
+        `}<${Word}>${side.trajectory_id}<//> <small class="quiet">${side.status}, ${side.calls} ${side.calls === 1
           ? "call"
-          : "calls"}</small></h3>
+          : "calls"}${side.left_out > 0 && `, ${side.left_out} not shown`}</small>
+        ${side.tags.map((tag) => html`${" "}<span class="chip"><${Word}>${tag}<//></span>`)}</h3>
         ${hidden > 0 &&
-          html`<button onClick=${() => setMore(more + TURNS)}>show earlier turns (${count(hidden)})</button>`}
+          html`<button onClick=${() => setHidden(Math.max(0, hidden - TURNS))}>show ${
+            hidden <= same ? "turns that both share" : "earlier turns"
+          } (${count(hidden)})</button>`}
         ${side.turns.slice(hidden).map((turn, index) =>
           html`
             <section class="turn" key=${hidden + index}>
               <div class="quiet">
-                <${Word}>${turn.branch ? "another branch" : turn.role || "?"}<//></div>${!turn.branch &&
-                  html`<${Text} text=${turn.content} parts=${turn.parts} />`}</section>
+                <${Word}>${turn.branch ? "another branch" : turn.role || "?"}<//></div>
+              ${turn.reasoning && html`
+                <details>
+                  <summary>reasoning</summary>
+                  <${Text} text=${turn.reasoning} />
+                </details>
+              `}
+              ${!turn.branch && html`<${Text} text=${turn.content} parts=${turn.parts} />`}</section>
           `
         )}
         ${side.turns.length === 0 &&
           html`<p class="quiet">No conversation in words: its calls were made by token ids, or their text is lost.</p>`}
+        <${Words} title="Others said" words=${side.others} />
+        <${Words} title="Scorers said" words=${side.scorers} />
       </article>
   `;
 }
 
-function Pair({ shown, done }) {
+function Pair({ shown, name, moves, done }) {
   const underWay = useRef(false);
   const prefer = async ([, label, side, result, strength]) => {
     if (underWay.current) return; // a second key before the first is in the log is meant for the next pair
@@ -100,6 +118,7 @@ function Pair({ shown, done }) {
       chosen: ids[side],
       rejected: ids[1 - side],
       outcome: result,
+      name,
       ...(strength === null ? {} : { strength }),
     };
     if (session.value.may_judge && await act("preferences", body, `${label} — u takes it back`)) done();
@@ -107,22 +126,18 @@ function Pair({ shown, done }) {
   };
   useKeys(
     "Prefer",
-    Object.fromEntries(PAIR.map((each) => [each[0], {
-      does: each[1],
-      act: () => {
-        prefer(each);
-      },
-    }])),
+    Object.fromEntries(PAIR.map((each) => [each[0], { does: each[1], act: () => prefer(each) }])),
   );
   return html`
     <section class="panel judge" aria-label="Prefer">
-      <h2>Which is better?</h2>
-      <div class="row">${PAIR.map((each) =>
+      <div class="row"><b>Which is better?</b> ${PAIR.map((each) =>
         html`<button disabled=${!session.value.may_judge} onClick=${() => prefer(each)}>${each[1]} <kbd>${
           each[0]
         }</kbd></button>`
       )}
-          <button disabled=${!session.value.may_judge} onClick=${() => undo()}>Undo <kbd>u</kbd></button></div>
+          ${moves}</div>
+      <${Words} title="You said" words=${shown.mine.map((word) => ({ ...word, who: null }))} />
+      <${Words} title="Others said" words=${shown.others} />
       <${Said} />
     </section>
   `;
@@ -136,6 +151,9 @@ const keyOf = ({ group_id, trajectory_id, other_id }) =>
 function Queue({ params }) {
   const mode = params.get("mode") === "pair" ? "pair" : "single";
   const order = params.get("order") || "doubt";
+  const name = params.get("name") || "overall";
+  const [seen, setSeen] = useState(/** @type {Set<string>} */ (new Set()));
+  const judged = useRef([]);
   const queue = useAnswer(
     link("queue", {
       mode,
@@ -147,29 +165,59 @@ function Queue({ params }) {
     }).slice(1),
     (update) => concerns(update, "act") || concerns(update, "trajectory"),
   );
+  useEffect(() => { // another tab signed somebody else in: this one begins anew under that name
+    if (queue.data && queue.data.who !== session.value.who) loadSession();
+  }, [queue.data]);
   const items = queue.data?.items || [];
   const address = { group_id: params.get("g"), trajectory_id: params.get("t"), other_id: params.get("o") };
-  const current = address.group_id && address.trajectory_id ? address : items[0];
+  const isNew = (item) => !seen.has(keyOf(item));
+  const current = address.group_id && address.trajectory_id ? address : items.find(isNew);
   const at = current ? items.findIndex((each) => keyOf(each) === keyOf(current)) : -1;
   const open = (item, options) =>
     change(item ? { g: item.group_id, t: item.trajectory_id, o: item.other_id } : { g: "", t: "", o: "" }, options);
-  const beside = (step) => {
-    const item = items[Math.max(0, Math.min(items.length - 1, (at < 0 ? -1 : at) + step))];
-    if (item) open(item);
+  const show = (item) => item && open(item);
+  const before = () => (at > 0 ? items[at - 1] : judged.current.pop());
+  /** On to what this tab has not shown yet, be it that this one was judged or skipped. */
+  const pass = () => {
+    const others = items.filter((each) => isNew(each) && keyOf(each) !== keyOf(current));
+    setSeen(new Set([...seen, keyOf(current)]));
+    open(others.find((each) => items.indexOf(each) > at) || others[0], { replace: false });
   };
-  const next = () => open(items[at + 1] || items.find((each) => keyOf(each) !== keyOf(current)), { replace: false });
+  const done = () => {
+    judged.current.push(current);
+    pass();
+  };
+  const back = async () => {
+    const answer = await undo();
+    const [place] = answer?.undone?.subjects || [];
+    if (!place) return;
+    const item = { group_id: place.g, trajectory_id: place.t, other_id: place.o };
+    setSeen((all) => new Set([...all].filter((each) => each !== keyOf(item))));
+    open(item);
+  };
   useKeys("Review", {
-    j: { does: "the next one", act: () => beside(1) },
-    k: { does: "the one before", act: () => beside(-1) },
+    j: { does: "the next one", act: () => show(items[Math.min(items.length - 1, at + 1)]) },
+    k: { does: "the one before; above the first, what you judged last", act: () => show(before()) },
+    s: { does: "skip: not again in this tab", act: () => current && pass() },
+    u: { does: "take your latest act back, and show it", act: () => back() },
   });
+  const moves = html`
+    <button onClick=${pass}>Skip <kbd>s</kbd></button>
+    <button disabled=${!session.value.may_judge} onClick=${back}>Undo <kbd>u</kbd></button>
+  `;
   const path = current &&
     link("subject", { group_id: current.group_id, trajectory_id: current.trajectory_id, other_id: current.other_id })
       .slice(1);
-  const subject = useAnswer(path ?? null);
+  const subject = useAnswer(
+    path ?? null,
+    (update) => concerns(update, "act") || concerns(update, "trajectory", current.group_id),
+  );
   return html`
     <div class="row">
       <${Choice} label="Show" name="mode" value=${mode} options=${["single", "pair"]} />
       <${Choice} label="Order" name="order" value=${order} options=${["doubt", "newest", "draw"]} />
+      ${order === "draw" && html`<${Whole} label="Seed" name="seed" value=${params.get("seed") || 0} />`}
+      <${Whole} label="People each" name="overlap" min="1" value=${params.get("overlap") || 1} />
       <${FilterField} params=${params} />
     </div>
     <div class="review">
@@ -179,6 +227,9 @@ function Queue({ params }) {
             <p role="status"><b>${count(data.open)}</b> waiting, you judged <b>${count(
               data.progress[data.who] || 0,
             )}</b> of ${count(data.total)}</p>
+            <p>${Object.entries(data.progress).map(([who, number]) =>
+              html`<span class="chip"><${Word}>${who}<//> ${count(number)}</span>${" "}`
+            )}</p>
             <ol class="queue">${data.items.map((item) =>
               html`
                 <li key=${keyOf(item)}>
@@ -206,20 +257,26 @@ function Queue({ params }) {
                     <${Text} text=${data.sides[0].task} />
                   </details>
                 `}
-                ${data.sides.length > 1
-                  ? html`<${Pair} key=${path} shown=${data} done=${next} />`
-                  : html`<${Judge} key=${path} subject=${{
-                    g: data.group_id,
-                    t: current.trajectory_id,
-                  }} review=${true} judged=${next} />`}
-                <div class="sides">${data.sides.map((side) =>
-                  html`<${Conversation} key=${side.trajectory_id} side=${side} />`
+                <div class="sides">${data.sides.map((side, index) =>
+                  html`<${Conversation} key=${side.trajectory_id} side=${side} place=${
+                    data.sides.length > 1 && ["Left", "Right"][index]
+                  } />`
                 )}</div>
+                ${data.sides.length > 1
+                  ? html`<${Pair} key=${path} shown=${data} name=${name} moves=${moves} done=${done} />`
+                  : html`
+                    <${Judge} key=${path} subject=${{ g: data.group_id, t: current.trajectory_id }} name=${name}
+                      review=${{ ...data.sides[0], moves }} judged=${done} />
+                  `}
               `}<//>`
             : queue.data && html`
               <p class="quiet">${queue.data.total
                 ? "Nothing more waits for you here."
                 : "No trajectory that is over meets this filter."}</p>
+              ${queue.data.open > 0 &&
+                html`<p><button class="primary" onClick=${() => setSeen(new Set())}>Go through what you skipped (${
+                  count(queue.data.open)
+                })</button></p>`}
               <${Said} />
             `}</div>
         </div>
@@ -284,7 +341,10 @@ const FIELDS = [
   ["note", "Note", "why", String],
 ];
 
+const useUndo = () => useKeys("Curation", { u: { does: "take your latest act back", act: () => undo() } });
+
 function ByFilter({ params }) {
+  useUndo();
   const [trainable, setTrainable] = useState("");
   const [texts, setTexts] = useState({});
   const kind = KINDS[params.get("kind")] ? params.get("kind") : "steps";
@@ -391,6 +451,7 @@ function Evict({ chosen, places }) {
 }
 
 function History({ params }) {
+  useUndo();
   const [kind, who] = [params.get("kind") || "all", params.get("who") || ""];
   const answer = useAnswer(
     link("acts", { kind: kind === "all" ? "" : kind, who, before: params.get("before") }).slice(1),
@@ -461,14 +522,6 @@ function History({ params }) {
 
 function Curation({ params }) {
   const tab = TABS[params.get("tab")] ? params.get("tab") : "queue";
-  useKeys("Curation", {
-    u: {
-      does: "take your latest act back",
-      act: () => {
-        undo();
-      },
-    },
-  });
   const Shown = { queue: Queue, filter: ByFilter, history: History }[tab];
   return html`
     <h1>Curation and labels</h1>

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.consumers.feedback.queue import scorers_apart
+from claw_r1.consumers.dashboard.feedback.queue import scorers_apart
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import HUMAN

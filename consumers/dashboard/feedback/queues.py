@@ -1,6 +1,8 @@
-"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole pool again.
+"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole
+pool again.
 
-Invariant: what people said always counts at once; what the pool shows may be older by `SHARE` times what reading it took.
+Invariant: what people said always counts at once; what the pool shows may be older by `SHARE`
+times what reading it took.
 """
 
 import threading
@@ -9,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from claw_r1.consumers.feedback.bodies import QueueQuery
-from claw_r1.consumers.feedback.queue import Silent, pair_items, silent, single_items
+from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
+from claw_r1.consumers.dashboard.feedback.queue import Silent, pair_items, silent, single_items
 from claw_r1.datapool.view.listing.query import find_trajectories, trajectory_id
 from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.view import PoolView
@@ -44,7 +46,7 @@ class Queues:
     def get(self, query: QueueQuery) -> KeptQueue:
         """Raises ValueError for a filter that is none, ViewFailed."""
         pool_filter = query.filter()
-        name = query.model_dump_json(exclude={"limit", "since", "overlap"})
+        name = query.model_dump_json(exclude={"limit", "overlap"})
         with self._lock:
             kept = self._kept.get(name)
             stale = kept is None or (kept.changes != self._pool.changes and kept.until_s < time.monotonic())

@@ -1,13 +1,16 @@
-"""The JSON that the page receives. Blind: what others and scorers said of a thing, who has not judged it is not
-told."""
+"""The JSON of the queue and its subjects. Blind: what others and scorers said of a thing,
+who has not judged it is not told.
+"""
 
 from itertools import islice
 from typing import Any
 
-from claw_r1.consumers.feedback.bodies import QueueQuery
-from claw_r1.consumers.feedback.differences import ShownTurn, beside, plain
-from claw_r1.consumers.feedback.queue import QueueItem, heard, is_open, progress, sides
-from claw_r1.consumers.feedback.view import FeedbackView
+from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
+from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
+from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_open, progress, sides
+from claw_r1.consumers.dashboard.feedback.view import FeedbackView
+from claw_r1.consumers.dashboard.routes.source import trajectory_of
+from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.standing import PersonalWord
@@ -22,15 +25,10 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
     except ValueError as error:
         raise PageProblem(422, str(error)) from error
     voices = view.voices()
-    changes = f"{kept.changes}.{view.changes}.{view.caught_up}.{who}"
-    if query.since == changes:
-        return {"changes": changes, "unchanged": True}
     items, spoken = heard(kept.queue, voices)
     waiting = (item for item in items if is_open(item, who, query.overlap))
     return {
-        "changes": changes,
         "who": who,
-        "unchanged": False,
         "reading": not view.caught_up,
         "items": [_item(item, who) for item in islice(waiting, query.limit)],
         "open": len(kept.queue.items) - sum(not is_open(item, who, query.overlap) for item in spoken),
@@ -48,11 +46,12 @@ def _item(item: QueueItem, who: str) -> dict[str, Any]:  # JSON
 
 
 def subject_answer(
-    view: FeedbackView, group_id: str, trajectory_id: str, other_id: str | None, who: str
+    source: DashboardSource, group_id: str, trajectory_id: str, other_id: str | None, who: str
 ) -> dict[str, Any]:  # JSON
     """One trajectory, or two side by side. Raises PageProblem, ViewFailed, LogError."""
     ids = [trajectory_id] if other_id is None else list(sides((group_id, trajectory_id, other_id), who))
-    rows = [row_of(view, group_id, each) for each in ids]
+    rows = [trajectory_of(source, group_id, each) for each in ids]
+    view = source.feedback
     try:
         conversations = [view.conversation(row) for row in rows]
     except HistoryCut as error:
@@ -112,11 +111,3 @@ def word_answer(word: PersonalWord) -> dict[str, Any]:  # JSON
         "trajectory_id": word.subject.trajectory_id,
         "other_id": word.other.trajectory_id if word.other else None,
     }
-
-
-def row_of(view: FeedbackView, group_id: str, trajectory_id: str) -> TrajectoryRecord:
-    """Raises PageProblem where the pool has none, ViewFailed."""
-    row = view.pool.ask(lambda rows: rows.trajectory(group_id, trajectory_id))
-    if row is None:
-        raise PageProblem(404, f"the pool has no trajectory {trajectory_id} in group {group_id}")
-    return row

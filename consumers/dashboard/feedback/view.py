@@ -1,12 +1,14 @@
-"""The pool, what people said, and conversations by position, as the page's routes ask for them. Safe from any thread."""
+"""The pool, what people said, and conversations by position, as the page's routes ask for
+them. Safe from any thread.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from claw_r1.consumers.feedback.queues import Queues
-from claw_r1.consumers.feedback.voices import Voices, voices
+from claw_r1.consumers.dashboard.feedback.queues import Queues
+from claw_r1.consumers.dashboard.feedback.voices import Voices, voices
 from claw_r1.datapool.batch.deltas import bodies
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact, FeedbackSubject
@@ -50,7 +52,7 @@ class ReadConversation(NamedTuple):
 class FeedbackView:
     """Followers of the topics, and a producer. `start` comes first."""
 
-    def __init__(self, log: PageLog, pool: PoolView, heard: Callable[[Event], object] = lambda _: None) -> None:
+    def __init__(self, log: PageLog, pool: PoolView, heard: Callable[[Event], object]) -> None:
         """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
         self.pool, self.queues = pool, Queues(pool)
         self.caught_up = False
@@ -60,8 +62,6 @@ class FeedbackView:
         self._lookup = log.lookup()
         self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
         self._feedback = Feedback()
-        self.changes = 0
-        """Words of people that were read."""
         self._voices, self._unheard = Voices(), set[str]()
         """Summed up so far; groups of which something was said since."""
         self._follower: Follower | None = None
@@ -137,7 +137,6 @@ class FeedbackView:
         with self._lock:
             for event in events:
                 if isinstance(event, FeedbackFact) and self._feedback.add(event):
-                    self.changes += 1
                     self._unheard.add(event.group_id)
                 self._heard(event)
 

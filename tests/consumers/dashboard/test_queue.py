@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.consumers.feedback import queues
-from claw_r1.consumers.feedback.bodies import QueueQuery
-from claw_r1.consumers.feedback.queue import heard, is_open, pair_items, scorers_apart, sides, silent, single_items
-from claw_r1.consumers.feedback.voices import Voices
+from claw_r1.consumers.dashboard.feedback import queues
+from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
+from claw_r1.consumers.dashboard.feedback.queue import (
+    heard,
+    is_open,
+    pair_items,
+    scorers_apart,
+    sides,
+    silent,
+    single_items,
+)
+from claw_r1.consumers.dashboard.feedback.voices import Voices
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import RewardSlot, TrajectoryRecord

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.consumers.feedback.differences import WORDS_MAX, beside, words_apart
+from claw_r1.consumers.dashboard.feedback.differences import WORDS_MAX, beside, words_apart
 from claw_r1.datapool.view.conversations import ConversationTurn
 
 TEXTS = st.text(alphabet="ab \n.,é\u202e", max_size=60)

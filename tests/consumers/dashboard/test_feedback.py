@@ -1,4 +1,4 @@
-"""`/api/v1` of the feedback page: what is asked next, what is told, and what a write leaves in claw.rewards."""
+"""`/api/v1` of the queue: what is asked next, what is told, and what a write leaves in claw.rewards."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from claw_r1.consumers.feedback.view import FeedbackView
+from claw_r1.consumers.dashboard.feedback.view import FeedbackView
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.known_keys import KnownKeys
 from claw_r1.eventlog.records import Record
@@ -16,7 +16,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
 from claw_r1.schemas.topics import KEYS
 from tests import facts
-from tests.consumers.feedback.stage import Stage, episode
+from tests.consumers.dashboard.stage import DashboardStage, episode
 from tests.patience import until
 
 ROLES = ("agent", "annotator", "reader", "operator")
@@ -29,8 +29,8 @@ def group(name: str, *replies: str) -> list[Event]:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage(group("a", "it is a cat", "it is a dog"), group("b", "yes"))
+def stage() -> DashboardStage:
+    return DashboardStage(group("a", "it is a cat", "it is a dog"), group("b", "yes"))
 
 
 class Person:
@@ -56,6 +56,11 @@ class Person:
     def judge(self, trajectory: str, **remark: Any) -> Any:
         return self.post("judgements", group_id=trajectory[0], trajectory_id=trajectory, **remark)
 
+    def undone(self) -> tuple[str, list[str]]:
+        """Takes the latest act back: its first trajectory, and what it said."""
+        act = self.post("acts/undo")["undone"]
+        return act["subjects"][0]["t"], act["says"]
+
     def waiting(self, **query: Any) -> list[str]:
         """Ids in the queue's order; waits until the log was read."""
         until(lambda: not self.get("queue")["reading"], "the log is read")
@@ -63,12 +68,12 @@ class Person:
 
 
 @pytest.fixture
-def url(stage: Stage) -> Iterator[str]:
+def url(stage: DashboardStage) -> Iterator[str]:
     with stage.served() as address:
         yield address
 
 
-def test_a_judgement_is_an_event_and_leaves_the_queue(stage: Stage, url: str) -> None:
+def test_a_judgement_is_an_event_and_leaves_the_queue(stage: DashboardStage, url: str) -> None:
     """Thumb, scores and comment are facts of the person who is signed in, and the item waits no more."""
     ann = Person(url)
     assert sorted(ann.waiting()) == ["a0", "a1", "b0"]
@@ -87,29 +92,29 @@ def test_a_judgement_is_an_event_and_leaves_the_queue(stage: Stage, url: str) ->
     assert ann.get("queue")["progress"] == {"ann": 1}
 
 
-def test_undo_takes_the_last_act_back_and_then_the_one_before(stage: Stage, url: str) -> None:
+def test_undo_takes_the_last_act_back_and_then_the_one_before(stage: DashboardStage, url: str) -> None:
     """Undo is an event, too; what was undone waits again."""
     ann = Person(url)
     ann.judge("a0", thumb=True)
     ann.judge("a1", thumb=False)
-    assert [word["trajectory_id"] for word in ann.post("undo")["undone"]] == ["a1"]
-    assert [word["trajectory_id"] for word in ann.post("undo")["undone"]] == ["a0"]
-    assert ann.post("undo")["undone"] is None
+    assert ann.undone() == ("a1", ["thumb down"])
+    assert ann.undone() == ("a0", ["thumb up"])
+    assert ann.post("acts/undo")["undone"] is None
     assert sorted(ann.waiting()) == ["a0", "a1", "b0"]
     assert [event.value for event in stage.words() if isinstance(event, RewardAssigned)] == [1.0, 0.0, None, None]
 
 
-def test_a_reward_of_the_highest_revision_locks_nobody_out(stage: Stage, url: str) -> None:
+def test_a_reward_of_the_highest_revision_locks_nobody_out(stage: DashboardStage, url: str) -> None:
     """Its person judges and takes back as ever."""
     stage.tell(facts.reward("a", "a0", 1.0, source="human:ann", name="thumb", revision=(1 << 63) - 1))
     ann = Person(url)
     ann.waiting()
     ann.judge("a0", thumb=False)
-    assert [word["value"] for word in ann.post("undo")["undone"]] == [0.0]
+    assert ann.undone() == ("a0", ["thumb down"])
     ann.judge("a0", thumb=True)
 
 
-def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: str) -> None:
+def test_nobody_sees_what_others_said_before_he_has_judged(stage: DashboardStage, url: str) -> None:
     """Others' words and scorers' values come with one's own judgement, and not before."""
     stage.tell(facts.reward("a", "a0", 0.3, source="judge", name="style"))
     ann, bob = Person(url), Person(url, "bob")
@@ -121,16 +126,6 @@ def test_nobody_sees_what_others_said_before_he_has_judged(stage: Stage, url: st
     (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
     assert [(word["who"], word["comment"]) for word in side["others"]] == [("ann", "fine")]
     assert {"slot": "judge/style", "value": 0.3, "failed": None} in side["scorers"]
-
-
-def test_whoever_signs_in_next_is_told_nothing_by_the_former_answers(url: str) -> None:
-    """`since` of another person's answer is news, and says whose it is."""
-    ann, bob = Person(url), Person(url, "bob")
-    ann.waiting()
-    since = ann.get("queue")["changes"]
-    assert ann.get("queue", since=since)["unchanged"]
-    answer = bob.get("queue", since=since)
-    assert (answer["unchanged"], answer.get("who")) == (False, "bob")
 
 
 def test_a_pair_is_blind_for_whoever_judged_a_member(url: str) -> None:
@@ -145,9 +140,11 @@ def test_a_pair_is_blind_for_whoever_judged_a_member(url: str) -> None:
     assert "fine" in str(bob.get("subject", **pair)["sides"])
 
 
-def test_a_word_sums_up_its_own_group_alone(stage: Stage) -> None:
+def test_a_word_sums_up_its_own_group_alone(stage: DashboardStage) -> None:
     """What stands of the others is not read again, and an answer under way keeps the sum that it has."""
-    view = FeedbackView(stage.log, PoolView(stage.log.settings, listed=True, open_reader=lambda: stage.log.reader([])))
+    view = FeedbackView(
+        stage.log, PoolView(stage.log.settings, listed=True, open_reader=lambda: stage.log.reader([])), heard=id
+    )
     view.append([facts.reward("a", "a0", 1.0, source="human:ann"), facts.reward("b", "b0", 1.0, source="human:ann")])
     before = view.voices()
     view.append([facts.reward("b", "b0", 0.0, source="human:bob")])
@@ -166,7 +163,7 @@ def test_each_item_goes_to_as_many_people_as_asked_for(url: str) -> None:
     assert "a0" not in ann.waiting(overlap=2)
 
 
-def test_a_second_server_says_the_same(stage: Stage, url: str) -> None:
+def test_a_second_server_says_the_same(stage: DashboardStage, url: str) -> None:
     """Nothing but events is kept: another process, and one that starts later, agree."""
     with stage.served() as second:
         ann, elsewhere = Person(url), Person(second)
@@ -176,11 +173,10 @@ def test_a_second_server_says_the_same(stage: Stage, url: str) -> None:
             pass
         with stage.served() as third:
             assert "a0" not in Person(third).waiting()
-            undone = Person(third).post("undo")["undone"]
-        assert undone[0]["trajectory_id"] == "a0"
+            assert Person(third).undone() == ("a0", ["thumb up"])
 
 
-def test_a_pair_is_preferred_and_what_differs_is_marked(stage: Stage, url: str) -> None:
+def test_a_pair_is_preferred_and_what_differs_is_marked(stage: DashboardStage, url: str) -> None:
     """The queue of pairs names members of one group; the answer marks words; the preference is one event."""
     ann = Person(url)
     ann.waiting()
@@ -198,11 +194,11 @@ def test_a_pair_is_preferred_and_what_differs_is_marked(stage: Stage, url: str) 
     assert isinstance(event, PreferenceGiven)
     assert (event.chosen.trajectory_id, event.rejected.trajectory_id, event.strength) == ("a1", "a0", 0.25)
     assert ann.get("queue", mode="pair")["items"] == []
-    ann.post("undo")
+    assert ann.undone() == ("a1", ["preferred to a0"])
     assert len(ann.get("queue", mode="pair")["items"]) == 1
 
 
-def test_a_better_reply_is_an_edit_of_the_last_call(stage: Stage, url: str) -> None:
+def test_a_better_reply_is_an_edit_of_the_last_call(stage: DashboardStage, url: str) -> None:
     """The subject names the call and its reply; the edit is kept as an event of that call."""
     ann = Person(url)
     ann.waiting()
@@ -214,7 +210,7 @@ def test_a_better_reply_is_an_edit_of_the_last_call(stage: Stage, url: str) -> N
     assert "it is a fox" in (event.message or "")
 
 
-def test_doubt_comes_first_and_a_draw_is_the_same_for_all(url: str, stage: Stage) -> None:
+def test_doubt_comes_first_and_a_draw_is_the_same_for_all(url: str, stage: DashboardStage) -> None:
     """What people are divided on leads; a seed gives everybody the same order, another seed another one."""
     for n in range(12):
         stage.tell(*episode("c", f"c{n:02d}", "q", "r"))
@@ -256,7 +252,7 @@ def test_what_is_not_there_is_a_sentence(url: str) -> None:
         assert len(answer.json()["detail"]) > 10
 
 
-def test_who_may_what_by_key(stage: Stage) -> None:
+def test_who_may_what_by_key(stage: DashboardStage) -> None:
     """With keys: no key, an agent's or a revoked one opens nothing, a reader writes nothing, an annotator and an operator judge."""
     secrets = {}
     for role in ROLES:
@@ -286,7 +282,7 @@ def test_who_may_what_by_key(stage: Stage) -> None:
         }
 
 
-def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
+def test_a_revoked_key_ends_its_session(stage: DashboardStage) -> None:
     """The next request after the revocation is refused, whatever cookie it has."""
     secret, entry = new_key("annotator")
     record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="annotator")
@@ -301,7 +297,7 @@ def test_a_revoked_key_ends_its_session(stage: Stage) -> None:
         assert http.get("queue").status_code == 401
 
 
-def test_where_keys_are_read_no_more_nobody_is_let_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_keys_are_read_no_more_nobody_is_let_in(stage: DashboardStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A revocation would not be heard of: 503 that says so, for who is signed in and for who comes."""
     secret, entry = new_key("annotator")
     record = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="annotator")

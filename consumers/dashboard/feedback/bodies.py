@@ -1,11 +1,13 @@
-"""The requests of the page: parameters of its address, and bodies of its writes. Filters are those of `claw pool`."""
+"""The requests of the queue: parameters of its address, and bodies of its writes. Filters
+are those of `claw pool`.
+"""
 
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from claw_r1.consumers.feedback.queue import QueueOrder
+from claw_r1.consumers.dashboard.feedback.queue import QueueOrder
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
 from claw_r1.datapool.view.pool_filter import PoolFilter
 
@@ -44,8 +46,6 @@ class QueueQuery(FilterQuery):
     overlap: int = Field(default=1, ge=1, le=100)
     """The number of people that each item is for."""
     limit: int = Field(default=50, ge=1, le=500)
-    since: str | None = None
-    """`changes` of an earlier answer: nothing new is said in one word."""
 
 
 class JudgementBody(_Strict):
