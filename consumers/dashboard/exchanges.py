@@ -149,13 +149,6 @@ def message_answers(exchange: CallShare, number: int | None = None) -> list[dict
     ]
 
 
-def reply_text(call: CallCaptured) -> str:
-    """A reply as one text: reasoning, words, calls of tools."""
-    message = reply_message(CallBodies.of(call, b""))
-    turn = turn_of(message) if message is not None else None
-    return "" if turn is None else "\n\n".join(filter(None, (turn["reasoning"], turn["content"])))
-
-
 def excerpt_of(text: str, call: CallCaptured) -> str | None:
     """Finds a call that adds this text, in any case, and returns the text around it as the body has it."""
     needles = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].lower() for ascii_only in (True, False)}

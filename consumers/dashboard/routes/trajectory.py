@@ -1,17 +1,15 @@
 """One trajectory: its calls as a tree and in time, what was said, what was judged, why it is trained or not."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from msgspec import to_builtins
 
-from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers, reply_text
+from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
-from claw_r1.consumers.dashboard.feedback.differences import words_apart
 from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
 from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
@@ -24,20 +22,14 @@ from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.why import Explanation
 from claw_r1.eventlog.errors import HistoryCut
-from claw_r1.eventlog.protocols import Start
 from claw_r1.eventlog.records import Position, readable
 from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord
-from claw_r1.schemas.topics import CALLS
 
 routes = APIRouter(prefix="/api/v1/trajectory", tags=["trajectory"])
 PAGE_MAX = 500
 """Calls of one answer, rewards, words of people, hits."""
 SLOTS_MAX = 100
-"""Rewards, judgements and attempts of one call that stand beside it."""
-ATTEMPTS_WITHIN = 1_000
-"""Records before and behind the capture that counts, among which other attempts are looked for."""
-ATTEMPT_BYTES_MAX = 64_000_000
-"""The most bytes of the attempts' values; what is behind so many is not read."""
+"""Rewards and judgements of one call that stand beside it."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
 PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
@@ -127,24 +119,6 @@ def find(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, q: Needle
         {"at": at, "call_id": call_id, "excerpt": excerpt} for at, call_id, excerpt in excerpts if excerpt is not None
     ]
     return SafeJson({"hits": hits[:PAGE_MAX], "total": len(hits)})
-
-
-@routes.get("/attempts", summary="The attempts of a call: how each reply differs from the one that counts.")
-def attempts(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery) -> Response:
-    """Looked for near the one that counts; `missing` names those that are not there."""
-    step = _step_of(_outline(source, g, t)[1], c)
-    captures = {capture.attempt: capture for capture in _captures_near(source, step)}
-    counted = reply_text(captures[step.attempt]) if step.attempt in captures else ""
-    answer = []
-    for number, capture in sorted(captures.items())[:SLOTS_MAX]:
-        parts, counted_parts = words_apart(reply_text(capture), counted)
-        fields = {
-            name: to_builtins(getattr(capture, name))
-            for name in ("attempt", "status", "finish_reason", "usage", "timings")
-        }
-        answer.append(fields | {"counts": number == step.attempt, "parts": parts, "counted_parts": counted_parts})
-    missing = [number for number in step.attempts if number not in captures]
-    return SafeJson({"call_id": c, "attempts": answer, "missing": missing[:SLOTS_MAX]})
 
 
 def _outline(source: DashboardSource, g: str, t: str) -> tuple[TrajectoryRecord, CallTree]:
@@ -269,30 +243,3 @@ def _facts(source: DashboardSource, steps: Sequence[StepRecord]) -> dict[str, Ca
     except HistoryCut as error:
         raise PageProblem(410, f"its calls are not in the log any more: {error}") from error
     return {fact.call_id: fact for fact in readable(records.values()) if isinstance(fact, CallCaptured)}
-
-
-def _captures_near(source: DashboardSource, step: StepRecord) -> list[CallCaptured]:
-    """Captures of the call, the one that counts last; the log is read until all attempts are there."""
-    counted = list(_facts(source, [step]).values())
-    if step.position is None or {*step.attempts} <= {each.attempt for each in counted}:
-        return counted
-    at = Position.of(step.position)
-    try:
-        near = list(_read_near(source, step, at, {(at.topic, at.partition): max(0, at.offset - ATTEMPTS_WITHIN)}))
-    except HistoryCut:  # retention took what is before it
-        near = list(_read_near(source, step, at, "beginning"))
-    return near + counted
-
-
-def _read_near(source: DashboardSource, step: StepRecord, at: Position, start: Start) -> Iterator[CallCaptured]:
-    own = step.group_id, step.trajectory_id, step.call_id
-    missing, room = {*step.attempts} - {step.attempt}, ATTEMPT_BYTES_MAX
-    with closing(source.log.reader([CALLS], partitions=[at.partition], start=start)) as reader:
-        for record in takewhile(lambda record: record.offset <= at.offset + ATTEMPTS_WITHIN, reader.read_to_end()):
-            room -= len(record.value or b"")
-            for fact in readable([record]):
-                if isinstance(fact, CallCaptured) and (fact.group_id, fact.trajectory_id, fact.call_id) == own:
-                    missing.discard(fact.attempt)
-                    yield fact
-            if not missing or room < 0:
-                return

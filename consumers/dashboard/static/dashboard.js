@@ -15,11 +15,10 @@ import tokens from "./views/tokens.js";
 import curation from "./views/curation.js";
 import lab from "./views/lab.js";
 import runs from "./views/runs.js";
-import rewards from "./views/rewards.js";
 import operations from "./views/operations.js";
 
 /** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
-const VIEWS = [overview, explorer, group, trajectory, tokens, curation, lab, runs, rewards, operations].filter(Boolean);
+const VIEWS = [overview, explorer, group, trajectory, tokens, curation, lab, runs, operations];
 const STATES = {
   starting: "connecting…",
   live: "live",

@@ -195,20 +195,6 @@ def test_a_trajectory_of_too_many_calls_is_named_and_not_searched(monkeypatch: p
         assert [row["t"] for row in ask("conversations", text="long")["matches"]] == ["long"]
 
 
-def test_attempts_are_read_until_all_are_there_or_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that counts is always there; those beyond so many bytes are missing."""
-    (call,) = told(1)
-    again = replace(call, attempt=2, envelope=facts.envelope(),
-        timings=replace(call.timings, received_us=call.timings.received_us + 1))  # fmt: skip
-    monkeypatch.setattr(trajectory, "ATTEMPT_BYTES_MAX", 0)
-    with asking(DashboardStage(told(3, trajectory="other"), [call, again])) as ask:
-        answer = ask("trajectory/attempts", g="g", t="t", c="c00000")
-        assert ([each["attempt"] for each in answer["attempts"]], answer["missing"]) == ([2], [0])
-        monkeypatch.setattr(trajectory, "ATTEMPT_BYTES_MAX", 1_000_000)
-        answer = ask("trajectory/attempts", g="g", t="t", c="c00000")
-        assert ([each["attempt"] for each in answer["attempts"]], answer["missing"]) == ([0, 2], [])
-
-
 def test_kept_answers_are_forgotten_once_something_was_done() -> None:
     """Whoever asks then is answered anew, though the other answer is fresh."""
     kept, numbers = KeptAnswers(), iter(range(9))

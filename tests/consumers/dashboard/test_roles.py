@@ -33,7 +33,6 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /trajectory/messages",
             "GET /trajectory/message",
             "GET /trajectory/find",
-            "GET /trajectory/attempts",
             "GET /tokens",
             "GET /tokens/messages",
             "GET /acts",

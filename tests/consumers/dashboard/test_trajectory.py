@@ -1,4 +1,4 @@
-"""What the trajectory view is told: the tree, what a call adds, rewards at their call, why, attempts."""
+"""What the trajectory view is told: the tree, what a call adds, rewards at their call, why."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,21 +108,6 @@ def test_rewards_stand_at_the_call_they_judge_and_why_is_the_pools() -> None:
     assert slots[("agent", "completion")] == (None, 1.0)
     assert (head["why"]["state"], head["why"]["lines"]) == (expected.state, list(expected.lines))
     assert [(word["who"], word["value"]) for word in head["words"]] == []  # a reward by index is no word of a page
-
-
-def test_attempts_are_compared_with_the_one_that_counts() -> None:
-    """By words; an attempt that the log does not have near it is named."""
-    (call,) = told(1)
-    reply = orjson.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "step one"}}]})
-    again = replace(call, attempt=2, response_body=reply, envelope=facts.envelope(),
-        timings=replace(call.timings, received_us=call.timings.received_us + 1))  # fmt: skip
-    with asking(DashboardStage([call, again])) as ask:
-        answer = ask("/attempts", c="c00000")
-        refused = ask("/attempts", 404, c="nothing")
-    assert [(each["attempt"], each["counts"]) for each in answer["attempts"]] == [(0, False), (2, True)]
-    assert answer["attempts"][0]["parts"] == [["step ", False], ["0", True]]
-    assert answer["missing"] == []
-    assert "no call nothing" in refused["detail"]
 
 
 def test_texts_are_searched_as_people_write_them() -> None:

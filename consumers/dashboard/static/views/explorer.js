@@ -65,7 +65,6 @@ const RIGHT = new Set(["number", "count"]);
 const ROW = 32;
 const MARKS_MAX = 50;
 const FACET = { channel: "channel", agent: "agent", tags: "tag", ready: "ready", trainable: "trainable" };
-const SAVED = "claw explorer: saved filters";
 const NAMES = ["g", "t", "c"];
 
 const label = (name) => name.replaceAll("_", " ");
@@ -209,44 +208,6 @@ function Filters({ filter }) {
         <details class="more-filters">
       <summary>filters</summary>
       <div class="form">${Object.entries(FILTERS).filter(([name]) => name !== "text").map(field)}</div>
-    </details>
-  `;
-}
-
-/** Names for queries, kept in this browser; each is a link that anybody may follow. */
-function Saved({ query }) {
-  const load = () => {
-    try {
-      return JSON.parse(localStorage[SAVED] || "[]");
-    } catch {
-      return [];
-    }
-  };
-  const [saved, setSaved] = useState(load);
-  const [name, setName] = useState("");
-  const keep = (next) => {
-    localStorage[SAVED] = JSON.stringify(next);
-    setSaved(next);
-  };
-  const save = (event) => {
-    event.preventDefault();
-    if (name.trim()) keep([...load().filter((each) => each.name !== name.trim()), { name: name.trim(), query }]);
-    setName("");
-  };
-  return html`
-    <details class="saved">
-      <summary>saved${saved.length > 0 && ` (${saved.length})`}</summary>
-      <ul>${saved.map((each) =>
-        html`<li key=${each.name}><a href=${`/explorer?${each.query}`} onClick=${(event) => {
-          event.preventDefault();
-          go(`/explorer?${each.query}`);
-        }}>${each.name}</a>
-      <button aria-label=${`forget ${each.name}`} onClick=${() =>
-          keep(load().filter((one) => one.name !== each.name))}>×</button></li>`
-      )}</ul>
-      <form
-        onSubmit=${save}><label>name <input value=${name} maxlength="80" onInput=${(event) =>
-          setName(event.target.value)} /></label> <button>save this list</button></form>
     </details>
   `;
 }
@@ -551,10 +512,7 @@ function List({ params, types, kind }) {
   }rem`;
   return html`
     <div class="tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
-          <${Saved} query=${queryOf(filter, {
-            ...order,
-            cols: params.get("cols") || "",
-          })} /><${Columns} types=${types} columns=${columns} kind=${kind} />
+          <${Columns} types=${types} columns=${columns} kind=${kind} />
           <label class="follow"><input type="checkbox" checked=${follow} onChange=${() =>
             change({ follow: follow ? "" : "1" })} /> follow</label></div>
     <${Conversations} kind=${kind} query=${f} filter=${filter} f=${f} />

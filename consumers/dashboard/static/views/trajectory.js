@@ -157,28 +157,6 @@ function Why({ head, t }) {
     <${Command} text=${`claw pool why ${quoted(t)}`} />`;
 }
 
-/** The attempts of a call beside the one that counts. */
-function Attempts({ place }) {
-  const answer = useAnswer(link("trajectory/attempts", place).slice(1));
-  return html`<${Awaited} answer=${answer}>${({ attempts, missing }) =>
-    html`<div class="attempts">${
-      attempts.map((each) =>
-        html`
-          <section key=${each.attempt}>
-            <h4>attempt ${each.attempt}${each.counts ? ", which counts" : ""} <small class="quiet">${each
-              .status}, ${count(each.usage.completion_tokens)} tokens, ${seconds(
-                each.timings.done_us - each.timings.received_us,
-              )}</small></h4>
-            <${Text} parts=${each.parts} />
-          </section>
-        `
-      )
-    }
-    ${
-      missing.length > 0 && html`<p class="quiet">Not near it in the log: attempt ${missing.join(", ")}</p>`
-    }</div>`}<//>`;
-}
-
 const Pairs = ({ of }) =>
   html`<dl class="pairs">${
     Object.entries(of).filter(([, value]) =>
@@ -297,15 +275,11 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
             }}>trained in batch ${sequence}<//>`
           )}
           <span class="rest">${times && html`<span class="quiet">${seconds(times.done_us - times.received_us)}</span>`}
-            ${step.attempts.length > 1 &&
-              html`<button aria-expanded=${open === "attempts"} onClick=${
-                toggle("attempts")
-              }>${step.attempts.length} attempts</button>`}
+            ${step.attempts.length > 1 && html`<span class="quiet">${step.attempts.length} attempts</span>`}
             <button aria-expanded=${open === "step"} onClick=${toggle(
               "step",
             )}>step</button> <${Link} to="tokens" values=${{ ...place, f: ids.f }}>tokens<//></span></header>
-        ${open === "step" && html`<${Step} call=${call} />`}${open === "attempts" &&
-          html`<${Attempts} place=${place} />`}
+        ${open === "step" && html`<${Step} call=${call} />`}
         ${problem && html`<p class="quiet">${problem}</p>`}
         ${call.messages.map((message, n) =>
           html`

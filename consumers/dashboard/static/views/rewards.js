@@ -1,2 +1,0 @@
-// Not there yet.
-export default null;
