@@ -77,11 +77,11 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     expect(page.locator(".said")).to_contain_text("quality 0.25")
     page.locator("h1").click()
     page.keyboard.press("2")
-    expect(page.locator("aside p")).to_contain_text("you judged 1 of 2")
+    expect(page.locator("aside p[role=status]")).to_contain_text("you judged 1 of 2")
     expect(page.locator(".side h3")).to_contain_text("t1")
     expect(page.locator(".judge [aria-busy=false]")).to_be_visible()  # a key before that is meant for nothing yet
     page.keyboard.press("5")
-    expect(page.locator("aside p")).to_contain_text("you judged 2 of 2")
+    expect(page.locator("aside p[role=status]")).to_contain_text("you judged 2 of 2")
     page.keyboard.press("u")
     expect(page.locator(".said")).to_contain_text("taken back: overall 1")
     stream(log_settings)
