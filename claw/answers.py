@@ -13,7 +13,8 @@ class Answer:
     """The same result for programs and for a person, and the exit code. Of several answers the highest code counts."""
 
     value: object = None
-    """The object of JSON that `--json` prints on one line; None: nothing is printed there."""
+    """The object of JSON that `--json` prints on one line, or a function that makes it, called for a program only; None: nothing
+    is printed there."""
     text: str | Iterable[str] = ()
     """A paragraph, or lines; a generator is run for a person only."""
     code: int = 0
@@ -29,7 +30,8 @@ def emit(answers: Answers, *, as_json: bool) -> int:
     code = 0
     for answer in (answers,) if isinstance(answers, Answer) else answers:
         if as_json and answer.value is not None:
-            print(orjson.dumps(answer.value, option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
+            value = answer.value() if callable(answer.value) else answer.value
+            print(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
         elif not as_json:
             _tell(answer)
         code = max(code, answer.code)

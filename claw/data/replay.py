@@ -5,6 +5,7 @@ the same records in the same order.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def _replay(log: LogSettings, topics: Sequence[Topic], settings: ReplaySettings,
     if settings.into is None:
         count = 0
         for count, record in enumerate(selected, 1):  # noqa: B007 - the last count is the result
-            yield Answer(as_object(record), map(text_line, [record]))  # a line that programs do not pay for
+            yield Answer(partial(as_object, record), map(text_line, [record]))  # nobody pays for what others read
         if not count:
             conditions = f" meets {' and '.join(settings.filters)}" if settings.filters else " is there"
             notice(

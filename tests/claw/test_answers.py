@@ -32,3 +32,11 @@ def test_what_is_only_for_a_person_is_neither_made_nor_said_with_json(capsys: py
     assert capsys.readouterr() == ("[]\n", "")
     assert emit(Answer([], hint="there is none"), as_json=False) == 0
     assert capsys.readouterr() == ("", "claw: there is none\n")
+
+
+def test_what_is_only_for_a_program_is_not_made_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    """A function that makes the object is called with `--json` alone."""
+    assert emit(Answer(lambda: 1 // 0, "a line"), as_json=False) == 0
+    assert capsys.readouterr().out == "a line\n"
+    assert emit(Answer(lambda: {"n": 1}, "a line"), as_json=True) == 0
+    assert capsys.readouterr().out == '{"n":1}\n'
