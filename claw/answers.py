@@ -13,8 +13,8 @@ class Answer:
     """The same result for programs and for a person, and the exit code. Of several answers the highest code counts."""
 
     value: object = None
-    """The object of JSON that `--json` prints on one line, or a function that makes it, called for a program only; None: nothing
-    is printed there."""
+    """The object that `--json` prints on one line, or a function that makes it, called for a program only;
+    None: nothing is printed there."""
     text: str | Iterable[str] = ()
     """A paragraph, or lines; a generator is run for a person only."""
     code: int = 0

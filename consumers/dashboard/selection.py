@@ -1,9 +1,9 @@
-"""The selection of the steps that an act of the page judges, and of the trajectories that it
-evicts: by the columns that its lists are made of, so that an act takes what the list had,
-and only rows that are taken are decoded.
+"""The selection of the steps that an act of the page judges, and of the trajectories that it evicts: by the
+columns that its lists are made of, so that an act takes what the list had, and only rows that are taken are
+decoded.
 
-A place is [group], [group, trajectory] or [group, trajectory, call]. Trajectory ids repeat
-across groups; a place does not.
+A place is [group], [group, trajectory] or [group, trajectory, call]. Trajectory ids repeat across groups; a
+place does not.
 """
 
 import hashlib

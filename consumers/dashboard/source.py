@@ -1,9 +1,9 @@
-"""The data that the routes read: the pool, the runs, the workers, what people said, and
-facts by their position. Safe from any thread.
+"""The data that the routes read: the pool, the runs, the workers, what people said, and facts by their
+position. Safe from any thread.
 
-Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights,
-claw.rollout.workers. Delivery: each is followed from its beginning, answers are there from the
-first second and say how far they are; a restart reads everything anew.
+Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery:
+each is followed from its beginning, answers are there from the first second and say how far they are; a
+restart reads everything anew.
 """
 
 import threading

@@ -1,5 +1,5 @@
-"""The JSON of the queue and its subjects. Blind: what others and scorers said of a thing,
-who has not judged it is not told.
+"""The JSON of the queue and its subjects. Blind: what others and scorers said of a thing, who has not judged
+it is not told.
 """
 
 from itertools import islice

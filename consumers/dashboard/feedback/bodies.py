@@ -1,5 +1,5 @@
-"""The requests of the queue: parameters of its address, and bodies of its writes. Filters
-are those of `claw pool`.
+"""The requests of the queue: parameters of its address, and bodies of its writes. Filters are those of `claw
+pool`.
 """
 
 from dataclasses import fields

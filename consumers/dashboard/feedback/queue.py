@@ -1,14 +1,14 @@
-"""The order in which a person gets items to judge. Pure: a function of the pool's rows, of
-what people said, and of the address.
+"""The order in which a person gets items to judge. Pure: a function of the pool's rows, of what people said,
+and of the address.
 
-Doubt of a trajectory, 0 to 2: how far people are apart (the largest distance of two people's
-values of one name, at most 1) + how far scorers are apart (the distance between the highest and
-the lowest rank that they give it; a rank is the share of all trajectories that the same slot
-puts below, half of those beside, so that scales need not agree).
+Doubt of a trajectory, 0 to 2: how far people are apart (the largest distance of two people's values of one
+name, at most 1) + how far scorers are apart (the distance between the highest and the lowest rank that they
+give it; a rank is the share of all trajectories that the same slot puts below, half of those beside, so that
+scales need not agree).
 
-Doubt of a pair, 0 to 2: 1 - |votes for one - votes for the other| / votes (0 before the first
-vote) + 1 - the distance of the two returns / the distance of the highest and the lowest in the
-group (0.5 where one has no return).
+Doubt of a pair, 0 to 2: 1 - |votes for one - votes for the other| / votes (0 before the first vote) + 1 - the
+distance of the two returns / the distance of the highest and the lowest in the group (0.5 where one has no
+return).
 """
 
 import heapq

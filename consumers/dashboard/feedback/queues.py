@@ -1,8 +1,7 @@
-"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole
-pool again.
+"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole pool again.
 
-Invariant: what people said always counts at once; what the pool shows may be older by `SHARE`
-times what reading it took.
+Invariant: what people said always counts at once; what the pool shows may be older by `SHARE` times what
+reading it took.
 """
 
 import threading

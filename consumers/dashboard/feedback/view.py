@@ -1,5 +1,5 @@
-"""The pool, what people said, and conversations by position, as the page's routes ask for
-them. Safe from any thread.
+"""The pool, what people said, and conversations by position, as the page's routes ask for them. Safe from any
+thread.
 """
 
 import threading
