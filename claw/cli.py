@@ -61,6 +61,24 @@ def main() -> None:
             raise
         print(f"claw: {line}", file=sys.stderr)
         sys.exit(2)
+    except ValueError as error:
+        if (line := _refused_setting(error)) is None:
+            raise
+        print(f"claw: {line}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _refused_setting(error: ValueError) -> str | None:
+    """One line for a variable of the log that cannot be used, None for
+    any other error."""
+    from pydantic import ValidationError
+
+    from claw_r1.eventlog.settings import LogSettings
+    from claw_r1.runtime.command_line import first_problem
+
+    if not isinstance(error, ValidationError) or error.title != LogSettings.__name__:
+        return None
+    return first_problem(LogSettings, error)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,11 @@ class BrokerUnreachable(Retryable):
     """No broker answered in time, or those that did cannot serve the request yet: they are starting, or were fenced."""
 
 
+class AccessRefused(LogError):
+    """The broker does not let this client in, or not do this; or the
+    client does not trust the broker. Stop, and ask a person."""
+
+
 class NotCaughtUp(BrokerUnreachable):
     """A follower did not reach the end of the log in time. `records_left`: None while the end is not known."""
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from claw_r1.eventlog.security import LogSecurity
 from claw_r1.schemas.topics import Catalogue
 
 
@@ -14,7 +15,7 @@ def _kafka_servers() -> str:
     return os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
 
 
-class LogSettings(BaseSettings):
+class LogSettings(LogSecurity):
     """Settings `CLAW_LOG_*`; the broker's address also comes from `KAFKA_BOOTSTRAP_SERVERS`."""
 
     model_config = SettingsConfigDict(
@@ -24,7 +25,10 @@ class LogSettings(BaseSettings):
         use_attribute_docstrings=True,
         cli_shortcuts={"bootstrap-servers": "bootstrap"},
     )
-    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"bootstrap_servers": "log (Kafka)"}
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {
+        "security_protocol": "access to Kafka",
+        "bootstrap_servers": "log (Kafka)",
+    }
 
     bootstrap_servers: str = Field(default_factory=_kafka_servers, min_length=1, validate_default=True)
     """host:port of one or more brokers, comma-separated. Not set: KAFKA_BOOTSTRAP_SERVERS, else 127.0.0.1:9092."""
@@ -52,11 +56,12 @@ class LogSettings(BaseSettings):
     fetch_wait_ms: int = Field(default=100, ge=1)
     """How long the broker holds a fetch that finds nothing; records that arrive are sent at once."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """More librdkafka settings as a JSON object, for example security.protocol and sasl.*; never logged. Set passwords by
-    the variable: other users of a machine can read command lines."""
+    """More librdkafka settings as a JSON object, which streams' own
+    client does not know; never logged."""
 
     @model_validator(mode="after")
-    def _linger_within_ack(self) -> "LogSettings":
+    def _sendable(self) -> "LogSettings":
+        self.refuse_cleartext(self.bootstrap_servers)
         if self.linger_ms >= self.ack_timeout_ms:
             raise ValueError(f"linger_ms {self.linger_ms} must be below ack_timeout_ms {self.ack_timeout_ms}")
         return self

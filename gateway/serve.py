@@ -67,7 +67,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     """
     listener = bind(settings.host, settings.port) if listen_fd is None else socket.socket(fileno=listen_fd)
     broker = check_broker(log_settings, log_settings.connect_timeout_s)
-    check_catalogue(log_settings)
+    check_catalogue(log_settings, "gateway")
     kafka, metrics = KafkaLog(log_settings), Metrics()
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
 

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
-    from claw_r1.eventlog.errors import LogError
+    from claw_r1.eventlog.errors import AccessRefused, LogError
+    from claw_r1.eventlog.kafka.access_lists import check_access
     from claw_r1.eventlog.kafka.log import KafkaLog
     from claw_r1.rollout.app import serve_on_log
     from claw_r1.rollout.errors import CannotStart, RolloutError
@@ -37,8 +38,9 @@ def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
     try:
         preflight.check(settings)  # before the log is opened: it is the likelier mistake, and fails at once
         log_to_stderr()
+        check_access(log_settings, "rollout")
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
-    except CannotStart as error:
+    except (CannotStart, AccessRefused) as error:
         return _refuse(error, 2)
     except (RolloutError, LogError) as error:
         return _refuse(error, 1)

@@ -71,7 +71,7 @@ class CommandLine:
         try:
             return CliApp.run(settings, own, self._sources[settings], **initial)
         except ValidationError as error:
-            raise SettingsRefused(_first_problem(settings, error)) from error
+            raise SettingsRefused(first_problem(settings, error)) from error
         except SettingsError as error:
             raise SettingsRefused(_undecodable(settings, error)) from error
 
@@ -134,7 +134,9 @@ class _Help(argparse.HelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-def _first_problem(settings: type[BaseSettings], error: ValidationError) -> str:
+def first_problem(settings: type[BaseSettings], error: ValidationError) -> str:
+    """Returns one line that names the setting's flag and variable, and
+    shows no value."""
     problem = error.errors(include_url=False, include_input=False)[0]
     message = PROBLEMS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
     return _named(settings, [str(name) for name in problem["loc"]], message) if problem["loc"] else message

@@ -16,7 +16,7 @@ EXTRAS = {
     "consumers": (
         "aiohttp", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers", "uvicorn",
     ),
-    "stack": ("jgo", "matplotlib"),
+    "stack": ("cryptography", "jgo", "matplotlib"),
 }  # fmt: skip
 """Extra of this project -> the modules that it brings and we import."""
 

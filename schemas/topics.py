@@ -242,6 +242,11 @@ class Catalogue:
         name = f"{self.prefix}.streams"
         return name if self.generation == 1 else f"{name}.g{self.generation}"
 
+    @property
+    def readers_group(self) -> str:
+        """The name under which readers ask that commit nothing."""
+        return f"{self.prefix}.readers"
+
     def topic(self, full_name: str) -> Topic:
         """Entry of a full name. Raises KeyError when the catalogue has none."""
         return {self.name(topic): topic for topic in TOPICS}[full_name]

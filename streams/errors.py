@@ -3,7 +3,7 @@ log again."""
 
 from enum import IntEnum
 
-from claw_r1.eventlog.errors import Fenced
+from claw_r1.eventlog.errors import AccessRefused, Fenced
 
 
 class ExitCode(IntEnum):
@@ -37,4 +37,4 @@ def exit_code_of(error: Exception) -> ExitCode:
     start mends, or broken."""
     if isinstance(error, Fenced):
         return ExitCode.FENCED
-    return ExitCode.REFUSED if isinstance(error, FoldVersionMismatch) else ExitCode.BROKE
+    return ExitCode.REFUSED if isinstance(error, FoldVersionMismatch | AccessRefused) else ExitCode.BROKE

@@ -2,12 +2,15 @@
 
 import asyncio
 import gc
+import os
 import signal
+import sys
 
 import structlog
 import uvloop
 
 from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets
+from claw_r1.eventlog.security import LOOK_S, SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.recovery import FACTS, POOL
@@ -23,16 +26,20 @@ for a flush."""
 
 def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
     """Blocks until SIGTERM or SIGINT. Raises BrokerUnreachable, TopicMissing, OSError (metrics port) before it starts."""
-    check_catalogue(log_settings)
+    check_catalogue(log_settings, "streams")
     # A worker that starts before the leaders know the topics gets an empty assignment and idles.
     end_offsets(log_settings, [*FACTS, *POOL])
     gc.set_threshold(YOUNG_OBJECTS)
     uvloop.install()  # Faust turns the loop once per message, and has a second one in a thread
-    asyncio.run(_serve(settings, log_settings))
+    if asyncio.run(_serve(settings, log_settings)):
+        # Clients read certificates when they are made, and producers cannot be made again without fencing a successor.
+        os.execv(sys.executable, sys.orig_argv)
     return ExitCode.STOPPED
 
 
-async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> None:
+async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
+    """Folds until it is asked to stop; returns True when it should begin
+    again with other secrets."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -40,5 +47,19 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> None:
     if settings.metrics_port is not None:
         worker.metrics.serve(settings.metrics_port)
     log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)
+    renewing = asyncio.create_task(_stop_for_new_secrets(SecretsWatch(log_settings), stopping))
     await worker.run(stopping)
-    log.info("streams_stopped")
+    renews = renewing.done()
+    renewing.cancel()
+    log.info("streams_stopped", renews=renews)
+    return renews
+
+
+async def _stop_for_new_secrets(watch: SecretsWatch, stopping: asyncio.Event) -> None:
+    while not stopping.is_set():
+        await asyncio.sleep(LOOK_S)
+        if await asyncio.to_thread(watch.changed):
+            log.info(
+                "streams_secrets_changed", what_now="all that is folded is committed, then the program begins again"
+            )
+            stopping.set()

@@ -79,7 +79,7 @@ def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, sta
 
         return dry_run(chosen)
     if flags.offline in (None, "pool"):
-        check_catalogue(chosen.log_settings())
+        check_catalogue(chosen.log_settings(), "trainer")
     with start as ranks:
         from claw_r1.trainer import app
 

@@ -123,7 +123,7 @@ class Demo:
             bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS
         )
         create_topics(log_settings)
-        check_catalogue(log_settings)
+        check_catalogue(log_settings, "operator")
         stack = Stack(
             run_dir=claw_home() / "runs" / run_id,
             bootstrap=broker.bootstrap,

@@ -59,7 +59,7 @@ def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         pairs = tcp.split_servers(servers)
     except ValueError as error:
         raise CannotRun(f"KAFKA_BOOTSTRAP_SERVERS is {error}; write host:port,host:port") from None
-    probe = tcp.accepts if "security.protocol" in LogSettings().client_config else tcp.kafka_answers
+    probe = tcp.accepts if LogSettings().secured else tcp.kafka_answers
     if not tcp.any_answers(pairs, timeout_s, probe):
         raise CannotRun(
             f"no Kafka broker answers at {servers} (KAFKA_BOOTSTRAP_SERVERS): start it or correct the address, "

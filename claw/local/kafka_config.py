@@ -1,6 +1,10 @@
 """The settings of the local Kafka node: one KRaft process that is broker and controller, sized for a laptop. Pure."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+from claw_r1.claw.tls.tls_dir import USER, TlsDir
 
 LOG4J = """\
 Configuration:
@@ -12,18 +16,32 @@ Configuration:
       - {name: kafka.server.KafkaRaftServer, level: INFO}
 """
 
+MECHANISM = "SCRAM-SHA-512"
 
-def server_properties(log_dir: Path, broker_port: int, controller_port: int) -> str:
-    """Kafka's `server.properties`. Every topic is created by us and kept for ever; nothing is replicated."""
+
+def server_properties(
+    log_dir: Path,
+    broker_port: int,
+    controller_port: int,
+    tls: TlsDir | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Kafka's `server.properties`. Every topic is created by us and kept
+    for ever; nothing is replicated.
+
+    tls: clients speak TLS and say who they are, and what they may do is asked of Kafka's own authorizer.
+    """
+    protocol = "SASL_SSL" if tls else "PLAINTEXT"
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
+        "listeners": f"CLIENTS://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"CLIENTS://127.0.0.1:{broker_port}",
+        "listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:{'SSL' if tls else 'PLAINTEXT'}",
+        "inter.broker.listener.name": "CLIENTS",
         "controller.listener.names": "CONTROLLER",
+        **(_secured(tls) if tls else {}),
         "log.dirs": log_dir,
         "auto.create.topics.enable": "false",
         "log.retention.ms": -1,
@@ -46,8 +64,28 @@ def server_properties(log_dir: Path, broker_port: int, controller_port: int) -> 
         "share.coordinator.threads": 1,
         "log.cleaner.dedupe.buffer.size": 16 * 2**20,
         "log.index.size.max.bytes": 2**20,
+        **more,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _secured(tls: TlsDir) -> dict[str, object]:
+    """The node proves itself to itself, too: as broker by the stack's
+    user, as controller by its certificate."""
+    module = "org.apache.kafka.common.security"
+    scram = f'{module}.scram.ScramLoginModule required username="{USER}" password="{tls.password.read_text().strip()}";'
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": tls.server.resolve(),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": tls.authority.resolve(),
+        "listener.name.controller.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": MECHANISM,
+        "sasl.mechanism.inter.broker.protocol": MECHANISM,
+        f"listener.name.clients.{MECHANISM.lower()}.sasl.jaas.config": scram,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{USER};User:CN=localhost",
+    }
 
 
 def _internal_topics(topic: str, min_isr: bool = False) -> dict[str, int]:

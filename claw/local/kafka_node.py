@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
-from claw_r1.claw.local.kafka_config import LOG4J, java_command, server_properties
+from claw_r1.claw.local.kafka_config import LOG4J, MECHANISM, java_command, server_properties
+from claw_r1.claw.tls.tls_dir import USER, TlsDir
 from claw_r1.runtime.child import POLL_S, start
-from claw_r1.runtime.files import write_atomically
+from claw_r1.runtime.files import write_atomically, write_secret
 from claw_r1.runtime.identity import ProcessId
 
 log = structlog.get_logger()
@@ -46,6 +47,10 @@ class LocalBroker:
 
     data_dir: Path
     ports: tuple[int, int] | None = None
+    tls: TlsDir | None = None
+    """The files of a node that takes clients by TLS and password only."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """More of Kafka's own settings."""
     started_here: bool = field(default=False, init=False)
     """The node was launched by `start`, rather than found alive."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -111,7 +116,7 @@ class LocalBroker:
         write_atomically(self.data_dir / "log4j2.yaml", LOG4J)
         self._format(java, jars, broker_port, controller_port)
         properties = self.data_dir / "server.properties"
-        properties.write_text(server_properties(self.data_dir / "data", broker_port, controller_port))
+        write_secret(properties, self._properties(self.data_dir / "data", broker_port, controller_port))
         command = self._java(java, jars, HEAP_MIB, "kafka.Kafka", str(properties))
         with (self.data_dir / "broker.log").open("ab") as output:
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
@@ -150,11 +155,14 @@ class LocalBroker:
         if data.exists():
             return
         properties = self.data_dir / "format.properties"
-        properties.write_text(server_properties(unfinished, broker_port, controller_port))
+        write_secret(properties, self._properties(unfinished, broker_port, controller_port))
         arguments = [
             *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
             *(f"--cluster-id={new_cluster_id()}", "-c", str(properties)),
         ]
+        if self.tls:
+            user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"
+            arguments += ["--add-scram", user]
         finished = subprocess.run(
             self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
         )
@@ -164,6 +172,9 @@ class LocalBroker:
             )
         unfinished.rename(data)
 
+    def _properties(self, log_dir: Path, broker_port: int, controller_port: int) -> str:
+        return server_properties(log_dir, broker_port, controller_port, self.tls, self.more)
+
     def _java(self, java: Path, jars: Path, heap_mib: int, *arguments: str) -> list[str]:
         return java_command(java, jars, self.data_dir / "log4j2.yaml", heap_mib, list(arguments))
 
@@ -171,7 +182,8 @@ class LocalBroker:
         """Waits until the node answers; False when it ends instead."""
         port = self._kept_ports()[0]
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not tcp.kafka_answers("127.0.0.1", port):
+        answers = tcp.accepts if self.tls else tcp.kafka_answers
+        while not answers("127.0.0.1", port):
             if not process.alive:
                 return False
             if time.monotonic() > deadline:

@@ -28,7 +28,7 @@ def inspect(
 
 @show.command(rich_help_panel=OPERATORS)
 def topics(
-    action: Annotated[str, typer.Argument(help="create, describe or diff.")],
+    action: Annotated[str, typer.Argument(help="create, describe, diff or acls.")],
     prefix: Prefix = "claw",
     partitions: Annotated[
         int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; never changed later.")
@@ -37,12 +37,17 @@ def topics(
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
+    users: Annotated[str, typer.Option(help="acls: what the name of a role's user begins with.")] = "claw-",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
+    ] = False,
 ) -> Answers:
-    """Create, describe or compare the topics of the catalogue."""
+    """Create, describe or compare the topics of the catalogue, or list
+    what the user of each room may do with them."""
     from claw_r1.claw.show.topics import run_topics
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
-    return run_topics(action, prefix=prefix, shape=shape)
+    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply)
 
 
 @show.command(rich_help_panel=OPERATORS)

@@ -1,24 +1,36 @@
-"""`claw topics create|describe|diff`: the catalogue against the broker."""
+"""`claw topics create|describe|diff|acls`: the catalogue against the
+broker."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
+from claw_r1.eventlog.access import ROLES, grants
+from claw_r1.eventlog.kafka.access_lists import allow
 from claw_r1.eventlog.kafka.admin import TopicState, create_topics, describe_topics, diff_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
 
 
-def run_topics(action: str, *, prefix: str, shape: Mapping[str, int]) -> Answer:
+def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], users: str = "", apply: bool = False) -> Answer:
     """Carries out one action; exit code 1 when `diff` finds a difference. `shape`: fields of LogSettings.
 
     Raises CannotRun for an unknown action.
     """
-    actions = {"create": create, "describe": describe, "diff": diff}
+    listing = partial(acls, users=users, apply=apply)
+    actions: dict[str, Callable[[LogSettings], Answer]] = {
+        "create": create,
+        "describe": describe,
+        "diff": diff,
+        "acls": listing,
+    }
     if action not in actions:
         raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}")
+    if action == "acls" and not apply:  # needs no broker
+        return listing(LogSettings(prefix=prefix).model_copy(update=dict(shape)))
     with log_for_reading(prefix) as settings:
         return actions[action](settings.model_copy(update=dict(shape)))
 
@@ -50,3 +62,13 @@ def diff(settings: LogSettings) -> Answer:
     differences = diff_topics(settings)
     text = differences or "the broker has what the catalogue asks for"
     return Answer({"differences": differences}, text, 1 if differences else 0)
+
+
+def acls(settings: LogSettings, *, users: str, apply: bool) -> Answer:
+    """Least privilege for a user of each role, whose name is `users` and
+    the role's."""
+    needed = {f"{users}{role}": grants(settings.catalogue(), role) for role in ROLES}
+    if apply:
+        allow(settings, needed)
+    rows = [{"user": user, **grant._asdict()} for user, each in needed.items() for grant in each]
+    return Answer(rows, [f"{user}: {grant}" for user, each in needed.items() for grant in each])

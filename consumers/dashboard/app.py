@@ -106,7 +106,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     listener = bind_page(settings)
     check_broker(log_settings, log_settings.connect_timeout_s)
     log_settings = as_on_broker(log_settings)
-    check_catalogue(log_settings)
+    check_catalogue(log_settings, "dashboard")
     live = LiveStream()
     source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)

@@ -8,6 +8,7 @@ from claw_r1.consumers.quality.scoring import Scoring, signature
 from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.datapool.view.request_bodies import backwards
 from claw_r1.eventlog.consume import ConsumeLimits, consume
+from claw_r1.eventlog.kafka.access_lists import check_access
 from claw_r1.eventlog.kafka.admin import begin_offsets
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.ranges import read_range
@@ -22,6 +23,7 @@ def serve(settings: QualitySettings, log_settings: LogSettings) -> None:
     log_to_stderr()
     panel = [named(name) for name in settings.scorers]
     scoring = Scoring(settings, panel, earlier=partial(_earlier, log_settings))
+    check_access(log_settings, "quality")
     # Only ASCII letters, digits, dots, dashes and underscores are safe in a group's name everywhere.
     name = signature(panel).removeprefix("scorer/").replace("@", "-").replace("+", "_")
     consume(

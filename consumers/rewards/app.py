@@ -22,6 +22,7 @@ from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from claw_r1.eventlog.errors import Fenced
+from claw_r1.eventlog.kafka.access_lists import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets
@@ -47,6 +48,7 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
     stop = stop_on_signals()
+    check_access(log_settings, "rewards")
     kafka = KafkaLog(log_settings)
     for slot in slots:
         begin(kafka, slot)

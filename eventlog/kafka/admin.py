@@ -17,12 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 )
 
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from claw_r1.eventlog.kafka.access_lists import check_access
 from claw_r1.eventlog.kafka.librdkafka import (
     admin_config,
+    cluster,
     consumer_config,
     error_of,
     request_failure,
-    unreachable,
 )
 from claw_r1.eventlog.kafka.offsets import found_topics, known_topics, offsets_of, places_of
 from claw_r1.eventlog.records import Place
@@ -64,12 +65,8 @@ class TopicState:
 
 def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
     """Finds out which broker replies at `bootstrap_servers`. Raises BrokerUnreachable with one line that says what to
-    do."""
-    admin = AdminClient(admin_config(settings))
-    try:
-        metadata = admin.list_topics(timeout=timeout_s)
-    except KafkaException as raised:
-        raise unreachable(settings) from raised
+    do; AccessRefused."""
+    metadata = cluster(settings, timeout_s)
     brokers = tuple(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
     return BrokerInfo(metadata.cluster_id or "", brokers)
 
@@ -128,12 +125,15 @@ def diff_topics(settings: LogSettings) -> list[str]:
     return lines
 
 
-def check_catalogue(settings: LogSettings) -> None:
-    """Checks that the broker's topics are those of the settings; a process asks before it reads or writes any.
+def check_catalogue(settings: LogSettings, role: str) -> None:
+    """Checks that the broker's topics are those of the settings, and open
+    to a user of this role; a process asks before it
+    reads or writes any.
 
     Another partition count would send a group's facts to one partition and look for them in another. Raises
-    TopicMissing, LogError (which names both counts), BrokerUnreachable.
+    TopicMissing, AccessRefused, LogError (which names both counts), BrokerUnreachable.
     """
+    check_access(settings, role)
     catalogue = settings.catalogue()
     names = [catalogue.name(topic) for topic in catalogue]
     with closing(Consumer(consumer_config(settings))) as consumer:
@@ -149,10 +149,10 @@ def check_catalogue(settings: LogSettings) -> None:
 def as_on_broker(settings: LogSettings) -> LogSettings:
     """With the partitions and replicas that the facts have there, whatever these settings say. Raises TopicMissing, BrokerUnreachable."""
     name = settings.catalogue().name(CALLS)
-    for state in describe_topics(settings):
-        if state.name == name:
-            return settings.model_copy(update={"partitions": state.partitions, "replication": state.replication})
-    raise TopicMissing(name)
+    if (topic := _found(settings, [name]).get(name)) is None:
+        raise TopicMissing(name)
+    replicas = len(next(iter(topic.partitions.values())).replicas)
+    return settings.model_copy(update={"partitions": len(topic.partitions), "replication": replicas})
 
 
 def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:

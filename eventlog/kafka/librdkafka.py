@@ -2,15 +2,29 @@
 in this file and nowhere else.
 """
 
+import base64
+import contextlib
+import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # its stubs forget to re-export it
 
-from claw_r1.eventlog.errors import BrokerUnreachable, Fenced, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
+from claw_r1.eventlog.errors import (
+    AccessRefused,
+    BrokerUnreachable,
+    Fenced,
+    LogError,
+    NotAcknowledged,
+    RecordTooLarge,
+    TopicMissing,
+)
 from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
@@ -29,6 +43,14 @@ FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+REFUSALS = (KafkaError._SSL, KafkaError._AUTHENTICATION)
+FORBIDDEN = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+"""The user may not do this: an ACL is missing (`claw topics acls`)."""
 MOVING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -43,6 +65,9 @@ MOVING = (
 """Partitions, or the coordinator of a group, are between two brokers, or their only one is starting or was fenced for a moment.
 confluent-kafka calls some of these retriable only within transactions."""
 RETRY_S = 0.05
+TOKEN_LIFE_S = 300.0
+"""How long a token that does not say when it ends is used."""
+REFUSAL_TIMEOUT_S, REQUEST_S = 3.0, 0.5
 
 
 def _common(settings: LogSettings) -> KafkaConfig:
@@ -55,8 +80,50 @@ def _common(settings: LogSettings) -> KafkaConfig:
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 1000,
         "allow.auto.create.topics": False,
+        **_access(settings),
         **settings.client_config,
     }
+
+
+def _access(settings: LogSettings) -> KafkaConfig:
+    """Returns the proofs that the client gives and asks for. Raises
+    AccessRefused."""
+    config: KafkaConfig = {"security.protocol": settings.security_protocol}
+    if pem := settings.pem():
+        config |= zip(("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"), pem.texts(), strict=True)
+    if settings.security_protocol.startswith("SASL"):
+        config["sasl.mechanism"] = settings.security_mechanism
+        if settings.security_username:
+            config |= {"sasl.username": settings.security_username, "sasl.password": settings.secret()}
+        else:
+            config["oauth_cb"] = lambda _: token_of(settings)
+    return {name: value for name, value in config.items() if value}
+
+
+class Password:
+    """Keeps the password of a client that cannot be made again without
+    being fenced or leaving its group. Its certificate is
+    that of its beginning: a connection lives on when that ends, and without one its program ends and is started again."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        """Raises AccessRefused."""
+        self._settings, self._watch = settings, SecretsWatch(settings)
+
+    def refresh(self, client: Consumer | Producer) -> None:
+        """Gives a changed password to the client for its next connection."""
+        if self._watch.changed() and self._settings.security_username:
+            client.set_sasl_credentials(self._settings.security_username, self._settings.secret())
+
+
+def token_of(settings: LogSettings) -> tuple[str, float]:
+    """A token of OAUTHBEARER and when it ends, seconds since 1970. Raises
+    AccessRefused."""
+    token = settings.secret()
+    try:
+        claims = token.split(".")[1]
+        return token, float(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"])
+    except (LookupError, TypeError, ValueError):  # no JWT, or one without an end
+        return token, time.time() + TOKEN_LIFE_S
 
 
 class _Logger:
@@ -103,12 +170,16 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
     }
 
 
-def consumer_config(settings: LogSettings, *, group_id: str = "claw-reader") -> KafkaConfig:
-    """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump."""
+def consumer_config(settings: LogSettings, *, group_id: str | None = None) -> KafkaConfig:
+    """Manual assignment, committed records only; a position that the log
+    does not hold is an error, never a jump.
+
+    group_id: None for a reader that commits nothing; librdkafka asks for the coordinator of its group all the same.
+    """
     largest = LARGEST_RECORD_BYTES + FRAME_BYTES
     return {
         **_common(settings),
-        "group.id": group_id,
+        "group.id": group_id or settings.catalogue().readers_group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
@@ -167,6 +238,8 @@ def delivery_failure(error: KafkaError, topic: str) -> LogError:
         return TopicMissing(topic)
     if error.code() in FENCES:
         return Fenced(f"{topic}: {error.str()}")
+    if error.code() in FORBIDDEN:
+        return forbidden(error, f"topic {topic}")
     return NotAcknowledged(f"{topic}: {error.name()}: {error.str()}")
 
 
@@ -193,8 +266,10 @@ def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", 
 
 def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -> LogError:
     """Returns the error that a failed request means to a reader or to administration."""
-    if error.code() in UNREACHABLE:
+    if error.code() in (*UNREACHABLE, *REFUSALS):
         return unreachable(settings)
+    if error.code() in FORBIDDEN:
+        return forbidden(error, topic or "the cluster")
     if error.code() in MOVING:
         return BrokerUnreachable(
             f"the broker at {settings.bootstrap_servers} is still taking over its partitions ({error.name()}"
@@ -205,11 +280,54 @@ def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -
     return LogError(f"{topic or 'log'}: {error.name()}: {error.str()}")
 
 
-def unreachable(settings: LogSettings) -> BrokerUnreachable:
+def forbidden(error: KafkaError, what: str) -> AccessRefused:
+    return AccessRefused(
+        f"this client's user may not use {what} ({error.name()}): `claw topics acls` says what it needs"
+    )
+
+
+def unreachable(settings: LogSettings) -> LogError:
+    """Returns the error of a broker that does not answer: AccessRefused
+    with the reason where it, or we, refused."""
+    if settings.secured:
+        try:
+            cluster(settings, REFUSAL_TIMEOUT_S)
+        except LogError as error:
+            return error
+    return _away(settings)
+
+
+def _away(settings: LogSettings) -> BrokerUnreachable:
     return BrokerUnreachable(
         f"no Kafka broker answers at {settings.bootstrap_servers}: "
         "start one (`claw broker`) or set KAFKA_BOOTSTRAP_SERVERS"
     )
+
+
+def cluster(settings: LogSettings, timeout_s: float) -> ClusterMetadata:
+    """Returns what the broker says of itself and its topics. Raises
+    BrokerUnreachable; AccessRefused at once where it lets nobody in.
+
+    A client's requests only time out, whatever its connections met: so this one is asked between short requests.
+    """
+    reasons: list[str] = []
+
+    def hear(error: KafkaError) -> None:
+        if error.code() in REFUSALS:
+            reasons.append(error.str())
+
+    client = Producer({**admin_config(settings), "error_cb": hear})
+    deadline = time.monotonic() + timeout_s
+    while not reasons and (left_s := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(KafkaException):
+            metadata: ClusterMetadata = client.list_topics(timeout=min(REQUEST_S, left_s))
+            return metadata
+        client.poll(0)
+    if not reasons:
+        raise _away(settings)
+    complaint = re.sub(r"^\S+://\S+: |( due to invalid credentials with .*)? \(after .*\)$", "", reasons[0])
+    reason = settings.tls_refusal(settings.bootstrap_servers) or complaint
+    raise AccessRefused(f"no access to Kafka at {settings.bootstrap_servers}: {reason}")
 
 
 def fetched(consumer: Consumer, timeout_s: float, messages_max: int) -> list[Message]:

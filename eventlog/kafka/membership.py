@@ -20,6 +20,7 @@ from confluent_kafka import (
 
 from claw_r1.eventlog.kafka.librdkafka import (
     UNREACHABLE,
+    Password,
     error_of,
     fetched,
     heals,
@@ -64,6 +65,7 @@ class KafkaMembership:
         self._positions: dict[Place, int | None] = {}
         self._member_id = ""
         self._closing = False
+        self._password = Password(settings)
         self._consumer = Consumer(member_config(settings, group_id, work_timeout_s))
         try:
             names = [settings.catalogue().name(topic) for topic in topics]
@@ -79,6 +81,7 @@ class KafkaMembership:
         Raises HistoryCut when retention removed records that the group has not read; BrokerUnreachable when partitions
         were assigned and the committed offsets cannot be had.
         """
+        self._password.refresh(self._consumer)
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]
 

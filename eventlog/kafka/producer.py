@@ -17,6 +17,7 @@ import structlog
 from claw_r1.eventlog.errors import NotAcknowledged
 from claw_r1.eventlog.kafka.session import Delivery, Session
 from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import Event
 from claw_r1.schemas.topics import Topic
@@ -43,6 +44,7 @@ class EventProducer:
         self._blocked: set[Future[Position]] = set()
         self._asked, self._closing = threading.Event(), threading.Event()
         self._dead: Session | None = None
+        self._secrets = SecretsWatch(settings)
         self._session = open_session(settings)
         self._poller = threading.Thread(target=self._serve, name="claw-log-acks", daemon=True)
         self._poller.start()
@@ -135,6 +137,10 @@ class EventProducer:
             if not alive or self._dead is self._session:
                 dead, self._session = self._session, self._open_session(self._settings)
                 dead.end()
+            elif self._secrets.changed():  # certificates are read when a client is made
+                former, self._session = self._session, self._open_session(self._settings)
+                former.flush(self._settings.ack_timeout_ms / 1000)
+                former.end()
         self._session.end()
 
 

@@ -35,6 +35,7 @@ from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of
 from claw_r1.eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
 from claw_r1.eventlog.protocols import Start
 from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Topic
 
@@ -72,6 +73,7 @@ class LogReader:
         """
         self._settings = settings
         self._wants = wants
+        self._secrets = SecretsWatch(settings)
         self._consumer = Consumer(consumer_config(settings))
         try:
             names = [settings.catalogue().name(topic) for topic in topics]
@@ -85,6 +87,8 @@ class LogReader:
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]:
         """Up to `records_max` records; [] when none came within `timeout_s`. Raises HistoryCut."""
+        if self._secrets.changed():
+            self._reopen()
         deadline = time.monotonic() + timeout_s
         records: list[Record] = []
         late = False
@@ -153,6 +157,14 @@ class LogReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _reopen(self) -> None:
+        """Goes on with a new client, since certificates are read when a
+        client is made."""
+        former, self._consumer = self._consumer, Consumer(consumer_config(self._settings))
+        places = self._positions.items()
+        self._consumer.assign([TopicPartition(*place, offset or OFFSET_BEGINNING) for place, offset in places])
+        former.close()
 
     def _starts(self, start: Start) -> dict[Place, int]:
         if start == "end":

@@ -17,7 +17,16 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from claw_r1.eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
-from claw_r1.eventlog.kafka.librdkafka import FENCES, delivery_failure, error_of, transactional_config, unreachable
+from claw_r1.eventlog.kafka.librdkafka import (
+    FENCES,
+    FORBIDDEN,
+    Password,
+    delivery_failure,
+    error_of,
+    forbidden,
+    transactional_config,
+    unreachable,
+)
 from claw_r1.eventlog.kafka.session import Delivery, position_of
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
@@ -42,6 +51,7 @@ class TransactionalProducer:
         self._catalogue = settings.catalogue()
         self._id = transactional_id
         self._timeout_ms = timeout_ms
+        self._password = Password(settings)
         self._client: Producer | None = None
         self._lock = threading.Lock()
 
@@ -67,6 +77,7 @@ class TransactionalProducer:
             return []
         try:
             with self._lock:
+                self._password.refresh(self._client)
                 return self._commit(self._client, items)
         except KafkaException as raised:
             raise self._broken(error_of(raised)) from raised
@@ -163,6 +174,8 @@ class TransactionalProducer:
                 log.info("log_transaction_retried", transactional_id=self._id, code=error.name())
 
     def _broken(self, error: KafkaError) -> LogError:
+        if error.code() in FORBIDDEN:
+            return forbidden(error, f"the transactional id {self._id}, or a topic of its records")
         return LogError(f"transaction of {self._id}: {error.name()}: {error.str()}")
 
     def _fenced(self, error: KafkaError) -> Fenced:

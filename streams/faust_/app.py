@@ -12,6 +12,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 from claw_r1.streams.faust_ import transport
 from claw_r1.streams.faust_.assignor import CopartitionedAssignor
+from claw_r1.streams.faust_.credentials import credentials
 from claw_r1.streams.ownership import group_name
 from claw_r1.streams.settings import StreamsSettings
 
@@ -22,6 +23,7 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
     app = faust.App(
         group_name(log_settings.catalogue()),
         broker=servers,
+        broker_credentials=credentials(log_settings),
         datadir=str(Path(tempfile.gettempdir()) / f"claw-streams-{os.getuid()}"),  # stays empty without tables
         topic_partitions=log_settings.partitions,
         topic_allow_declare=False,

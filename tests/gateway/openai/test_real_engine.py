@@ -162,11 +162,11 @@ def lasting(body: Json) -> Json:
 
 
 def said(chunks: list[Json]) -> tuple[list[Any], list[Json], list[Json]]:
-    """Text, arguments, tokens and ids, each put together; and each kind of chunk once, without them.
+    """Text, arguments, tokens, ids and ends, each put together; and each kind of chunk once, without them.
 
     Kinds that held nothing else are apart: there is none where all words came with the last chunk.
     """
-    sums: list[Any] = ["", "", [], []]
+    sums: list[Any] = ["", "", [], [], []]
     kinds: list[Json] = []
     of_words: list[Json] = []
     for chunk in chunks:
@@ -182,6 +182,10 @@ def said(chunks: list[Json]) -> tuple[list[Any], list[Json], list[Json]]:
             if choice.get("token_ids"):
                 sums[3] += choice["token_ids"]
                 choice["token_ids"] = []
+            if choice["finish_reason"]:  # in a chunk of its own, or in that of the last words
+                ends = (choice["finish_reason"], choice.pop("stop_reason", None), chunk.pop("system_fingerprint", None))
+                sums[4].append(ends)
+                choice["finish_reason"] = None
         those = of_words if is_silent(chunk) else kinds
         if not silent and chunk not in those:
             those.append(chunk)

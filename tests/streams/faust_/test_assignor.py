@@ -26,18 +26,28 @@ def assigned(assignor, members, partitions):
     return [dict(one.assignment) for one in answer.values()]
 
 
+def assignor_of(partitions):
+    return faust_app(StreamsSettings(), LogSettings(partitions=partitions)).assignor
+
+
 @pytest.fixture(scope="module")
 def assignor():
-    return faust_app(StreamsSettings(), LogSettings()).assignor
+    return assignor_of(32)
 
 
 @pytest.mark.parametrize("members", range(1, 10))
 @pytest.mark.parametrize("partitions", [1, 8, 32])
-def test_calls_and_rewards_of_one_number_go_to_one_member(assignor, members, partitions):
+def test_calls_and_rewards_of_one_number_go_to_one_member(members, partitions):
     """Two owners of one partition number would fence each other for ever."""
-    shares = assigned(assignor, members, partitions)
+    shares = assigned(assignor_of(partitions), members, partitions)
     assert all(share.get(TOPICS[0], []) == share.get(TOPICS[1], []) for share in shares)
     assert sorted(number for share in shares for number in share.get(TOPICS[0], [])) == list(range(partitions))
+
+
+def test_a_client_that_knows_no_topics_yet_gives_them_out_all_the_same(assignor):
+    """A broker that has just started may leave topics out; everybody would get nothing, and nobody would ask again."""
+    (share,) = assigned(assignor, 1, 0)
+    assert share == {topic: list(range(32)) for topic in TOPICS}
 
 
 def test_faust_asks_our_assignor(assignor):

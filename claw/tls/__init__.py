@@ -1,0 +1,1 @@
+"""The certificates of a secured stack on one machine."""

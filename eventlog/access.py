@@ -1,0 +1,84 @@
+"""The grants that the user of each room needs on Kafka, by the catalogue:
+least privilege. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from claw_r1.schemas.topics import Catalogue
+
+Operation = Literal["read", "write", "describe", "describe_configs", "create", "delete"]
+Resource = Literal["topic", "group", "transactional_id"]
+ROLES: Mapping[str, frozenset[str]] = {
+    "gateway": frozenset({"gateway"}),
+    "streams": frozenset({"streams", "reactors"}),
+    "trainer": frozenset({"trainer", "the run's trainer"}),
+    "rollout": frozenset({"rollout", "rollout supervisors"}),
+    "rewards": frozenset({"rewards"}),
+    "quality": frozenset({"quality"}),
+    "dashboard": frozenset({"dashboard", "lineage", "runs"}),
+    "export": frozenset({"export"}),
+    "operator": frozenset({"operator", "claw", "lineage", "verify", "runs"}),
+}
+"""Role, which has a user of its own -> the words by which the catalogue
+names what runs under it."""
+READS_FACTS = frozenset({"streams", "rewards", "quality", "operator"})
+"""The roles that put what they cannot read into the dead letters."""
+
+
+class Grant(NamedTuple):
+    """One line of an access control list."""
+
+    resource: Resource
+    name: str
+    operation: Operation
+    prefixed: bool = False
+    """The name is what the names of the resources begin with."""
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.resource.replace('_', ' ')} {self.name}{'*' if self.prefixed else ''}"
+
+
+def grants(catalogue: Catalogue, role: str) -> list[Grant]:
+    """Returns what a role needs; reading and writing a topic includes to
+    see it. Raises KeyError for no role."""
+    names = ROLES[role]
+    return [
+        *dict.fromkeys((*_topics(catalogue, role, names), *_groups(catalogue, role), *_transactions(catalogue, role)))
+    ]
+
+
+def _topics(catalogue: Catalogue, role: str, names: frozenset[str]) -> Iterator[Grant]:
+    for topic in catalogue:
+        full = catalogue.name(topic)
+        yield Grant("topic", full, "describe")
+        if names & {reader.partition(" (")[0] for reader in topic.readers}:
+            yield Grant("topic", full, "read")
+        if names & set(topic.writers) or (not topic.records and role in READS_FACTS):
+            yield Grant("topic", full, "write")
+        if role == "operator":
+            yield from (Grant("topic", full, operation) for operation in ("create", "describe_configs", "delete"))
+
+
+def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
+    """A consumer group is one's own to read by; what shows how far others
+    are may look at all of the installation."""
+    yield Grant("group", catalogue.readers_group, "describe")
+    if role == "streams":
+        yield Grant("group", catalogue.streams_group, "read")
+    if role in ("rewards", "quality"):
+        yield Grant("group", f"{catalogue.prefix}.{role}", "read", prefixed=True)
+    if role in ("operator", "dashboard"):
+        yield Grant("group", f"{catalogue.prefix}.", "describe", prefixed=True)
+    if role == "operator":
+        yield Grant("group", f"{catalogue.prefix}.", "read", prefixed=True)
+
+
+def _transactions(catalogue: Catalogue, role: str) -> Iterator[Grant]:
+    stems = {
+        "streams": f"{catalogue.streams_group}-",
+        "operator": f"{catalogue.streams_group}-",  # a rebuild writes what streams would
+        "trainer": f"{catalogue.prefix}.trainer.",
+        "rewards": f"{catalogue.prefix}.rewards.",
+    }
+    if stem := stems.get(role):
+        yield Grant("transactional_id", stem, "write", prefixed=True)

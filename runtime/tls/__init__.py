@@ -1,0 +1,1 @@
+"""TLS of clients and servers, whose certificates change while they run."""

@@ -1,0 +1,278 @@
+"""On a Kafka that takes clients by TLS and password only, each room does its work with a user of its own and no more, through
+changes of everything that such a wire is made of."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from claw_r1.claw.local import stack
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.eventlog.access import ROLES, grants
+from claw_r1.eventlog.errors import AccessRefused
+from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.admin import check_broker
+from claw_r1.eventlog.kafka.producer import EventProducer
+from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.files import write_secret
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS
+from tests import children
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.processes import Agents, Found, GatewayProcess
+from tests.gateway.speaking import answer
+from tests.patience import PATIENCE_S, until
+from tests.secured import SecuredSite, environment
+from tests.soak import only_in_soak
+from tests.streams.pool import WorkerProcess
+
+SOON = {"connect_timeout_s": 1.0}
+"""For what is refused: nobody waits for a broker that answers otherwise."""
+pytestmark = [pytest.mark.kafka, pytest.mark.process]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
+    started = SecuredSite.at(tmp_path_factory.mktemp("secured"))
+    yield started
+    started.broker.stop()
+
+
+@pytest.fixture
+def log(site: SecuredSite) -> LogSettings:
+    """The stack's own user on a log with all its topics."""
+    return site.new_log()
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    with ScriptedEngine() as scripted:
+        scripted.default = answer
+        yield scripted
+
+
+def variables(log: LogSettings) -> dict[str, str]:
+    place = {"KAFKA_BOOTSTRAP_SERVERS": log.bootstrap_servers, "CLAW_LOG_PREFIX": log.prefix}
+    short = {"CLAW_LOG_CONNECT_TIMEOUT_S": str(log.connect_timeout_s)}
+    return {**environment(log), **place, **short, "CLAW_LOG_PARTITIONS": str(log.partitions)}
+
+
+def run(log: LogSettings, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A program of ours to its end, on this log."""
+    argv = [sys.executable, "-m", *arguments]
+    env = {**os.environ, **variables(log)}
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=env)
+
+
+@contextlib.contextmanager
+def running(log: LogSettings, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program of ours while the block lasts, which it ends in order."""
+    process = children.start([sys.executable, "-m", *arguments], env={**os.environ, **variables(log)})
+    try:
+        yield process
+    finally:
+        ended = children.end(process)
+    assert ended == 0
+
+
+def last_line(finished: "subprocess.CompletedProcess[str]") -> str:
+    assert finished.returncode == 2, (finished.stdout, finished.stderr)
+    return finished.stderr.strip().splitlines()[-1]
+
+
+async def test_each_room_works_with_a_user_of_its_own(
+    site: SecuredSite, log: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Calls are captured, folded, scored, exported and shown, each by who may do that and nothing else."""
+    gateway_log, streams_log, quality_log, page_log = (
+        site.of_role(log, role) for role in ("gateway", "streams", "quality", "dashboard")
+    )
+    gateway = GatewayProcess(gateway_log, tmp_path, "--upstream", engine.url, **environment(gateway_log))
+    streams = WorkerProcess(streams_log, tmp_path / "streams.log", **environment(streams_log))
+    try:
+        agents = Agents(gateway.url)
+        load = asyncio.create_task(agents.run(4))
+        (port,) = free_ports(1)
+        scorer = running(quality_log, "claw_r1.consumers.quality", "--scorer", "length")
+        page = running(page_log, "claw_r1.consumers.dashboard", "--port", str(port))
+        with scorer, page:
+            await asyncio.to_thread(until, lambda: list(read_topics(log, [GROUPS])), "the pool has groups")
+            await asyncio.to_thread(until, lambda: list(read_topics(log, [REWARDS])), "calls are scored")
+            await asyncio.to_thread(until, stack.answers(f"http://127.0.0.1:{port}/live"), "the dashboard follows")
+            agents.stopping = True
+            await load
+    finally:
+        ended = (gateway.stop(), streams.stop())
+    assert (agents.errors, ended) == ([], (0, 0))
+    Found.of(log).check(agents)
+    exported = run(site.of_role(log, "export"), "claw_r1.claw.cli", "export", "--out", str(tmp_path / "data"))
+    assert exported.returncode == 0, exported.stderr
+
+
+def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSettings) -> None:
+    """A run's transactional id belongs to the trainer, reports of workers to rollout."""
+    trainer, rollout = site.of_role(log, "trainer"), site.of_role(log, "rollout")
+    check_access(trainer, "trainer")
+    check_access(rollout, "rollout")
+    row = Outgoing(topic=BATCHES, key=b"r", value=b"v", partition=0)
+    with contextlib.closing(TransactionalProducer(trainer, f"{log.prefix}.trainer.r")) as producer:
+        producer.open()
+        assert producer.commit([row])
+    thief = contextlib.closing(TransactionalProducer(rollout, f"{log.prefix}.trainer.r"))
+    with thief as producer, pytest.raises(AccessRefused, match=r"transactional id .*\.trainer\.r"):
+        producer.open()
+    with contextlib.closing(EventProducer(rollout)) as reports:
+        assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=0)).result()
+        with pytest.raises(AccessRefused, match=r"training\.batches"):
+            reports.produce(row).result()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_topic_less_is_named_before_anything_begins(site: SecuredSite, log: LogSettings, role: str) -> None:
+    """For each role, its last reading and its last writing is taken away."""
+    needed = [grant for grant in grants(log.catalogue(), role) if grant.resource == "topic"]
+    for operation in ("read", "write"):
+        taken = next((grant for grant in reversed(needed) if grant.operation == operation), None)
+        if taken is not None:
+            with pytest.raises(AccessRefused) as refused:
+                check_access(site.of_role(log, role, but=taken), role)
+            assert str(taken) in str(refused.value)
+
+
+@pytest.mark.parametrize("resource", ["group", "transactional_id"])
+def test_streams_without_their_group_or_their_fence_end(site: SecuredSite, log: LogSettings, resource: str) -> None:
+    taken = next(grant for grant in reversed(grants(log.catalogue(), "streams")) if grant.resource == resource)
+    said = last_line(run(site.of_role(log, "streams", but=taken), "claw_r1.streams"))
+    assert taken.name in said
+    assert "claw topics acls" in said
+
+
+def test_a_wrong_password_is_one_line(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
+    wrong = site.of_role(log, "gateway")
+    write_secret(tmp_path / "wrong", "guess")
+    for program in ("claw_r1.gateway", "claw_r1.streams"):
+        said = last_line(run(wrong.model_copy(update={"security_password_file": tmp_path / "wrong", **SOON}), program))
+        assert "Authentication failed" in said
+        assert "guess" not in said
+
+
+@pytest.mark.parametrize(
+    ("host", "begins", "lasts", "reason"),
+    [
+        ("localhost", timedelta(days=-2), timedelta(days=1), "certificate has expired"),
+        ("localhost", timedelta(hours=1), timedelta(days=1), "certificate is not yet valid"),
+        ("elsewhere", timedelta(0), timedelta(days=1), "Hostname mismatch"),
+    ],
+)
+def test_a_broker_that_proves_nothing_is_one_line(
+    site: SecuredSite, log: LogSettings, tmp_path: Path, host: str, begins: timedelta, lasts: timedelta, reason: str
+) -> None:
+    """Expired, an hour too early, of another host: said in OpenSSL's words, and no password goes there."""
+    write_secret(tmp_path / "server.pem", site.former.issue(host, names=(host,), begins=begins, lasts=lasts))
+    with _impostor(tmp_path / "server.pem") as port:
+        there = {"bootstrap_servers": f"localhost:{port}", **SOON}
+        said = last_line(run(log.model_copy(update=there), "claw_r1.streams"))
+    assert reason in said
+
+
+def folded(log: LogSettings) -> int:
+    """Steps in the pool."""
+    return len({record.key for record in read_topics(log, [STEPS])})
+
+
+@contextlib.contextmanager
+def _impostor(certificate: Path) -> Iterator[int]:
+    """A server of TLS with this certificate, which nobody gets as far as to speak with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # closed: the test is over
+                while True:
+                    taken, _ = listener.accept()
+                    with contextlib.suppress(OSError), context.wrap_socket(taken, server_side=True) as secured:
+                        secured.recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+def test_a_token_opens_log_and_pool(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
+    """OAUTHBEARER by a file or a program, for our client and for Faust's."""
+    site.of_role(log, "streams")  # the role's grants, for the user of the token
+    claims = {"sub": f"{log.prefix}-streams", "iat": int(time.time()) - 5, "exp": int(time.time()) + 600}
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+    ]
+    write_secret(tmp_path / "token", f"{'.'.join(parts)}.")
+    nobody = {"security_mechanism": "OAUTHBEARER", "security_username": "", "security_password_file": None}
+    by_command = log.model_copy(update={**nobody, "security_token_command": f"cat {tmp_path / 'token'}"})
+    assert check_broker(by_command).brokers
+    by_file = log.model_copy(update={**nobody, "security_token_file": tmp_path / "token"})
+    worker = WorkerProcess(by_file, tmp_path / "streams.log", **environment(by_file))
+    try:
+        until(lambda: worker.said("streams_assigned") or not worker.running)
+        assert worker.running, worker.log()
+    finally:
+        worker.stop()
+
+
+def test_kafkas_own_tools_use_the_same_access(log: LogSettings) -> None:
+    listed = run(log, "claw_r1.claw.cli", "broker", "tool", "topics", "--list")
+    assert log.catalogue().name(CALLS) in listed.stdout, listed.stderr
+
+
+@only_in_soak
+async def test_certificates_and_passwords_change_under_load(
+    site: SecuredSite, log: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Every reply is in the log, and each fact is folded once, though the clients' authority and passwords change while agents call and
+    the broker is killed and comes back believing the new authority only."""
+    logs = {role: site.of_role(log, role) for role in ("gateway", "streams", "trainer")}
+    gateway = GatewayProcess(logs["gateway"], tmp_path, "--upstream", engine.url, **environment(logs["gateway"]))
+    streams = WorkerProcess(logs["streams"], tmp_path / "streams.log", **environment(logs["streams"]))
+    agents = Agents(gateway.url)
+    load = asyncio.create_task(agents.run(4))
+    try:
+        await asyncio.to_thread(until, lambda: list(read_topics(log, [GROUPS])), "the pool has groups")
+        for role in ("gateway", "streams"):
+            user = str(logs[role].security_username)
+            site.let_in(log, user, f"another for {user}")
+            site.log(user, issuer=site.latter)
+            write_secret(site.folder / user / "password", f"another for {user}")
+        site.log("claw", issuer=site.latter)
+        await asyncio.to_thread(
+            until, lambda: gateway.said.count("tls_files_read_again"), "the gateway reads the new files"
+        )
+        await asyncio.to_thread(until, lambda: len(streams.said("streams_assigned")) == 2, "streams begin again")
+        before = len(agents.replied)
+        await asyncio.to_thread(site.broker.kill)
+        site.trust(site.latter, issuer=site.latter)
+        await asyncio.to_thread(site.broker.start)
+        await asyncio.to_thread(until, lambda: len(agents.replied) > before + 50, "calls go on")
+        agents.stopping = True
+        await load
+        calls = len(agents.replied)
+        await asyncio.to_thread(until, lambda: folded(log) >= calls, "all is folded")
+    finally:
+        agents.stopping = True
+        ended = (gateway.stop(), streams.stop())
+        site.trust(site.former, site.latter, issuer=site.latter)
+    assert agents.errors == []
+    assert ended == (0, 0)
+    Found.of(log).check(agents, duplicates=True)
