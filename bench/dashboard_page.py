@@ -60,9 +60,10 @@ def serve(trajectories: int) -> None:
         stage.log.append([Outgoing(topic=topics[name], key=key, value=value) for name, key, value in written])
     (port,) = free_ports(1)
     app: Any = stage.page(port=port)
-    listener = bind_page(DashboardSettings(port=port))
+    settings = DashboardSettings(port=port)
+    listener = bind_page(settings)
     print(json.dumps({"url": f"http://127.0.0.1:{port}"}), flush=True)
-    run_page(app, listener)
+    run_page(app, listener, settings)
 
 
 @contextmanager

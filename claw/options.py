@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import typer
@@ -24,6 +25,13 @@ DeviceOption = Annotated[
 ServesDashboard = Annotated[
     bool,
     typer.Option("--dashboard", help="Also serve the dashboard, at port 8200 or, where that is taken, a free one."),
+]
+TlsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="CLAW_TLS_DIR",
+        help="Folder of certificates and a password, made where it is empty: Kafka and every door of the stack then take TLS only.",
+    ),
 ]
 AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 """The last option of every command that answers."""

@@ -36,7 +36,7 @@ from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
-from claw_r1.schemas.api_keys import parse_key
+from claw_r1.schemas.api_keys import is_loopback, parse_key
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 
@@ -99,9 +99,8 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         followers.start(stop)
         store.start()
         host, port = listener.getsockname()[:2]
-        if not settings.api_keys:
-            log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
-        log.info("gateway_listening", url=f"http://{host}:{port}", instance=settings.instance)
+        _warn(settings)
+        log.info("gateway_listening", url=f"{settings.scheme}://{host}:{port}", instance=settings.instance)
         _settle_memory()
         raise_files_max(settings)
         with metrics_served(metrics, settings):
@@ -110,6 +109,14 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     finally:
         followers.stop()
         store.close()
+
+
+def _warn(settings: GatewaySettings) -> None:
+    """Says to whom the door is more open than most people want."""
+    if not settings.api_keys:
+        log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
+    if not (settings.tls_certificate_file or settings.public_url or is_loopback(settings.host)):
+        log.warning("gateway_in_clear", what="keys and conversations go over the network readable")
 
 
 def _settle_memory() -> None:
@@ -194,5 +201,6 @@ def _server(dependencies: GatewayDependencies) -> GracefulServer:
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,  # for what the drain has left
+        ssl_context_factory=dependencies.settings.context_factory,
     )
     return GracefulServer(config, dependencies.settings.shutdown_linger_s, dependencies.settings.shutdown_grace_s)

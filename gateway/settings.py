@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
+from claw_r1.runtime.tls.doors import DoorTls
 from claw_r1.schemas.api_keys import is_loopback, parse_key
 
 MIB = 1 << 20
@@ -18,7 +19,7 @@ SamplingName = Literal[
 ]
 
 
-class GatewaySettings(BaseSettings):
+class GatewaySettings(DoorTls):
     """The settings by which the gateway listens, routes, limits and waits."""
 
     model_config = SettingsConfigDict(
@@ -45,7 +46,7 @@ class GatewaySettings(BaseSettings):
     """Port to listen on; 0 takes a free one."""
     public_url: str | None = None
     """URL by which clients reach this gateway, where a proxy stands before it: of the `base_url` that /init_trajectory
-    answers. Not set: http:// and the Host of the request."""
+    answers. Not set: the scheme of this door and the Host of the request."""
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)

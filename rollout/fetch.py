@@ -10,6 +10,7 @@ from pathlib import Path
 
 from claw_r1.rollout.errors import SourceFailed
 from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
@@ -85,6 +86,7 @@ def default_directory(manifest: WeightsManifest) -> Path:
 def _sources(settings: RolloutSettings, target: WeightsPublished) -> list[FromTrainer | FromDirectory]:
     sources: list[FromTrainer | FromDirectory] = []
     if target.offer_url is not None:
+        files = weights_files()
         sources.append(
             FromTrainer(
                 target.offer_url,
@@ -92,6 +94,7 @@ def _sources(settings: RolloutSettings, target: WeightsPublished) -> list[FromTr
                 target.version,
                 worker_id=settings.worker_id,
                 connect_timeout_s=settings.offer_timeout_s,
+                tls=files.context() if files else None,
             )
         )
     if target.checkpoint_uri is not None:

@@ -16,6 +16,7 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
+from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import GroupRecord
@@ -45,8 +46,13 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
         learner = _learner(settings, resources, stop, ranks)
+        files = weights_files()
         transfer_server = TransferServer(
-            settings.offer_host, settings.offer_port, advertise_host=settings.offer_advertise, on_sent=_log_sent
+            settings.offer_host,
+            settings.offer_port,
+            advertise_host=settings.offer_advertise,
+            on_sent=_log_sent,
+            tls=files.context(server=True) if files else None,
         )
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -45,19 +46,32 @@ class FromTrainer:
 
     name = "trainer"
 
-    def __init__(self, offer_url: str, run_id: str, version: int, *, worker_id: str, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        offer_url: str,
+        run_id: str,
+        version: int,
+        *,
+        worker_id: str,
+        connect_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """tls: for an offer by https; None trusts whom the system trusts, and shows no certificate."""
         self._url = offer_url
         self._query = {"run_id": run_id, "version": str(version), "worker": worker_id}
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout_s, self._tls = connect_timeout_s, tls
 
     @contextmanager
     def __call__(self, manifest: WeightsManifest, deadline: Deadline) -> Iterator[TensorBytes]:
         """Raises TransferFailed or DeadlineExceeded."""
         parts = urlsplit(self._url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise TransferFailed(f"{self._url} is no http:// URL")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise TransferFailed(f"{self._url} is no http:// or https:// URL")
         timeout_s = min(self._connect_timeout_s, deadline.remaining_s("asking the trainer"))
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+        if parts.scheme == "https":
+            tls = self._tls or ssl.create_default_context()
+            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=tls)
         target = f"{parts.path}?{urlencode({**self._query, 'digest': manifest.digest})}"
         try:
             connection.connect()

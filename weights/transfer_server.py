@@ -10,12 +10,15 @@ snapshot, and a rate below which it is given up: a worker that dies or stands st
 """
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.weights.errors import NotStaged
@@ -54,10 +57,12 @@ class TransferServer:
         advertise_host: str | None = None,
         senders_max: int = 16,
         on_sent: Callable[[Sent], None] = lambda _: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
+        """tls: of a server, which then offers by https; one that trusts authorities sends a worker without a certificate of theirs
+        nothing. The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
         check_secret(host)
-        self.authorization = authorization()
+        self.authorization, self.tls = authorization(), tls
         self._advertise_host = advertise_host or host
         self._stagings = Stagings()
         self._free = threading.Semaphore(senders_max)
@@ -71,7 +76,8 @@ class TransferServer:
     @property
     def url(self) -> str:
         """The address in `WeightsPublished.offer_url`."""
-        return f"http://{self._advertise_host}:{self._server.server_address[1]}/weights"
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{self._advertise_host}:{self._server.server_address[1]}/weights"
 
     def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
         """Workers can get this version from now on; call it before the version is published.
@@ -129,6 +135,14 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], versions: TransferServer) -> None:
         super().__init__(address, _Handler)
         self.versions = versions
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+        """Answers a connection, in its own thread: whoever dawdles with its handshake holds up nobody else."""
+        request.settimeout(PIECE_TIMEOUT_S)
+        with suppress(OSError):  # no worker of ours, or one that is gone
+            tls = self.versions.tls
+            with tls.wrap_socket(request, server_side=True) if tls else request as connection:
+                super().finish_request(connection, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,6 +9,7 @@ from claw_r1.claw.demo.scorers import DemoScorers
 from claw_r1.claw.demo.settings import DemoSettings, Protocol, RewardFrom
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.stack import Stack
+from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace, worker_places
 from claw_r1.runtime.component import Component
 from claw_r1.schemas.http import Channel
@@ -51,7 +52,7 @@ class DemoComponents:
     @property
     def scorers(self) -> DemoScorers:
         """The scorers, where the agents do not judge."""
-        return DemoScorers(self.settings.reward, self.stack, self.scorer_port, f"http://127.0.0.1:{self.port}")
+        return DemoScorers(self.settings.reward, self.stack, self.scorer_port, door_url(self.port))
 
     @property
     def models(self) -> Path:
@@ -128,7 +129,7 @@ class DemoComponents:
         """Starts people, who get the address and the key of an agent in production."""
         flags = ("--people", str(CONCURRENCY), "--seed", str(self.settings.seed), "--stats", str(self.agents_file()))
         people = self.stack.room("agents", "claw_r1.claw.demo.verbs.people", *flags)
-        openai = {"BASE_URL": f"http://127.0.0.1:{self.port}/v1", "API_KEY": self.key, "MODEL": MODEL_ID}
+        openai = {"BASE_URL": f"{door_url(self.port)}/v1", "API_KEY": self.key, "MODEL": MODEL_ID}
         return replace(people, env={**people.env, **{f"OPENAI_{name}": value for name, value in openai.items()}})
 
     def evaluation_file(self, when: str) -> Path:
@@ -145,7 +146,7 @@ class DemoComponents:
 
     def _agent_arguments(self, flow: str) -> tuple[str, ...]:
         return (
-            *("--flow", flow, "--gateway", f"http://127.0.0.1:{self.port}"),
+            *("--flow", flow, "--gateway", door_url(self.port)),
             *("--run-id", self.run_id, "--model", MODEL_ID),
             *("--concurrency", str(CONCURRENCY), "--seed", str(self.settings.seed)),
         )

@@ -36,6 +36,7 @@ from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember
 from claw_r1.claw.local.status_file import write_status
+from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.idle import idle_shares
 from claw_r1.claw.workers.places import refuse_device
 from claw_r1.eventlog.follower import Follower
@@ -115,6 +116,7 @@ class Demo:
         """Broker, topics and an empty run directory; `resources` stops everything in reverse order."""
         started = time.monotonic()
         refuse_device(settings.device)
+        secured_stack(settings.tls_dir)
         run_id = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{new_id()[-4:]}"
         display.say("looking for a broker; where there is none, Kafka is started")
         broker = resources.enter_context(resolve_broker())
@@ -155,9 +157,7 @@ class Demo:
             if self.settings.dashboard:
                 port = dashboard_port()
                 self._processes.start(self.stack.dashboard(port))
-                self._display.say(
-                    f"the dashboard: http://127.0.0.1:{port} (as long as the demo; `claw dashboard` later)"
-                )
+                self._display.say(f"the dashboard: {door_url(port)} (as long as the demo; `claw dashboard` later)")
             model = self._make_model()
             self._start_scorers()
             self._start_stack(model)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard
+from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard, TlsFolder
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 ONLINE_STALENESS_MAX = 4
@@ -65,6 +65,7 @@ class DemoSettings:
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
+    tls_dir: TlsFolder = None
     device: DeviceOption = "auto"
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.tls.tls_dir import secured_stack
 from claw_r1.eventlog.settings import LogSettings
 
 ANSWER_TIMEOUT_S = 8.0
@@ -49,7 +50,9 @@ def resolve_broker(data_dir: Path | None = None) -> Broker:
     """
     if servers := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         return Broker(check_answers(servers))
-    local = LocalBroker(data_dir or broker_dir()).start()
+    tls = secured_stack()
+    kept = broker_dir() if tls is None else broker_dir().with_name("broker-secured")
+    local = LocalBroker(data_dir or kept, tls=tls).start()
     return Broker(local.bootstrap, local)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard
+from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard, TlsFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,4 +29,5 @@ class UpSettings:
     port: Annotated[int, typer.Option(help="Port of the gateway; 0 takes a free one.")] = 8000
     dashboard: ServesDashboard = False
     prefix: Prefix = "claw"
+    tls_dir: TlsFolder = None
     device: DeviceOption = "auto"

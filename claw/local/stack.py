@@ -10,6 +10,7 @@ from pathlib import Path
 
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.child import module_argv
@@ -81,7 +82,7 @@ class Stack:
 
     def gateway(self, port: int) -> Component:
         arguments = ("--port", str(port), "--worker-wait-s", str(WORKER_WAIT_S))
-        return self.room("gateway", "claw_r1.gateway", *arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+        return self.room("gateway", "claw_r1.gateway", *arguments, ready=answers(f"{door_url(port)}/readyz"))
 
     def streams(self) -> Component:
         return self.room("streams", "claw_r1.streams")
@@ -90,7 +91,7 @@ class Stack:
         """The page of the pool and the runs."""
         arguments = ("--port", str(port))
         return self.room(
-            "dashboard", "claw_r1.consumers.dashboard", *arguments, ready=answers(f"http://127.0.0.1:{port}/live")
+            "dashboard", "claw_r1.consumers.dashboard", *arguments, ready=answers(f"{door_url(port)}/live")
         )
 
     def rollout(self, place: WorkerPlace, model: Path, model_id: str, *arguments: str) -> Component:

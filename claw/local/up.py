@@ -13,6 +13,7 @@ from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.claw.local.settings import UpSettings
 from claw_r1.claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember, remembered
 from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
+from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from claw_r1.eventlog.kafka.admin import create_topics, describe_topics
 from claw_r1.eventlog.settings import LogSettings
@@ -32,6 +33,7 @@ DOWN_TIMEOUT_S = 20.0
 
 def run_up(settings: UpSettings, *, foreground: bool) -> int:
     """Starts the stack and returns when it is up; with `foreground` stays until Ctrl-C. Raises CannotRun."""
+    secured_stack(settings.tls_dir)
     _refuse_bad(settings)
     places = places_of(settings)
     trainer = trainer_settings(settings)
@@ -114,11 +116,11 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
         for component in (stack.gateway(port), stack.streams(), *rooms):
             processes.start(component)
         remember(run_dir, LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix))
-        parts = [f"broker {broker.bootstrap}", f"gateway http://127.0.0.1:{port}", f"logs {run_dir / 'logs'}"]
+        parts = [f"broker {broker.bootstrap}", f"gateway {door_url(port)}", f"logs {run_dir / 'logs'}"]
         if settings.dashboard:
             page_port = dashboard_port()
             processes.start(stack.dashboard(page_port))
-            parts.append(f"dashboard http://127.0.0.1:{page_port}")
+            parts.append(f"dashboard {door_url(page_port)}")
         if trainer:  # agents must name this run and this model, or the trainer does not take what they play
             parts.append(f"run {trainer.run_id} trains {trainer.model_id}")
         print(", ".join(parts), flush=True)

@@ -4,14 +4,17 @@ made where they are missing, kept, and yours to replace.
 A company's own authority takes the place of this one outside one machine: the files have the same names and meanings.
 """
 
+import os
 import secrets
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.runtime.files import write_secret
+from claw_r1.runtime.files import write_atomically, write_secret
 
+VARIABLE = "CLAW_TLS_DIR"
 USER = "claw"
 """The user of everything in such a stack, whom the broker lets do all."""
 
@@ -54,12 +57,54 @@ class TlsDir:
             self.authority.write_text(authority.pem)
         return self
 
-    def environment(self) -> dict[str, str]:
-        """The variables by which every process of the stack, and a client
-        beside it, finds and proves itself."""
+    def doors(self) -> dict[str, str]:
+        """The variables by which what listens in the stack takes https, and what calls it trusts that."""
+        server, authority = str(self.server.resolve()), str(self.authority.resolve())
+        return {
+            "CLAW_GATEWAY_TLS_CERTIFICATE_FILE": server,
+            "CLAW_DASHBOARD_TLS_CERTIFICATE_FILE": server,
+            "CLAW_WEIGHTS_TLS_CERTIFICATE_FILE": server,
+            "CLAW_WEIGHTS_TLS_CA_FILE": authority,
+        }
+
+    def kafka(self) -> dict[str, str]:
+        """The variables by which clients of the stack's own broker find and prove themselves."""
         return {
             "CLAW_LOG_SECURITY_PROTOCOL": "SASL_SSL",
             "CLAW_LOG_SECURITY_CA_FILE": str(self.authority.resolve()),
             "CLAW_LOG_SECURITY_USERNAME": USER,
             "CLAW_LOG_SECURITY_PASSWORD_FILE": str(self.password.resolve()),
         }
+
+
+def secured_stack(folder: Path | None = None) -> TlsDir | None:
+    """The folder of this stack, or of `VARIABLE`, with all its files; None where there is none. From now on this process and all
+    that it starts speak as it says, but for what the environment says itself: CLAW_LOG_SECURITY_PROTOCOL is of another broker.
+
+    Raises CannotRun.
+    """
+    if folder is not None:
+        os.environ[VARIABLE] = str(folder.resolve())
+    if not os.environ.get(VARIABLE):
+        return None
+    tls = TlsDir(Path(os.environ[VARIABLE])).prepared()
+    ours = tls.doors() | ({} if "CLAW_LOG_SECURITY_PROTOCOL" in os.environ else tls.kafka())
+    for name, value in ours.items():
+        os.environ.setdefault(name, value)
+    _trust(tls)
+    return tls
+
+
+def _trust(tls: TlsDir) -> None:
+    """Lets every client that asks OpenSSL, as Python's do, trust the stack's doors beside whom it trusts already."""
+    bundle = tls.path.resolve() / "trusted.pem"
+    others = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
+    if others != str(bundle):
+        earlier = Path(others).read_text() if others and Path(others).is_file() else ""
+        write_atomically(bundle, earlier + tls.authority.read_text())
+        os.environ["SSL_CERT_FILE"] = str(bundle)
+
+
+def door_url(port: int) -> str:
+    """The address of a door of this stack."""
+    return f"{'https' if os.environ.get(VARIABLE) else 'http'}://127.0.0.1:{port}"

@@ -110,7 +110,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     live = LiveStream()
     source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
     app = dashboard_app(settings, source)
-    url = f"{url_of(listener)}/{settings.view}".removesuffix("/")
+    url = f"{url_of(listener, settings.scheme)}/{settings.view}".removesuffix("/")
     print(
         json.dumps({"url": url, "state": "reading", "keys": settings.keys}) if settings.as_json else f"open {url}",
         flush=True,
@@ -118,4 +118,4 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log.info("dashboard_listening", url=url, keys=settings.keys)
     if settings.open:
         webbrowser.open(url)
-    run_page(app, listener)
+    run_page(app, listener, settings)

@@ -86,7 +86,13 @@ def create_app(
     app.mount("/web", StaticFiles(directory=STATIC))
     app.mount("/page", StaticFiles(directory=static))
     hashes = [f"sha256-{b64encode(sha256(each).digest()).decode()}" for each in INLINE.findall(index.read_bytes())]
-    return PageGuard(app, keys=settings.keys, script_hashes=hashes, body_bytes_max=settings.body_bytes_max)
+    return PageGuard(
+        app,
+        keys=settings.keys,
+        script_hashes=hashes,
+        body_bytes_max=settings.body_bytes_max,
+        public_url=settings.public_url,
+    )
 
 
 def _session_routes(sessions: PageSessions, checked_name: Callable[[str], str]) -> APIRouter:

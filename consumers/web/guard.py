@@ -24,9 +24,12 @@ class PageGuard:
     open sends its own. With keys, the origin of a request must be the address that it was sent to.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: bool, script_hashes: Iterable[str], body_bytes_max: int) -> None:
-        """script_hashes: of the inline import map, `sha256-…`."""
+    def __init__(
+        self, app: ASGIApp, *, keys: bool, script_hashes: Iterable[str], body_bytes_max: int, public_url: str = ""
+    ) -> None:
+        """script_hashes: of the inline import map, `sha256-…`. public_url: of the proxy before the page, or empty."""
         self.app = app
+        self._public = urlsplit(public_url)
         self._keys = keys
         self._body_bytes_max = body_bytes_max
         hashes = "".join(f" '{each}'" for each in script_hashes)
@@ -50,14 +53,18 @@ class PageGuard:
                 MutableHeaders(scope=message).update(self._headers)
             await send(message)
 
+        if self._public.scheme:
+            scope["scheme"] = self._public.scheme
         refusal = self._refusal(scope["method"], Headers(scope=scope))
         await (refusal or self.app)(scope, receive, with_headers)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:
         host, origin = headers.get("host", ""), headers.get("origin")
+        if len(headers.getlist("host")) > 1:
+            return problem(400, "a request has one Host header")
         if not self._keys and not (names_loopback(host) and (origin is None or names_loopback(origin))):
             return problem(403, "without --keys this page is for this machine alone: open it by 127.0.0.1 or localhost")
-        if origin is not None and _authority(origin) != host.lower():
+        if origin is not None and _authority(origin) not in (host.lower(), self._public.netloc.lower() or host.lower()):
             return problem(403, "this request comes from another site")
         if method in SAFE:
             return None

@@ -3,11 +3,15 @@
 import socket
 from types import FrameType
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.web.settings import PageSettings
+from claw_r1.schemas.api_keys import is_loopback
+
+log = structlog.get_logger()
 
 BACKLOG = 128
 GRACE_S = 2
@@ -36,15 +40,20 @@ def bind_page(settings: PageSettings) -> socket.socket:
         raise PortTaken(f"cannot listen on {where}: {error.strerror}; choose another --port") from error
 
 
-def url_of(listener: socket.socket) -> str:
-    """Returns the address that a person opens."""
+def url_of(listener: socket.socket, scheme: str) -> str:
+    """Returns the address that a person opens. scheme: http or https."""
     host, port = listener.getsockname()[:2]
     host = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def run_page(app: ASGIApp, listener: socket.socket) -> None:
+def run_page(app: ASGIApp, listener: socket.socket, settings: PageSettings) -> None:
     """Serve until a signal comes."""
+    if not (settings.tls_certificate_file or settings.public_url or is_loopback(settings.host)):
+        log.warning(
+            "page_in_clear",
+            what="keys, cookies and pages go over the network readable, and browsers copy nothing from it",
+        )
     config = uvicorn.Config(
         app,
         ws="none",
@@ -53,5 +62,6 @@ def run_page(app: ASGIApp, listener: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
+        ssl_context_factory=settings.context_factory,
     )
     PageServer(config).run(sockets=[listener])

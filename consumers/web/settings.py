@@ -4,8 +4,9 @@ import getpass
 from typing import ClassVar
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from claw_r1.runtime.tls.doors import DoorTls
 from claw_r1.schemas.api_keys import is_loopback
 
 
@@ -16,7 +17,7 @@ def _login_name() -> str:
         return "somebody"
 
 
-class PageSettings(BaseSettings):
+class PageSettings(DoorTls):
     """A page names its prefix and its port."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -26,6 +27,9 @@ class PageSettings(BaseSettings):
     """Address to listen on; another than this machine's own only with --keys."""
     port: int = Field(default=8200, ge=0, le=65_535)
     """Port to listen on; 0: any free one."""
+    public_url: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
+    """URL by which browsers reach the page where a proxy stands before it, https://host: writes may come from there, and cookies go
+    there by https only. No header of a proxy is believed."""
     keys: bool = False
     """People sign in with a key of `claw keys` (role annotator or operator; a reader looks and writes nothing).
     Without, whoever sits at this machine is let in."""

@@ -323,7 +323,7 @@ def _own_url(request: Request) -> str:
     host = next((value for name, value in request.scope["headers"] if name == b"host"), None)
     if host is None:
         raise InvalidRequest("base_url is made of the Host header, which is missing", param="host")
-    return f"http://{host.decode('latin-1')}"
+    return f"{request.scope['scheme']}://{host.decode('latin-1')}"
 
 
 def _headers(request: Request) -> ClientHeaders:

@@ -14,7 +14,15 @@ import structlog
 
 from claw_r1.gateway.call_protocol import CallProtocol
 from claw_r1.gateway.callers.scopes import require_own
-from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, MethodNotAllowed, NotFound
+from claw_r1.gateway.errors import (
+    CLIENT_CLOSED,
+    ClientGone,
+    GatewayError,
+    HeaderList,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+)
 from claw_r1.gateway.headers import CALL_ID, overhead
 from claw_r1.gateway.http.auth import KeyRing, require
 from claw_r1.gateway.http.exchange import Exchange
@@ -66,6 +74,8 @@ class Door:
     def admit(self, exchange: Exchange) -> None:
         """Look at a request's head, before its body is read. Raises GatewayError."""
         head, settings = exchange.head, self.settings
+        if sum(name == b"host" for name, _ in head.headers) > 1:
+            raise InvalidRequest("a request has one Host header", param="host")
         exchange.protocol = protocol_of(head.path, self._protocols) if head.method == b"POST" else None
         exchange.key, exchange.headers = self._keys.checked(exchange.path, head.headers)
         exchange.label = exchange.protocol.name if exchange.protocol else "control"

@@ -4,6 +4,7 @@ certificates are renewed while programs run.
 Invariant: files that cannot be used never replace those that could: what was read last stays, and a line says why.
 """
 
+import os
 import ssl
 from functools import lru_cache
 from pathlib import Path
@@ -121,6 +122,14 @@ def pem_files(authorities: Path | None = None, certificate: Path | None = None, 
     """The files of these paths; all who name the same ones in this
     process read them together. Raises TlsRefused."""
     return PemFiles(authorities, certificate, key)
+
+
+def weights_files() -> PemFiles | None:
+    """The files by which a trainer and its workers prove themselves to each other, of the variables `CLAW_WEIGHTS_TLS_CA_FILE`,
+    `…_CERTIFICATE_FILE` and `…_KEY_FILE`; None without the first two. Raises TlsRefused."""
+    names = (os.environ.get(f"CLAW_WEIGHTS_TLS_{name}") for name in ("CA_FILE", "CERTIFICATE_FILE", "KEY_FILE"))
+    authorities, certificate, key = (Path(name) if name else None for name in names)
+    return pem_files(authorities, certificate, key) if authorities or certificate else None
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from claw_r1.claw.tls.authority import Authority
+from claw_r1.runtime.files import write_secret
+from claw_r1.runtime.tls.pem import PemFiles
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import DeadlineExceeded, ManifestMismatch, SecretMissing, TransferFailed
 from claw_r1.weights.host_copies import HostCopies
@@ -207,3 +211,33 @@ def test_only_who_has_the_secret_has_weights(monkeypatch: pytest.MonkeyPatch, co
     monkeypatch.delenv(SECRET_VARIABLE)
     with pytest.raises(SecretMissing, match=SECRET_VARIABLE):
         TransferServer("0.0.0.0")  # it must be refused
+
+
+def test_by_tls_both_ends_prove_who_they_are(copies: HostCopies, tmp_path: Path) -> None:
+    """A worker of the authority gets the bytes; one without a certificate, or of another authority, or by http, gets none."""
+    authority, other = Authority.new(), Authority.new()
+    for name, issuer in (("own", authority), ("other", other)):
+        (tmp_path / f"{name}-ca.pem").write_text(issuer.pem)
+        write_secret(tmp_path / f"{name}.pem", issuer.issue("localhost", names=("localhost",)))
+
+    def end(authorities: str, certificate: str | None) -> PemFiles:
+        return PemFiles(tmp_path / authorities, certificate and tmp_path / certificate, None)
+
+    server = TransferServer(tls=end("own-ca.pem", "own.pem").context(server=True))
+    tensors = stage(server, 1, BIG)
+    manifest = WeightsManifest.of(tensors)
+    for url, worker in (
+        (server.url, end("own-ca.pem", None)),
+        (server.url, end("own-ca.pem", "other.pem")),
+        (server.url, end("other-ca.pem", "own.pem")),
+        (server.url.replace("https", "http"), end("own-ca.pem", "own.pem")),
+    ):
+        with pytest.raises(TransferFailed):
+            take(copies, manifest, source_by(url, worker.context()))
+    assert same(take(copies, manifest, source_by(server.url, end("own-ca.pem", "own.pem").context())), tensors)
+    server.close()
+
+
+def source_by(url: str, tls: ssl.SSLContext) -> FromTrainer:
+    assert url.startswith("http")
+    return FromTrainer(url, "run", 1, worker_id="w", connect_timeout_s=5, tls=tls)

@@ -131,7 +131,7 @@ class DashboardStage:
         assert thread.is_alive(), "the page ended at its start"
         try:
             self.wait_read()
-            yield url_of(listener)
+            yield url_of(listener, "http")
         finally:
             server.should_exit = True
             thread.join(20)

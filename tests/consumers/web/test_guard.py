@@ -6,8 +6,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from claw_r1.consumers.dashboard.settings import DashboardSettings
+from claw_r1.consumers.web.guard import PageGuard
 from claw_r1.consumers.web.serve import bind_page, url_of
 from tests.consumers.dashboard.stage import DashboardStage, episode
 
@@ -92,7 +97,7 @@ def test_a_body_has_a_bound(url: str) -> None:
 def test_a_page_on_all_addresses_is_printed_by_this_machines_name() -> None:
     """Nobody can open 0.0.0.0."""
     with bind_page(DashboardSettings(host="0.0.0.0", keys=True, port=0)) as listener:
-        assert url_of(listener) == f"http://{socket.gethostname()}:{listener.getsockname()[1]}"
+        assert url_of(listener, "http") == f"http://{socket.gethostname()}:{listener.getsockname()[1]}"
 
 
 def test_without_keys_the_page_is_for_this_machine() -> None:
@@ -108,3 +113,24 @@ def test_the_api_is_documented(url: str) -> None:
     assert {
         f"/api/v1/{name}" for name in ("session", "queue", "subject", "judgements", "preferences", "acts/undo")
     } <= paths.keys()
+
+
+async def test_behind_a_proxy_its_address_counts_and_no_header_of_it() -> None:
+    """Writes come from the proxy's origin or from where they were sent; the scheme is that of the settings; two hosts are none."""
+
+    async def scheme(request: Request) -> Response:
+        return Response(request.url.scheme)
+
+    page = Starlette(routes=[Route("/", scheme, methods=["POST"])])
+    guard = PageGuard(page, keys=True, script_hashes=(), body_bytes_max=9, public_url="https://pool.example")
+    forwarded = {"x-forwarded-proto": "http", "x-forwarded-host": "evil.example", "content-length": "0"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://inside:8200") as http:
+        for origin, status in (
+            ("https://pool.example", 200),
+            ("http://inside:8200", 200),
+            ("https://evil.example", 403),
+        ):
+            answer = await http.post("/", headers={**forwarded, "origin": origin})
+            assert (answer.status_code, answer.text == "https") == (status, status == 200)
+        twice = await http.post("/", headers=[("host", "inside"), ("host", "inside"), ("content-length", "0")])
+        assert (twice.status_code, "one Host header" in twice.text) == (400, True)

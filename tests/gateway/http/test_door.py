@@ -125,3 +125,11 @@ async def test_a_head_request_gets_no_body(house: House) -> None:
     )
     assert statuses(heard) == [405, 200]
     assert heard.count(b"{") == 1
+
+
+async def test_a_request_of_two_hosts_is_refused(house: House) -> None:
+    """Each proxy on the way may have believed another one of them."""
+    twice = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    heard = await say(house.url, twice, pause_s=0.1)
+    assert statuses(heard) == [400]
+    assert b"one Host header" in heard
