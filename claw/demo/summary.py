@@ -1,6 +1,7 @@
 """The summary that a demo prints at its end: the table of targets, the place of the plot, two episodes, and commands to
 go on with."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from claw_r1.claw.demo.report import DemoTarget, Result
+from claw_r1.claw.tls.tls_dir import VARIABLE
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import Catalogue
 
@@ -44,7 +46,8 @@ def further(trajectory_id: str, prefix: str) -> list[str]:
     """Commands that can be typed as they stand; the last shows all of it on a page."""
     option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix}"
     typed = ("topics describe", "replay --topic calls --limit 3", f"inspect {trajectory_id}", "dashboard")
-    return [f"  {command()} {arguments}{option}" for arguments in typed]
+    secured = f"{VARIABLE}={os.environ[VARIABLE]} " if os.environ.get(VARIABLE) else ""
+    return [f"  {secured}{command()} {arguments}{option}" for arguments in typed]
 
 
 def command() -> str:
