@@ -33,6 +33,7 @@ def test_topics_are_created_once_and_described_as_they_are(
     assert capsys.readouterr().out.strip() == "every topic exists"
 
     published.say(LogSettings(bootstrap_servers=broker, prefix=prefix, partitions=2), facts.call(), facts.reward())
+    capsys.readouterr()  # a broker that has just started lets a producer try again, which the log says there
     assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=True) == 0
     states = {state["name"]: state for state in json.loads(capsys.readouterr().out)}
     assert {state["partitions"] for state in states.values()} == {2}
@@ -60,3 +61,24 @@ def test_a_prefix_without_topics_is_said_on_stderr(prefix: str, capsys: pytest.C
     shown = capsys.readouterr()
     assert (json.loads(shown.out), shown.err.count("\n")) == ([], 1)
     assert f"no topic with the prefix {prefix}" in shown.err
+
+
+def test_grants_are_listed_without_a_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each, which names the role's user; as JSON the parts of an access list."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert emit(run_topics("acls", prefix="p", shape=SHAPE, users="our-"), as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "our-gateway: write topic p.calls" in lines
+    assert "our-trainer: write transactional id p.trainer.*" in lines
+    assert emit(run_topics("acls", prefix="p", shape=SHAPE, users="our-"), as_json=True) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == len(lines)
+    assert {
+        "user": "our-streams",
+        "resource": "group",
+        "name": "p.streams",
+        "operation": "read",
+        "prefixed": False,
+    } in rows
