@@ -47,7 +47,8 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
     if settings.metrics_port is not None:
         worker.metrics.serve(settings.metrics_port)
     log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)
-    renewing = asyncio.create_task(_stop_for_new_secrets(SecretsWatch(log_settings), stopping))
+    renewing = asyncio.create_task(_new_secrets(SecretsWatch(log_settings)))
+    renewing.add_done_callback(lambda _: stopping.set())
     await worker.run(stopping)
     renews = renewing.done()
     renewing.cancel()
@@ -55,11 +56,12 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
     return renews
 
 
-async def _stop_for_new_secrets(watch: SecretsWatch, stopping: asyncio.Event) -> None:
-    while not stopping.is_set():
+async def _new_secrets(watch: SecretsWatch) -> None:
+    """Returns when the files have changed."""
+    while True:
         await asyncio.sleep(LOOK_S)
         if await asyncio.to_thread(watch.changed):
             log.info(
                 "streams_secrets_changed", what_now="all that is folded is committed, then the program begins again"
             )
-            stopping.set()
+            return

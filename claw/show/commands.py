@@ -51,6 +51,24 @@ def topics(
 
 
 @show.command(rich_help_panel=OPERATORS)
+def version() -> Answers:
+    """Say which version this is: of the package, of the newest schema of an event, of the folds that make the pool."""
+    import json
+    from importlib import metadata
+
+    from claw_r1.claw.answers import Answer
+    from claw_r1.datapool import FOLD_VERSION
+    from claw_r1.schemas.avro_files import IDS_FILE
+
+    versions = {
+        "package": metadata.version("claw-r1"),
+        "schemas": max(map(int, json.loads(IDS_FILE.read_text()))),
+        "fold": FOLD_VERSION,
+    }
+    return Answer(versions, [f"{name:<8} {value}" for name, value in versions.items()])
+
+
+@show.command(rich_help_panel=OPERATORS)
 def doctor(prefix: Prefix = "claw") -> Answers:
     """Check this machine and the broker; exit 1 when something would not hold."""
     from claw_r1.claw.show.doctor import run_doctor

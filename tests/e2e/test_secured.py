@@ -4,6 +4,7 @@ changes of everything that such a wire is made of."""
 import asyncio
 import base64
 import contextlib
+import http.client
 import json
 import os
 import socket
@@ -183,10 +184,8 @@ def test_a_broker_that_proves_nothing_is_one_line(
 ) -> None:
     """Expired, an hour too early, of another host: said in OpenSSL's words, and no password goes there."""
     write_secret(tmp_path / "server.pem", site.former.issue(host, names=(host,), begins=begins, lasts=lasts))
-    with _impostor(tmp_path / "server.pem") as port:
-        there = {"bootstrap_servers": f"localhost:{port}", **SOON}
-        said = last_line(run(log.model_copy(update=there), "claw_r1.streams"))
-    assert reason in said
+    with _impostor(tmp_path / "server.pem") as port, pytest.raises(AccessRefused, match=reason):
+        check_broker(log.model_copy(update={"bootstrap_servers": f"localhost:{port}"}))
 
 
 def folded(log: LogSettings) -> int:
@@ -212,24 +211,62 @@ def _impostor(certificate: Path) -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_token_opens_log_and_pool(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
-    """OAUTHBEARER by a file or a program, for our client and for Faust's."""
-    site.of_role(log, "streams")  # the role's grants, for the user of the token
+def token(log: LogSettings, folder: Path) -> LogSettings:
+    """The same log for who shows the token of the streams' user, from a file."""
     claims = {"sub": f"{log.prefix}-streams", "iat": int(time.time()) - 5, "exp": int(time.time()) + 600}
     parts = [
         base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
     ]
-    write_secret(tmp_path / "token", f"{'.'.join(parts)}.")
-    nobody = {"security_mechanism": "OAUTHBEARER", "security_username": "", "security_password_file": None}
-    by_command = log.model_copy(update={**nobody, "security_token_command": f"cat {tmp_path / 'token'}"})
-    assert check_broker(by_command).brokers
-    by_file = log.model_copy(update={**nobody, "security_token_file": tmp_path / "token"})
-    worker = WorkerProcess(by_file, tmp_path / "streams.log", **environment(by_file))
+    write_secret(folder / "token", f"{'.'.join(parts)}.")
+    shown = {"security_mechanism": "OAUTHBEARER", "security_token_file": folder / "token"}
+    return log.model_copy(update={**shown, "security_username": "", "security_password_file": None})
+
+
+def test_a_token_opens_the_log(log: LogSettings, tmp_path: Path) -> None:
+    """OAUTHBEARER by a file, or by a program that prints it."""
+    by_file = token(log, tmp_path)
+    by_command = {"security_token_command": f"cat {tmp_path / 'token'}", "security_token_file": None}
+    assert check_broker(by_file) == check_broker(by_file.model_copy(update=by_command))
+
+
+@only_in_soak
+def test_a_token_opens_the_pool(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
+    """Faust's client shows it as ours do."""
+    site.of_role(log, "streams")  # the role's grants, for the user of the token
+    shown = token(log, tmp_path)
+    worker = WorkerProcess(shown, tmp_path / "streams.log", **environment(shown))
     try:
         until(lambda: worker.said("streams_assigned") or not worker.running)
         assert worker.running, worker.log()
     finally:
-        worker.stop()
+        ended = worker.stop()
+    assert ended == 0
+
+
+def test_the_gateways_door_shows_a_renewed_certificate(
+    site: SecuredSite, log: LogSettings, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Connections that come after it see the new one, and no connection before it is cut."""
+    own = tmp_path / "door.pem"
+    write_secret(own, site.former.issue("door", names=("localhost",)))
+    door = {**environment(log), "CLAW_GATEWAY_TLS_CERTIFICATE_FILE": str(own)}
+    trusting = ssl.create_default_context(cadata=site.former.pem)
+    gateway = GatewayProcess(log, tmp_path, "--upstream", engine.url, **door)
+    try:
+        first = http.client.HTTPSConnection("localhost", gateway.port, context=trusting)
+        serials = []
+        for _ in range(2):
+            first.request("GET", "/readyz")
+            assert first.getresponse().read().startswith(b'{"ready":true')
+            other = http.client.HTTPSConnection("localhost", gateway.port, context=trusting)
+            other.connect()
+            serials.append(other.sock.getpeercert()["serialNumber"])
+            other.close()
+            write_secret(own, site.former.issue("door", names=("localhost",)))
+        first.close()
+    finally:
+        ended = gateway.stop()
+    assert (gateway.url[:8], serials[0] != serials[1], ended) == ("https://", True, 0)
 
 
 def test_kafkas_own_tools_use_the_same_access(log: LogSettings) -> None:

@@ -23,7 +23,7 @@ from tests import children
 from tests.gateway.speaking import CHAT, SPEAKING, Spoken
 from tests.patience import until
 
-STARTED = re.compile(r'"url": "(http://[^"]+)".*"event": "gateway_listening"')
+STARTED = re.compile(r'"url": "(https?://[^"]+)".*"event": "gateway_listening"')
 ASK = CHAT.ask
 SECRET = "planted-secret-7f3a"
 

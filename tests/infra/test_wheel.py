@@ -27,7 +27,7 @@ names = [each.name for each in pkgutil.walk_packages(claw_r1.__path__, "claw_r1.
 print(claw_r1.__file__, len(names), *sorted({missing(name) for name in names if not name.endswith("__main__")} - {None}))
 """
 NOT_ASKED_FOR = {
-    "aiohttp", "deepspeed", "krippendorff", "jgo", "matplotlib", "numpy", "pyarrow", "safetensors", "scipy", "tensorboard",
+    "aiohttp", "cryptography", "deepspeed", "krippendorff", "jgo", "matplotlib", "numpy", "pyarrow", "safetensors", "scipy", "tensorboard",
     "tokenizers", "torch", "transformers", "vllm",
 }  # fmt: skip
 """Libraries of the extras that this installation leaves out."""
