@@ -281,6 +281,10 @@ def request_failure(error: KafkaError, settings: LogSettings, topic: str = "") -
 
 
 def forbidden(error: KafkaError, what: str) -> AccessRefused:
+    """Returns the error of a request that no access list allows. what: the
+    resource; a reader's error does not say which group it speaks of."""
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not what.startswith("group"):
+        what = "its consumer group"
     return AccessRefused(
         f"this client's user may not use {what} ({error.name()}): `claw topics acls` says what it needs"
     )

@@ -154,11 +154,20 @@ def test_a_topic_less_is_named_before_anything_begins(site: SecuredSite, log: Lo
             assert str(taken) in str(refused.value)
 
 
-@pytest.mark.parametrize("resource", ["group", "transactional_id"])
-def test_streams_without_their_group_or_their_fence_end(site: SecuredSite, log: LogSettings, resource: str) -> None:
-    taken = next(grant for grant in reversed(grants(log.catalogue(), "streams")) if grant.resource == resource)
-    said = last_line(run(site.of_role(log, "streams", but=taken), "claw_r1.streams"))
-    assert taken.name in said
+@pytest.mark.parametrize(
+    ("role", "resource", "program", "words"),
+    [
+        ("streams", "group", ["claw_r1.streams"], "may not use group"),
+        ("streams", "transactional_id", ["claw_r1.streams"], "transactional id"),
+        ("quality", "group", ["claw_r1.consumers.quality", "--scorer", "length"], "consumer group"),
+    ],
+)
+def test_without_its_group_or_its_fence_a_room_ends(
+    site: SecuredSite, log: LogSettings, role: str, resource: str, program: list[str], words: str
+) -> None:
+    taken = next(grant for grant in reversed(grants(log.catalogue(), role)) if grant.resource == resource)
+    said = last_line(run(site.of_role(log, role, but=taken), *program))
+    assert words in said
     assert "claw topics acls" in said
 
 
