@@ -23,6 +23,8 @@ from typing import Any
 import uvloop
 
 from bench.gateway_ground import ASK, KEY, KEYS_MANY, PROTOCOLS, Ground, Result, broker, ground, load, spent
+from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.tls.tls_dir import TlsDir
 
 OUT = Path("bench/out/gateway.json")
 IN_FLIGHT, STREAMS, CROWD = 32, 32, 400
@@ -46,7 +48,9 @@ def main() -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # thousands of sockets, here and in what is started here
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as bootstrap:
-        figures, notes = measure(bootstrap, Path(folder), asked.repeats, asked.calls, asked.rss_calls)
+        tls = TlsDir(Path(folder) / "tls").prepared()
+        with LocalBroker(Path(folder) / "secured", tls=tls) as secured:
+            figures, notes = measure(bootstrap, secured, Path(folder), asked.repeats, asked.calls, asked.rss_calls)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(figures, indent=2) + "\n")
     missed = report(figures, notes)
@@ -55,12 +59,15 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: int) -> tuple[Result, list[str]]:
+def measure(
+    bootstrap: str, secured: LocalBroker, folder: Path, repeats: int, calls: int, rss_calls: int
+) -> tuple[Result, list[str]]:
     """All figures in the issue's keys, and lines that explain them."""
-    with ground(bootstrap, folder) as here:
+    with ground(bootstrap, folder, secured) as here:
         load(here.gateway_port, IN_FLIGHT, 300)
         load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
+        load(here.secured_port, IN_FLIGHT, 300, authority=here.authority)
         rounds = [one_round(here, calls) for _ in range(repeats)]
     idle_mb = idle_streams_mb(bootstrap, folder)
     rss = memory_slope(bootstrap, folder, rss_calls)
@@ -96,6 +103,7 @@ def measure(bootstrap: str, folder: Path, repeats: int, calls: int, rss_calls: i
         "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
         "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
         "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
+        "tls_ratio": middle(lambda r: r["secured_ms"] / r["ours_ms"]),
         "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
         "long_stream_hold_ms": {name: middle(lambda r, name=name: r["hold_ms"][name]) for name in ("chat", *PROTOCOLS)},
         "rss_bytes_per_call": round(rss, 1),
@@ -139,7 +147,12 @@ def against_chat(here: Ground, calls: int) -> Result:
     """The other protocols, one call at a time, and all calls at once."""
     single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
     crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
+    assert here.secured
+    work = partial(load, here.secured_port, IN_FLIGHT, calls, authority=here.authority)
+    secured, secured_s = spent(here.secured, work)
     found: Result = {
+        "secured": secured,
+        "secured_ms": 1000 * secured_s / max(1, secured["done"]),
         "crowded": crowded,
         "crowded_ms": 1000 * crowded_s / max(1, crowded["done"]),
         "single": single,
@@ -233,6 +246,7 @@ def report(figures: Result, notes: list[str]) -> int:
         *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
         ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
         (f"{KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x per call"),
+        ("by TLS from the client and to Kafka / without", figures["tls_ratio"], 1.25, "x per call"),
         ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (
             "streams / floor",

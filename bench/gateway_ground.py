@@ -48,6 +48,11 @@ class Ground:
     crowded_port: int
     crowded: Measured
     """A gateway that knows 10,000 keys."""
+    secured_port: int
+    secured: Measured | None
+    """A gateway by https, on a Kafka by TLS and password; None where nobody asked for one."""
+    authority: str
+    """The file of whoever signed its certificate."""
 
 
 @contextlib.contextmanager
@@ -61,9 +66,9 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
-    """Everything running, the upstream reported as a worker."""
-    upstream_port, floor_port, gateway_port, crowded_port = free_ports(4)
+def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **settings: str) -> Iterator[Ground]:
+    """Everything running, the upstream reported as a worker. secured: a node with `tls`, for a gateway before it."""
+    upstream_port, floor_port, gateway_port, crowded_port, secured_port = free_ports(5)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
     with contextlib.ExitStack() as stack:
@@ -71,13 +76,16 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
         def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
             return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
 
-        def start_gateway(name: str, port: int, keys: int = 1) -> Measured:
-            log = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8)
+        def start_gateway(name: str, port: int, keys: int = 1, node: LocalBroker | None = None) -> Measured:
+            servers, access = (node.bootstrap, access_of(node)) if node else (bootstrap, {})
+            log = LogSettings(
+                bootstrap_servers=servers, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8, **_fields(access)
+            )
             create_topics(log)
             report_worker(log, f"http://127.0.0.1:{upstream_port}")
             record_keys(log, keys)
-            where = ("--bootstrap-servers", bootstrap, "--prefix", log.prefix, "--partitions", str(log.partitions))
-            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **settings}
+            where = ("--bootstrap-servers", servers, "--prefix", log.prefix, "--partitions", str(log.partitions))
+            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **access, **settings}
             spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
             return start(
                 "claw_r1.gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
@@ -92,7 +100,21 @@ def ground(bootstrap: str, folder: Path, **settings: str) -> Iterator[Ground]:
             start_gateway("gateway", gateway_port),
             crowded_port,
             start_gateway("crowded", crowded_port, KEYS_MANY),
+            secured_port,
+            start_gateway("secured", secured_port, node=secured) if secured else None,
+            str(secured.tls.authority) if secured and secured.tls else "",
         )
+
+
+def access_of(node: LocalBroker) -> dict[str, str]:
+    """The variables of a gateway before a secured node."""
+    return {**node.tls.kafka(), **node.tls.doors()} if node.tls else {}
+
+
+def _fields(access: dict[str, str]) -> dict[str, Any]:
+    """The fields of the log's settings among them."""
+    front = "CLAW_LOG_"
+    return {name.removeprefix(front).lower(): value for name, value in access.items() if name.startswith(front)}
 
 
 def report_worker(log: LogSettings, url: str) -> None:
@@ -118,14 +140,23 @@ def record_keys(log: LogSettings, count: int) -> None:
     append(log, [KeyRecorded(envelope=stamp, digest=each, name=each, role="operator") for each in digests])
 
 
-def load(port: int, connections: int, calls: int, ramp_s: float = 0.0, protocol: str = "chat", **extra: Any) -> Result:
-    """Calls from a process of their own."""
+def load(
+    port: int,
+    connections: int,
+    calls: int,
+    ramp_s: float = 0.0,
+    protocol: str = "chat",
+    authority: str = "",
+    **extra: Any,
+) -> Result:
+    """Calls from a process of their own; by https where an authority's file is given."""
     route, body = PROTOCOLS.get(protocol, ("chat/completions", ASK))
     ask = {
         "port": port,
         "connections": connections,
         "calls": calls,
         "ramp_s": ramp_s,
+        "authority": authority,
         "body": {**body, **extra},
         "route": route,
         "key": KEY,

@@ -7,6 +7,7 @@ of a connection are one trajectory.
 import asyncio
 import json
 import re
+import ssl
 import sys
 import time
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Load:
     name: str = "t"
     key: str = ""
     route: str = "chat/completions"
+    authority: str = ""
+    """File of the authority whose certificate the server shows; empty: http."""
     ramp_s: float = 0.0
     """Connections start spread over this: agents do not march in step."""
     left: int = 0
@@ -114,11 +117,12 @@ async def run(load: Load) -> dict[str, Any]:
     """Do all calls. Raises TimeoutError after ten minutes."""
     load.left, over = load.calls, asyncio.Event()
     loop = asyncio.get_running_loop()
+    tls = {"ssl": ssl.create_default_context(cafile=load.authority)} if load.authority else {}
     cpu_s, started_s = time.process_time(), time.perf_counter()
 
     async def start(number: int) -> None:
         await asyncio.sleep(load.ramp_s * number / load.connections)
-        await loop.create_connection(lambda: Client(load, number, over), "127.0.0.1", load.port)
+        await loop.create_connection(lambda: Client(load, number, over), "127.0.0.1", load.port, **tls)
 
     await asyncio.gather(*(start(number) for number in range(load.connections)))
     await asyncio.wait_for(over.wait(), 600)

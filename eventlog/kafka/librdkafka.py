@@ -102,14 +102,14 @@ def _access(settings: LogSettings) -> KafkaConfig:
 
 class Password:
     """Keeps the password of a client that cannot be made again without
-    being fenced or leaving its group. Its certificate is
-    that of its beginning: a connection lives on when that ends, and without one its program ends and is started again."""
+    taking its transactional id back from a successor. Its certificate is that of its beginning: a connection lives on when
+    that ends, and without one its program ends and is started again."""
 
     def __init__(self, settings: LogSettings) -> None:
         """Raises AccessRefused."""
         self._settings, self._watch = settings, SecretsWatch(settings)
 
-    def refresh(self, client: Consumer | Producer) -> None:
+    def refresh(self, client: Producer) -> None:
         """Gives a changed password to the client for its next connection."""
         if self._watch.changed() and self._settings.security_username:
             client.set_sasl_credentials(self._settings.security_username, self._settings.secret())

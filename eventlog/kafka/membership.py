@@ -20,7 +20,6 @@ from confluent_kafka import (
 
 from claw_r1.eventlog.kafka.librdkafka import (
     UNREACHABLE,
-    Password,
     error_of,
     fetched,
     heals,
@@ -32,6 +31,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
 from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, out_of_range, places_of
 from claw_r1.eventlog.protocols import OnRevoked
 from claw_r1.eventlog.records import Place, Record
+from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Topic
 
@@ -65,15 +65,21 @@ class KafkaMembership:
         self._positions: dict[Place, int | None] = {}
         self._member_id = ""
         self._closing = False
-        self._password = Password(settings)
-        self._consumer = Consumer(member_config(settings, group_id, work_timeout_s))
+        self._secrets = SecretsWatch(settings)
+        self._names = [settings.catalogue().name(topic) for topic in topics]
+        self._work_timeout_s = work_timeout_s
+        self._consumer = self._joining()
+
+    def _joining(self) -> Consumer:
+        """A client that joins at its first poll. Raises BrokerUnreachable, TopicMissing."""
+        consumer = Consumer(member_config(self._settings, self._group_id, self._work_timeout_s))
         try:
-            names = [settings.catalogue().name(topic) for topic in topics]
-            places_of(self._consumer, settings, names, None)  # a missing topic would only be waited for
-            self._consumer.subscribe(names, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+            places_of(consumer, self._settings, self._names, None)  # a missing topic would only be waited for
+            consumer.subscribe(self._names, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
         except BaseException:
-            self._consumer.close()
+            consumer.close()
             raise
+        return consumer
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]:
         """Up to `records_max` records of the partitions that this member holds; [] when none came within `timeout_s`.
@@ -81,7 +87,9 @@ class KafkaMembership:
         Raises HistoryCut when retention removed records that the group has not read; BrokerUnreachable when partitions
         were assigned and the committed offsets cannot be had.
         """
-        self._password.refresh(self._consumer)
+        if self._secrets.changed():  # a client reads certificates when it is made: leave in order, and join again
+            self._consumer.close()
+            self._consumer = self._joining()
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]
 

@@ -28,10 +28,11 @@ from claw_r1.eventlog.kafka.admin import check_broker
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
-from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.files import write_secret
-from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS
+from claw_r1.schemas.events import StepCurated
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS, Topic
 from tests import children
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Agents, Found, GatewayProcess
@@ -197,9 +198,12 @@ def test_a_broker_that_proves_nothing_is_one_line(
         check_broker(log.model_copy(update={"bootstrap_servers": f"localhost:{port}"}))
 
 
-def folded(log: LogSettings) -> int:
-    """Steps in the pool."""
-    return len({record.key for record in read_topics(log, [STEPS])})
+def known(log: LogSettings, topic: Topic) -> int:
+    """The steps of the pool, or the calls that have a score: each once."""
+    records = read_topics(log, [topic])
+    if topic is STEPS:
+        return len({record.key for record in records})
+    return len({event.call_id for event in readable(records) if isinstance(event, StepCurated)})
 
 
 @contextlib.contextmanager
@@ -289,32 +293,35 @@ async def test_certificates_and_passwords_change_under_load(
 ) -> None:
     """Every reply is in the log, and each fact is folded once, though the clients' authority and passwords change while agents call and
     the broker is killed and comes back believing the new authority only."""
-    logs = {role: site.of_role(log, role) for role in ("gateway", "streams", "trainer")}
+    logs = {role: site.of_role(log, role) for role in ("gateway", "streams", "quality")}
     gateway = GatewayProcess(logs["gateway"], tmp_path, "--upstream", engine.url, **environment(logs["gateway"]))
     streams = WorkerProcess(logs["streams"], tmp_path / "streams.log", **environment(logs["streams"]))
+    scorer = running(logs["quality"], "claw_r1.consumers.quality", "--scorer", "length")
     agents = Agents(gateway.url)
     load = asyncio.create_task(agents.run(4))
     try:
-        await asyncio.to_thread(until, lambda: list(read_topics(log, [GROUPS])), "the pool has groups")
-        for role in ("gateway", "streams"):
-            user = str(logs[role].security_username)
-            site.let_in(log, user, f"another for {user}")
-            site.log(user, issuer=site.latter)
-            write_secret(site.folder / user / "password", f"another for {user}")
-        site.log("claw", issuer=site.latter)
-        await asyncio.to_thread(
-            until, lambda: gateway.said.count("tls_files_read_again"), "the gateway reads the new files"
-        )
-        await asyncio.to_thread(until, lambda: len(streams.said("streams_assigned")) == 2, "streams begin again")
-        before = len(agents.replied)
-        await asyncio.to_thread(site.broker.kill)
-        site.trust(site.latter, issuer=site.latter)
-        await asyncio.to_thread(site.broker.start)
-        await asyncio.to_thread(until, lambda: len(agents.replied) > before + 50, "calls go on")
-        agents.stopping = True
-        await load
-        calls = len(agents.replied)
-        await asyncio.to_thread(until, lambda: folded(log) >= calls, "all is folded")
+        with scorer:
+            await asyncio.to_thread(until, lambda: list(read_topics(log, [REWARDS])), "calls are scored")
+            await asyncio.to_thread(until, lambda: list(read_topics(log, [GROUPS])), "the pool has groups")
+            for each in logs.values():
+                user = each.security_username
+                site.let_in(log, user, f"another for {user}")
+                site.log(user, issuer=site.latter)
+                write_secret(site.folder / user / "password", f"another for {user}")
+            site.log("claw", issuer=site.latter)
+            read = "tls_files_read_again"
+            await asyncio.to_thread(until, lambda: read in gateway.said, "the gateway reads the new files")
+            await asyncio.to_thread(until, lambda: len(streams.said("streams_assigned")) == 2, "streams begin again")
+            before = len(agents.replied)
+            await asyncio.to_thread(site.broker.kill)
+            site.trust(site.latter, issuer=site.latter)
+            await asyncio.to_thread(site.broker.start)
+            await asyncio.to_thread(until, lambda: len(agents.replied) > before + 50, "calls go on")
+            agents.stopping = True
+            await load
+            calls = len(agents.replied)
+            await asyncio.to_thread(until, lambda: known(log, STEPS) >= calls, "all is folded")
+            await asyncio.to_thread(until, lambda: known(log, REWARDS) >= calls, "all is scored")
     finally:
         agents.stopping = True
         ended = (gateway.stop(), streams.stop())

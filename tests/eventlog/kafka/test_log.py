@@ -89,9 +89,9 @@ def test_a_writer_that_asks_for_no_positions_still_hears_of_failures(
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_process_refuses_topics_of_another_partition_count(kafka: KafkaLog, count: int) -> None:
     """Folding or planning with a wrong count would look for facts where they are not; the refusal names both counts."""
-    check_catalogue(kafka.settings)
+    check_catalogue(kafka.settings, "operator")
     with pytest.raises(LogError, match=f"the settings say {count}: set CLAW_LOG_PARTITIONS"):
-        check_catalogue(kafka.settings.model_copy(update={"partitions": count}))
+        check_catalogue(kafka.settings.model_copy(update={"partitions": count}), "operator")
 
 
 def test_a_reader_that_starts_at_the_end_sees_an_open_transaction_that_commits_later(
