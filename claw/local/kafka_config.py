@@ -84,7 +84,7 @@ def _secured(tls: TlsDir) -> dict[str, object]:
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
         f"listener.name.clients.{MECHANISM.lower()}.sasl.jaas.config": scram,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:{USER};User:CN=localhost",
+        "super.users": f"User:{USER};User:{tls.subject()}",
     }
 
 

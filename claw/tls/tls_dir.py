@@ -40,6 +40,15 @@ class TlsDir:
     def password(self) -> Path:
         return self.path / f"{USER}.password"
 
+    def subject(self) -> str:
+        """The distinguished name in the server's certificate, as Kafka writes it. Raises CannotRun."""
+        from cryptography import x509  # an extra's library, which only a secured stack needs
+
+        try:
+            return x509.load_pem_x509_certificate(self.server.read_bytes()).subject.rfc4514_string()
+        except ValueError as error:
+            raise CannotRun(f"{self.server} holds no certificate: {error}") from error
+
     def prepared(self) -> "TlsDir":
         """Itself, with all its files. Raises CannotRun where some are
         there and others not."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.kafka_config import server_properties
+from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir, door_url, secured_stack
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.eventlog.settings import LogSettings
@@ -56,6 +58,17 @@ def test_another_brokers_access_is_left_alone(tmp_path: Path, monkeypatch: pytes
     secured_stack(tmp_path / "tls")
     assert not LogSettings().secured
     assert DashboardSettings().scheme == "https"
+
+
+def test_the_node_is_known_by_its_certificates_name(tmp_path: Path) -> None:
+    """Whoever signed it: the node must be let in by its own access lists."""
+    tls = TlsDir(tmp_path).prepared()
+    assert tls.subject() == "CN=localhost"
+    tls.server.write_text(Authority.new().issue("kafka.example", names=("localhost",)))
+    assert "User:CN=kafka.example" in server_properties(tmp_path, 1, 2, tls)
+    tls.server.write_text("no certificate")
+    with pytest.raises(CannotRun, match=r"server\.pem"):
+        tls.subject()
 
 
 def test_a_folder_of_which_a_file_is_missing_is_refused(tmp_path: Path) -> None:
