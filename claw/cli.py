@@ -4,7 +4,6 @@ it could not run.
 Heavy imports stay inside the commands, so that `--help` is instant.
 """
 
-import os
 import sys
 
 from claw_r1.claw.clients import clients
@@ -20,7 +19,7 @@ from claw_r1.claw.rewards.commands import rewards
 from claw_r1.claw.rooms import rooms
 from claw_r1.claw.runs.commands import runs
 from claw_r1.claw.show.commands import show
-from claw_r1.claw.tls.tls_dir import VARIABLE, secured_stack
+from claw_r1.claw.tls.tls_dir import secured_stack
 from claw_r1.claw.workers.commands import workers
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.datapool.errors import PoolError
@@ -54,8 +53,7 @@ def main() -> None:
     """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
     try:
-        if os.environ.get(VARIABLE):
-            secured_stack()
+        secured_stack()
         app()
     except REFUSALS as error:
         print(f"claw: {' '.join(str(error).split())}", file=sys.stderr)

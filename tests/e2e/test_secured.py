@@ -7,11 +7,9 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -41,6 +39,7 @@ from tests.patience import PATIENCE_S, until
 from tests.secured import SecuredSite, environment
 from tests.soak import only_in_soak
 from tests.streams.pool import WorkerProcess
+from tests.tls_server import listening
 
 SOON = {"connect_timeout_s": 1.0}
 """For what is refused: nobody waits for a broker that answers otherwise."""
@@ -194,7 +193,9 @@ def test_a_broker_that_proves_nothing_is_one_line(
 ) -> None:
     """Expired, an hour too early, of another host: said in OpenSSL's words, and no password goes there."""
     write_secret(tmp_path / "server.pem", site.former.issue(host, names=(host,), begins=begins, lasts=lasts))
-    with _impostor(tmp_path / "server.pem") as port, pytest.raises(AccessRefused, match=reason):
+    impostor = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    impostor.load_cert_chain(tmp_path / "server.pem")
+    with listening(impostor) as port, pytest.raises(AccessRefused, match=reason):
         check_broker(log.model_copy(update={"bootstrap_servers": f"localhost:{port}"}))
 
 
@@ -204,24 +205,6 @@ def known(log: LogSettings, topic: Topic) -> int:
     if topic is STEPS:
         return len({record.key for record in records})
     return len({event.call_id for event in readable(records) if isinstance(event, StepCurated)})
-
-
-@contextlib.contextmanager
-def _impostor(certificate: Path) -> Iterator[int]:
-    """A server of TLS with this certificate, which nobody gets as far as to speak with."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):  # closed: the test is over
-                while True:
-                    taken, _ = listener.accept()
-                    with contextlib.suppress(OSError), context.wrap_socket(taken, server_side=True) as secured:
-                        secured.recv(1)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
 
 
 def token(log: LogSettings, folder: Path) -> LogSettings:

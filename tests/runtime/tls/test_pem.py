@@ -1,10 +1,7 @@
 """TLS from files: what is there is used, what changes is used next, and what cannot be used never replaces what could."""
 
-import contextlib
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,22 +10,7 @@ from structlog.testing import capture_logs
 from claw_r1.claw.tls.authority import Authority
 from claw_r1.runtime.files import write_secret
 from claw_r1.runtime.tls.pem import PemFiles, TlsRefused
-
-
-@contextlib.contextmanager
-def listening(context: ssl.SSLContext) -> Iterator[int]:
-    """A server that shakes hands, sends one byte and ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):  # closed: the test is over
-                while True:
-                    taken, _ = listener.accept()
-                    with contextlib.suppress(OSError), context.wrap_socket(taken, server_side=True) as secured:
-                        secured.sendall(b".")
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
+from tests.tls_server import listening
 
 
 def certificate_seen(port: int, context: ssl.SSLContext) -> int:
