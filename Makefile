@@ -20,8 +20,8 @@ soak:  ## kill, stop and starve gateway, streams, trainer and fleet again and ag
 test-unit:  ## the tests that need no broker, no engine and no other process, in a minute or two
 	@$(PYTHON) claw/bootstrap.py test --dist worksteal -m "not (kafka or vllm or process or slow or gpu)" $(ARGS)
 
-wheel-test:  ## build the wheel, install it with gateway and streams outside the clone, and run what needs no stack (downloads)
-	@CLAW_WHEEL=run $(PYTHON) claw/bootstrap.py test -n 0 tests/infra/test_wheel.py $(ARGS)
+wheel-test:  ## build the wheel, install each extra alone outside the clone, then all of it, and let agents learn there (downloads)
+	@CLAW_WHEEL=run $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/test_wheel.py $(ARGS)
 
 clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm)
 	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py $(ARGS)
@@ -52,7 +52,7 @@ contracts:  ## who may import whom
 schemas:  ## generate the event types from schemas/avro
 	$(BIN)/python -m claw_r1.schemas.generate
 
-lock:  ## resolve all requirements again and write locks/*.txt
+lock:  ## resolve all requirements again and write claw/install/locks/*.txt
 	infra/lock.sh
 
 bench-%: setup  ## measure one room: bench-agents, bench-datapool, bench-gateway, bench-loop, bench-rewards, bench-trainer, bench-weights

@@ -44,6 +44,6 @@ if __name__ == "__main__":
     use_supported_python()
     # Not the script's own folder, whose files would shadow other modules: the project's (infra), and that of `claw_r1`.
     sys.path[:1] = [PROJECT, os.path.join(PROJECT, "infra", "python")]
-    from infra.install.steps import main
+    from claw_r1.claw.install.steps import main
 
     sys.exit(main(sys.argv[1:], USAGE))

@@ -55,32 +55,27 @@ def main() -> None:
     try:
         secured_stack()
         app()
-    except REFUSALS as error:
-        print(f"claw: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except ModuleNotFoundError as error:
-        if (line := advice(error, OWN_EXTRAS)) is None:
-            raise
-        print(f"claw: {line}", file=sys.stderr)
-        sys.exit(2)
-    except ValueError as error:
-        if (line := _refused_setting(error)) is None:
+    except (*REFUSALS, ModuleNotFoundError, ValueError) as error:
+        if (line := _refusal(error)) is None:
             raise
         print(f"claw: {line}", file=sys.stderr)
         sys.exit(2)
 
 
-def _refused_setting(error: ValueError) -> str | None:
-    """One line for a variable of the log that cannot be used, None for
-    any other error."""
+def _refusal(error: Exception) -> str | None:
+    """Returns one line for a person: a refusal, a library of an extra, a variable of the log that cannot be used; None for a bug."""
+    if isinstance(error, REFUSALS):
+        return " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        return advice(error, OWN_EXTRAS)
     from pydantic import ValidationError
 
     from claw_r1.eventlog.settings import LogSettings
     from claw_r1.runtime.command_line import first_problem
 
-    if not isinstance(error, ValidationError) or error.title != LogSettings.__name__:
-        return None
-    return first_problem(LogSettings, error)
+    if isinstance(error, ValidationError) and error.title == LogSettings.__name__:
+        return first_problem(LogSettings, error)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The modules that a program finds: the optional libraries of its room, or one line that names what to install; and a
 person's own, behind all that is installed, which they must not replace."""
 
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,19 +17,29 @@ EXTRAS = {
     "consumers": (
         "aiohttp", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers", "uvicorn",
     ),
-    "stack": ("cryptography", "jgo", "matplotlib"),
+    "stack": ("cryptography", "jgo", "matplotlib", "numpy"),
 }  # fmt: skip
 """Extra of this project -> the modules that it brings and we import."""
 
+NO_PIP = {"rollout": "claw setup rollout (CPU), or pip install 'claw-r1[rollout-gpu]'"}
+"""Extra that pip cannot resolve -> what installs it instead."""
 CANNOT_START = 2
 Arguments = ParamSpec("Arguments")
+
+
+def absent(extra: str) -> list[str]:
+    """The modules of an extra that are not installed."""
+    return [name for name in EXTRAS[extra] if name not in sys.modules and importlib.util.find_spec(name) is None]
 
 
 def advice(error: ModuleNotFoundError, extras: Sequence[str]) -> str | None:
     """Returns what to install, where the module that is missing is one of these extras'."""
     module = (error.name or "").partition(".")[0]
     extra = next((extra for extra in extras if module in EXTRAS[extra]), None)
-    return extra and f"{module} is not installed, it belongs to the extra {extra}: pip install 'claw-r1[{extra}]'"
+    if extra is None:
+        return None
+    install = NO_PIP.get(extra, f"pip install 'claw-r1[{extra}]'")
+    return f"{module} is not installed, it belongs to the extra {extra}: {install}"
 
 
 def needs_extra(extra: str) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.home import PROJECT
-from infra.install.steps import SIDE_BY_SIDE
+from claw_r1.claw.install.steps import SIDE_BY_SIDE
 from tests.scheduling import HEAVY_FILES
 
 pytestmark = pytest.mark.process

@@ -139,7 +139,7 @@ class _Listener(ThreadingHTTPServer):
     def finish_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
         """Answers a connection, in its own thread: whoever dawdles with its handshake holds up nobody else."""
         request.settimeout(PIECE_TIMEOUT_S)
-        with suppress(OSError):  # no worker of ours, or one that is gone
+        with suppress(ConnectionError, TimeoutError, ssl.SSLError):  # no worker of ours, or one that is gone
             tls = self.versions.tls
             with tls.wrap_socket(request, server_side=True) if tls else request as connection:
                 super().finish_request(connection, client_address)

@@ -30,7 +30,7 @@ from claw_r1.claw.demo.report import Result, of_batches, plot, reward_first, tar
 from claw_r1.claw.demo.settings import DemoSettings, RewardFrom
 from claw_r1.claw.demo.summary import print_summary
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.home import claw_home
+from claw_r1.claw.home import claw_home, setup_command
 from claw_r1.claw.keys.records import create
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.local.ports import free_ports
@@ -44,6 +44,7 @@ from claw_r1.eventlog.kafka.admin import check_catalogue, create_topics, end_off
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.component import State
+from claw_r1.runtime.modules import EXTRAS, absent
 from claw_r1.runtime.processes import Processes
 from claw_r1.runtime.stop_signals import Interrupts
 from claw_r1.schemas.envelopes import envelope, new_id, now_us
@@ -63,7 +64,12 @@ LAST_WORDS_S = 10  # how long the log may be behind the trainer's exit
 
 
 def run_demo(settings: DemoSettings, *, as_json: bool) -> Answer:
-    """Runs the demo; exit code 0 when every target is met, 1 when one is missed, 130 after Ctrl-C."""
+    """Runs the demo; exit code 0 when every target is met, 1 when one is missed, 130 after Ctrl-C.
+
+    Raises CannotRun where a library is not installed, before anything is started.
+    """
+    if missing := sorted({name for extra in EXTRAS for name in absent(extra)}):
+        raise CannotRun(f"the demo needs {', '.join(missing)}, which are not installed: {setup_command('demo')}")
     interrupts = Interrupts()
     try:
         with ExitStack() as resources:

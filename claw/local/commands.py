@@ -1,6 +1,8 @@
 """The commands of the local stack."""
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +21,20 @@ def demo(settings: DemoSettings, as_json: AsJson = False) -> Answers:
     from claw_r1.claw.demo.run import run_demo
 
     return run_demo(settings, as_json=as_json)
+
+
+@stack.command(rich_help_panel=STACK)
+def setup(
+    packages: Annotated[
+        Literal["light", "rollout", "demo"],
+        typer.Argument(help="light: capture on a local Kafka; rollout: a vLLM worker (CPU build); demo: everything."),
+    ],
+) -> int:
+    """Install beside a wheel, in the versions of a lock that it carries, what pip alone cannot resolve."""
+    from claw_r1.claw.install.steps import complete
+
+    complete(packages, Path(sys.prefix), sys.executable)
+    return 0
 
 
 @stack.command(rich_help_panel=STACK)

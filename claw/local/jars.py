@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.home import claw_home
+from claw_r1.claw.home import claw_home, setup_command
 
 LOCK = Path(__file__).with_name("jars.lock")  # in the package, so that a wheel has it
 FETCH_THREADS = 8
@@ -118,7 +118,8 @@ def repository_url() -> str:
     )
     if url is None:
         raise CannotRun(
-            "no Maven repository is known to fetch Kafka from: set CLAW_MAVEN_REPOSITORY, or run `python3 claw/bootstrap.py setup`"
+            f"no Maven repository is known to fetch Kafka from: run `{setup_command()}`, set CLAW_MAVEN_REPOSITORY, "
+            "or set KAFKA_BOOTSTRAP_SERVERS to a running broker"
         )
     return url
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import setup_command
 
 JAVA_MIN = 17
 VERSION_TIMEOUT_S = 20
@@ -28,7 +29,7 @@ def find_java(site_packages: Path | None = None) -> Path:
     reason = "; ".join(rejected) or "none was found"
     raise CannotRun(
         f"Kafka needs Java {JAVA_MIN} or newer ({reason}): install one, set JAVA_HOME, "
-        "run `python3 claw/bootstrap.py setup` (it brings a JRE), or set KAFKA_BOOTSTRAP_SERVERS to a running broker"
+        f"run `{setup_command()}` (it brings a JRE), or set KAFKA_BOOTSTRAP_SERVERS to a running broker"
     )
 
 

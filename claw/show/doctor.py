@@ -18,7 +18,7 @@ from claw_r1.claw.show.log import log_for_reading
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import check_broker, describe_topics, diff_topics
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.modules import EXTRAS
+from claw_r1.runtime.modules import EXTRAS, absent
 
 DISK_FREE_MIN_GIB = 5
 
@@ -46,14 +46,14 @@ def machine() -> Iterator[Finding]:
     yield Finding("disk", "ok" if free_gib > DISK_FREE_MIN_GIB else "bad", f"{free_gib:.0f} GiB free")
     try:
         yield Finding("java", "ok", str(find_java()))
-    except CannotRun as missing:
-        yield Finding("java", "note", str(missing))
-    for room, modules in EXTRAS.items():
-        absent = [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]
+    except CannotRun as none:
+        yield Finding("java", "note", str(none))
+    for room in EXTRAS:
+        missing = absent(room)
         yield Finding(
             room,
-            "note" if absent else "ok",
-            f"not installed: {', '.join(absent)} (extra `{room}`)" if absent else "libraries installed",
+            "note" if missing else "ok",
+            f"not installed: {', '.join(missing)} (extra `{room}`)" if missing else "libraries installed",
         )
     if importlib.util.find_spec("torch"):
         yield cpu(Path(sys.prefix), bf16.product())

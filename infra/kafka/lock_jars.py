@@ -1,6 +1,6 @@
 """Developer tool: resolves Apache Kafka's broker and console tools and prints `jars.lock` (coordinate, sha256).
 
-Run it in an environment of its own that holds jgo (`locks/jars.txt` plus its dependencies: `pip install jgo==3.2.0`):
+Run it in an environment of its own that holds jgo (`pip install jgo==3.2.0`):
 
     python infra/kafka/lock_jars.py > claw/local/jars.lock
 

@@ -42,7 +42,8 @@ def test_a_missing_extra_is_one_line_that_names_it(program: str, extra: str, arg
     started = [sys.executable, "-P", "-c", LACKING, program, ",".join(EXTRAS[extra])]
     lacking = subprocess.run([*started, *arguments], capture_output=True, text=True, check=False)
     assert (lacking.returncode, lacking.stdout) == (2, "")
-    assert f"pip install 'claw-r1[{extra}]'" in lacking.stderr
+    install = "claw setup rollout" if extra == "rollout" else f"pip install 'claw-r1[{extra}]'"
+    assert f"belongs to the extra {extra}: {install}" in lacking.stderr
     assert len(lacking.stderr.splitlines()) == 1
     verb = [word for word in arguments[:1] if not word.startswith("-")]
     helped = subprocess.run([*started, *verb, "--help"], capture_output=True, text=True, check=False)

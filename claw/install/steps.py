@@ -1,4 +1,5 @@
-"""The steps of the setup, in order: look, check, install, try the CPU, fetch Kafka, hand over. Run by `claw/bootstrap.py`.
+"""The steps of the setup, in order: look, check, install, try the CPU, fetch Kafka, hand over. Run by `claw/bootstrap.py` in a
+checkout, and by `claw setup` where a wheel is installed.
 
 Nothing is downloaded before every check has passed. Standard library only, as everything here.
 """
@@ -7,14 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.home import PROJECT, claw_home
-from infra.install.command import run, say
-from infra.install.cpu import settle
-from infra.install.environment import PYTHON, VENV, install, is_current
-from infra.install.machine import Machine, check, look, needed_gib
+from claw_r1.claw.home import PROJECT, claw_home, in_checkout, setup_command
+from claw_r1.claw.install.command import run, say
+from claw_r1.claw.install.cpu import settle
+from claw_r1.claw.install.environment import PYTHON, VENV, add, install, is_current
+from claw_r1.claw.install.machine import Lock, Machine, check, look
 
 COMMANDS = ("demo", "test", "setup", "check")
 # Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
@@ -30,7 +32,8 @@ def main(arguments: Sequence[str], usage: str) -> int:
     command, rest = arguments[0], list(arguments[1:])
     try:
         flags = set(rest) if command in {"setup", "check"} else set()
-        _set_up(look(gpu="--gpu" in flags, light="--light" in flags), only_check=command == "check")
+        lock: Lock = "gpu" if "--gpu" in flags else "light" if "--light" in flags else "cpu"
+        _set_up(look(lock), only_check=command == "check")
     except CannotRun as error:
         say(f"claw setup: {error}")
         return 2
@@ -51,12 +54,36 @@ def _set_up(machine: Machine, *, only_check: bool) -> None:
         return
     if not current:
         install(machine.locks)
-    if not machine.light:  # without torch nothing multiplies
-        settle(VENV, again=not current)
-    if machine.broker is None:
-        _fetch_kafka()
+    _settle(machine, PYTHON, again=not current)
     if not current:
         say(f"claw setup: done in {time.monotonic() - started_s:.0f} s; the command is {VENV / 'bin' / 'claw'}")
+
+
+def complete(lock: Lock, environment: Path, python: str | Path) -> None:
+    """Gives the environment around an installed wheel the packages of `lock`, which pip alone cannot resolve, and Kafka.
+
+    Raises `CannotRun` in a checkout, for a Python that is no environment of its own, and when something is missing.
+    """
+    if not (environment / "pyvenv.cfg").exists():
+        raise CannotRun(
+            f"{environment} is no environment of its own, and the versions in it change: install claw-r1 in one (python3 -m venv DIR)"
+        )
+    if in_checkout():
+        raise CannotRun(f"this is a checkout, whose environment is made by `{setup_command()}`")
+    started_s, machine = time.monotonic(), look(lock, environment)
+    say(first_line(machine, current=False, exists=False))
+    check(machine, fresh=True)
+    add(machine.locks, python)
+    _settle(machine, python, again=True)
+    say(f"claw setup: done in {time.monotonic() - started_s:.0f} s")
+
+
+def _settle(machine: Machine, python: str | Path, *, again: bool) -> None:
+    """Tries the CPU and fetches Kafka, where they will be needed."""
+    if machine.lock != "light":  # without torch nothing multiplies
+        settle(machine.environment, again=again)
+    if machine.runs_kafka:
+        _fetch_kafka(python)
 
 
 def first_line(machine: Machine, *, current: bool, exists: bool) -> str:
@@ -65,18 +92,18 @@ def first_line(machine: Machine, *, current: bool, exists: bool) -> str:
         return "claw setup: everything is installed, nothing to download"
     if exists:
         return "claw setup: .venv is brought up to date; what the package cache lacks is downloaded"
-    size, at_100, at_5 = ("0.2 GB", "seconds", "1 minute") if machine.light else ("3 GB", "1-2 minutes", "10")
+    cost, kafka = machine.cost, ", Apache Kafka" if machine.runs_kafka else ""
     return (
-        f"claw setup: downloads about {size} once (Python packages, Apache Kafka), needs {needed_gib(machine):.0f} GB of disk, "
-        f"takes {at_100} at 100 MB/s and about {at_5} at 5 MB/s; less where the caches hold it"
+        f"claw setup: downloads about {cost.download} once (Python packages{kafka}), needs {cost.disk_gib:.0f} GB of disk, "
+        f"takes {cost.at_100_mb_s} at 100 MB/s and about {cost.at_5_mb_s} at 5 MB/s; less where the caches hold it"
     )
 
 
-def _fetch_kafka() -> None:
-    """Kafka's jars, verified, into the cache of the claw home; a package in `.venv` says from where."""
+def _fetch_kafka(python: str | Path) -> None:
+    """Kafka's jars, verified, into the cache of the claw home; a package that `python` finds says from where."""
     if not (claw_home() / "cache" / "jars").exists():
         say("  Apache Kafka (44 MB)")
-    run([PYTHON, "-m", "claw_r1.claw.local.jars"])
+    run([python, "-P", "-m", "claw_r1.claw.local.jars"])
 
 
 def _become(command: str, rest: list[str]) -> NoReturn:

@@ -1,6 +1,7 @@
 """`.venv` holds exactly what the locks name, and the project. uv does it; `.venv/claw-stamp`, written last, says of which locks.
 
-An install that was cut off has no whole stamp and is taken up where it stopped: uv leaves what is right alone.
+An install that was cut off has no whole stamp and is taken up where it stopped: uv leaves what is right alone. An environment that
+somebody else made, around a wheel, gets what a lock names and keeps what it has besides: `uv pip sync` would take claw away.
 """
 
 import hashlib
@@ -11,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.home import PROJECT
-from infra.install.command import run, say
+from claw_r1.claw.home import PROJECT, claw_home, in_checkout
+from claw_r1.claw.install.command import run, say
 
 VENV = PROJECT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "claw-stamp"
-LOCKS = PROJECT / "locks"
-UV = PROJECT / ".tools" / "uv" / "bin" / "uv"
+LOCKS = Path(__file__).with_name("locks")  # in the package, so that a wheel has them
+UV = (PROJECT / ".tools" if in_checkout() else claw_home() / "cache") / "uv" / "bin" / "uv"
 SUPPORTED = "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))"
 
 
@@ -42,24 +43,30 @@ def install(locks: Sequence[Path]) -> None:
             raise CannotRun(f"{VENV} holds no Python 3.11 or 3.12, and claw did not make it: move it away")
         run([UV, "venv", "-q", "--clear", "-p", sys.executable, VENV])
     STAMP.write_text("")  # what is cut off from here on is whole under no lock
-    _sync(locks)
-    _pip("install", "--no-deps", "--no-build-isolation", "-e", PROJECT)
+    _take(PYTHON, "sync", *locks)
+    _pip(PYTHON, "install", "--no-deps", "--no-build-isolation", "-e", PROJECT)
     STAMP.write_text(expected_stamp(locks))
 
 
-def _sync(locks: Sequence[Path]) -> None:
+def add(locks: Sequence[Path], python: str | Path) -> None:
+    """Gives the environment of `python` exactly the versions of the locks, beside what it holds. Raises `CannotRun` when uv fails."""
+    _have_uv()
+    _take(python, "install", "--no-deps", *(word for lock in locks for word in ("-r", lock)))
+
+
+def _take(python: str | Path, *arguments: str | Path) -> None:
     """First from uv's cache alone, which needs no network and is silent when something is missing there."""
     say("  Python packages")
-    arguments: list[str | Path] = ["sync", "--require-hashes", "--compile-bytecode", *locks]
+    hashed = (*arguments, "--require-hashes", "--compile-bytecode")
     try:
-        _pip(*arguments, "--offline", quiet=True)
+        _pip(python, *hashed, "--offline", quiet=True)
     except CannotRun:
-        _pip(*arguments)
+        _pip(python, *hashed)
 
 
-def _pip(*arguments: str | Path, quiet: bool = False) -> None:
+def _pip(python: str | Path, *arguments: str | Path, quiet: bool = False) -> None:
     verbosity = [] if sys.stderr.isatty() else ["-q"]  # a terminal shows the progress bar
-    run([UV, "pip", arguments[0], *verbosity, "-p", PYTHON, *arguments[1:]], quiet=quiet)
+    run([UV, "pip", arguments[0], *verbosity, "-p", python, *arguments[1:]], quiet=quiet)
 
 
 def _have_uv() -> None:

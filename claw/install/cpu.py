@@ -1,7 +1,7 @@
-"""The help for a CPU that traps on its own instructions, for all that runs in `.venv`: tests, `claw`, and what a person
+"""The help for a CPU that traps on its own instructions, for all that runs in an environment: tests, `claw`, and what a person
 types there.
 
-Python reads `claw-cpu.pth` whenever it starts in `.venv`, so that there is no program that could start without. A value that is
+Python reads `claw-cpu.pth` whenever it starts there, so that there is no program that could start without. A value that is
 set already stays.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from claw_r1.claw import bf16
 from claw_r1.claw.errors import CannotRun
-from infra.install.command import say
+from claw_r1.claw.install.command import say
 
 LINE = (
     "import os; set(os.environ).isdisjoint({variables}) and os.environ.update({variable}={value!r})"
@@ -18,7 +18,7 @@ LINE = (
 )
 SAID = {
     "runs": "it runs",
-    "capped": f"AMX is announced and an illegal instruction: {bf16.VARIABLES[0]}={bf16.WITHOUT_AMX} for all that runs in .venv",
+    "capped": f"AMX is announced and an illegal instruction: {bf16.VARIABLES[0]}={bf16.WITHOUT_AMX} for all that runs in this environment",
     "dies": "it is an illegal instruction, also without AMX: train in fp32",
 }
 

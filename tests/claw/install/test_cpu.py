@@ -9,7 +9,7 @@ import pytest
 
 from claw_r1.claw import bf16
 from claw_r1.claw.bf16 import VARIABLES, WITHOUT_AMX
-from infra.install.cpu import settle
+from claw_r1.claw.install.cpu import settle
 
 pytestmark = pytest.mark.process
 COUNTED = "import os, sys; open(sys.argv[1], 'a').write('x'); "
