@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _refusal(error: Exception) -> str | None:
-    """Returns one line for a person: a refusal, a library of an extra, a variable of the log that cannot be used; None for a bug."""
+    """Returns one line for a person: a refusal, a library of an extra, a setting that cannot be used; None for a bug."""
     if isinstance(error, REFUSALS):
         return " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
@@ -72,9 +72,11 @@ def _refusal(error: Exception) -> str | None:
 
     from claw_r1.eventlog.settings import LogSettings
     from claw_r1.runtime.command_line import first_problem
+    from claw_r1.runtime.tls.doors import DoorTls
 
-    if isinstance(error, ValidationError) and error.title == LogSettings.__name__:
-        return first_problem(LogSettings, error)
+    for settings in (LogSettings, DoorTls):
+        if isinstance(error, ValidationError) and error.title == settings.__name__:
+            return first_problem(settings, error)
     return None
 
 

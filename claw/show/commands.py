@@ -1,5 +1,6 @@
 """The commands that show one thing: a trajectory, the topics, the state of this machine."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -84,12 +85,21 @@ def registry(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8081,
     prefix: Prefix = "claw",
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--tls-certificate-file", help="PEM file of its certificate: it then takes https only."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--tls-key-file", help="PEM file of the key, where it is another file.")
+    ] = None,
 ) -> int:
     """Serve the schemas as a read-only schema registry for Kafka tools (docs/analytics.md); a gateway does it under /registry."""
     from claw_r1.claw.show.registry import run_registry
+    from claw_r1.runtime.tls.doors import DoorTls
     from claw_r1.schemas.topics import Catalogue
 
-    return run_registry(host, port, Catalogue(prefix=prefix, generation=generation))
+    tls = DoorTls(tls_certificate_file=certificate, tls_key_file=key)
+    return run_registry(host, port, Catalogue(prefix=prefix, generation=generation), tls)
 
 
 @show.command(rich_help_panel=DATA, context_settings=PASS_ON)

@@ -8,24 +8,32 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.gateway.control.registry import registry_app
 from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.serve import PortInUse, bind
+from claw_r1.runtime.tls.doors import DoorTls
 from claw_r1.schemas.registry import Registry
 from claw_r1.schemas.topics import Catalogue
 
 
-def run_registry(host: str, port: int, catalogue: Catalogue) -> int:
+def run_registry(host: str, port: int, catalogue: Catalogue, tls: DoorTls) -> int:
     """Serve until a signal, then 0; prints the URL. Raises CannotRun."""
-    running, listener = server(host, port, catalogue)
-    print(f"http://{host}:{listener.getsockname()[1]}", flush=True)
+    running, listener = server(host, port, catalogue, tls)
+    print(f"{tls.scheme}://{host}:{listener.getsockname()[1]}", flush=True)
     running.run(sockets=[listener])
     return 0
 
 
-def server(host: str, port: int, catalogue: Catalogue) -> tuple[uvicorn.Server, socket.socket]:
+def server(host: str, port: int, catalogue: Catalogue, tls: DoorTls) -> tuple[uvicorn.Server, socket.socket]:
     """The server and the socket that it is to listen on. Raises CannotRun."""
     try:
         listener = bind(host, port)
     except PortInUse as taken:
         raise CannotRun(str(taken)) from taken
     app = registry_app(Registry(catalogue))
-    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        ssl_context_factory=tls.context_factory,
+    )
     return GracefulServer(config, linger_s=0, grace_s=0), listener

@@ -7,9 +7,12 @@ import contextlib
 import http.client
 import json
 import os
+import socket
 import ssl
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -140,6 +143,57 @@ def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSetti
         assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=0)).result()
         with pytest.raises(AccessRefused, match=r"training\.batches"):
             reports.produce(row).result()
+
+
+def test_a_session_that_is_dropped_in_a_transaction_loses_and_doubles_nothing(log: LogSettings) -> None:
+    """What stands between client and broker ends every connection while a commit is under way; each that returned is there once."""
+    port, dropped = int(log.bootstrap_servers.rpartition(":")[2]), []
+    batches = [
+        [Outgoing(topic=BATCHES, key=b"%d" % n, value=os.urandom(20_000), partition=0) for n in range(99)]
+        for _ in range(3)
+    ]
+    with contextlib.closing(TransactionalProducer(log, f"{log.prefix}.trainer.dropped")) as producer:
+        producer.open()
+        for number, batch in enumerate(batches):
+            dropper = threading.Timer(number * 0.02, lambda: dropped.append(drop_connections(port)))
+            dropper.start()
+            producer.commit(batch)
+            dropper.join()
+    assert sum(dropped) >= len(batches)
+    assert [record.value for record in read_topics(log, [BATCHES])] == [
+        item.value for batch in batches for item in batch
+    ]
+
+
+def test_a_session_that_is_dropped_while_hands_are_shaken_is_no_refusal(log: LogSettings) -> None:
+    """A broker that begins again drops those who come; nobody is told that a password is wrong."""
+    port, over = int(log.bootstrap_servers.rpartition(":")[2]), threading.Event()
+
+    def drop() -> None:
+        while not over.wait(0.005):
+            drop_connections(port)
+
+    dropper = threading.Thread(target=drop)
+    dropper.start()
+    threading.Timer(2.0, over.set).start()
+    try:
+        assert check_broker(log).brokers
+    finally:
+        over.set()
+        dropper.join()
+
+
+def drop_connections(port: int) -> int:
+    """Ends what this process has open to a port of this machine, in the middle of whatever passes; returns how many."""
+    dropped = 0
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # closed meanwhile, or no connection
+            if stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
+                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                    if connection.getpeername()[1] == port:
+                        connection.shutdown(socket.SHUT_RDWR)
+                        dropped += 1
+    return dropped
 
 
 @pytest.mark.parametrize("role", ROLES)

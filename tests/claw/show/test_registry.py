@@ -1,11 +1,15 @@
 """`claw registry` as a process."""
 
 import json
+import ssl
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
+
+from claw_r1.claw.tls.tls_dir import TlsDir
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "claw_r1.claw", "registry", "--prefix", "lab", "--port")
@@ -25,3 +29,24 @@ def test_it_needs_no_broker_and_ends_as_asked() -> None:
         finally:
             process.terminate()
         assert process.wait(30) == 0
+
+
+def test_it_speaks_tls_with_a_certificate_and_refuses_half_a_pair(tmp_path: Path) -> None:
+    """Kafka's tools that ask by https get the same answers; a key without its certificate is one line and exit 2."""
+    stack = TlsDir(tmp_path / "tls").prepared()
+    trusted = ssl.create_default_context(cafile=stack.authority)
+    with subprocess.Popen(
+        [*COMMAND, "0", "--tls-certificate-file", stack.server], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert url.startswith("https://")
+            with urllib.request.urlopen(f"{url}/subjects", timeout=30, context=trusted) as reply:
+                assert "lab.weights-value" in json.load(reply)
+        finally:
+            process.terminate()
+    half = [*COMMAND, "0", "--tls-key-file", str(stack.server)]
+    refused = subprocess.run(half, capture_output=True, text=True, timeout=60, check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "tls_certificate_file" in refused.stderr

@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema
 
 from claw_r1.claw.show.registry import server
+from claw_r1.runtime.tls.doors import DoorTls
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.avro_files import current_ids, schema_ids, self_contained, wire_schema, written_schema
 from claw_r1.schemas.codec import as_dict
@@ -91,7 +92,7 @@ REQUESTS: list[tuple[str, str, str, bytes | None, int, Any]] = [
 @pytest.fixture(scope="module")
 def alone() -> Iterator[str]:
     """URL of what `claw registry` serves."""
-    running, listener = server("127.0.0.1", 0, Catalogue())
+    running, listener = server("127.0.0.1", 0, Catalogue(), DoorTls())
     thread = threading.Thread(target=running.run, args=([listener],), daemon=True)
     thread.start()
     until(lambda: running.started)
