@@ -11,10 +11,13 @@ from collections.abc import Sequence
 
 from bench.report import Targets, in_child, run
 
-PARTS = ("pause", "transfer", "throughput", "ranks", "feed")
+PARTS = ("pause", "transfer", "halt", "throughput", "ranks", "feed")
 TARGETS: Targets = {
     "pause_ratio": ("<=", 1.2),
     "transfer_ratio": ("<=", 2),
+    "transfer_host_ratio": ("<=", 0.3),
+    "trainer_halt_ratio": ("<=", 3),
+    "host_copies": ("<=", 2),
     "throughput_kept_demo": (">=", 0.95),
     "throughput_kept": (">=", 0.75),
     "fleet_ratio": ("<=", 2),

@@ -21,8 +21,9 @@ from claw_r1.rollout.supervisor import Stop, Supervisor
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER
+from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest
-from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
 
 RUN, MODEL = "bench", "bench"
@@ -55,26 +56,17 @@ def models() -> Iterator[dict[str, Path]]:
 class Trainer:
     """A process that offers two sets of weights in turn: what it costs to make a version is not measured here."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, copies: Path | None = None) -> None:
+        """copies: where workers of this host find its versions; None: they ask by HTTP, as those of other hosts do."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_offer, args=(str(model), theirs), daemon=True)
+        self._process = context.Process(target=_offer, args=(str(model), copies, theirs), daemon=True)
         self._process.start()
 
     def stage(self, version: int) -> WeightsPublished:
         """The event that announces it."""
         self._pipe.send(version)
-        url, manifest = self._pipe.recv()
-        return WeightsPublished(
-            envelope=envelope("bench", run_id=RUN),
-            model_id=MODEL,
-            run_id=RUN,
-            version=version,
-            digest=manifest.digest,
-            bytes_total=manifest.bytes_total,
-            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
-            offer_url=url,
-        )
+        return announced(version, *self._pipe.recv())
 
     def close(self) -> None:
         """Idempotent."""
@@ -88,16 +80,31 @@ class Trainer:
         self.close()
 
 
-def _offer(model: str, pipe: "Connection[Any, Any]") -> None:
+def announced(version: int, url: str, manifest: WeightsManifest) -> WeightsPublished:
+    """The event of a version that is offered there."""
+    return WeightsPublished(
+        envelope=envelope("bench", run_id=RUN),
+        model_id=MODEL,
+        run_id=RUN,
+        version=version,
+        digest=manifest.digest,
+        bytes_total=manifest.bytes_total,
+        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+        offer_url=url,
+    )
+
+
+def _offer(model: str, copies: Path | None, pipe: "Connection[Any, Any]") -> None:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     server, snapshots = TransferServer(), list[WeightsSnapshot]()
+    making = Snapshots(copies and HostCopies(copies).directory)
     for _ in range(2):
         with torch.no_grad():
             next(module.parameters()).mul_(1.001)
-        snapshots.append(WeightsSnapshot.of((name, p.detach()) for name, p in module.named_parameters()))
+        snapshots.append(making.take((name, p.detach()) for name, p in module.named_parameters()))
     while True:
         version = pipe.recv()
         server.stage(RUN, version, snapshots[version % 2])

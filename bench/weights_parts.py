@@ -14,12 +14,15 @@ from typing import Any
 import torch
 
 from bench import weights_feed
-from bench.weights_fleet import MODEL, SHM, Clients, Trainer, Worker, models, worker
+from bench.weights_fleet import MODEL, RUN, SHM, Clients, Trainer, Worker, announced, models, worker
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.snapshot import Snapshots
+from claw_r1.weights.transfer_server import TransferServer
 
 Figures = dict[str, Any]  # numbers, and objects of them
 Span = tuple[float, float]
@@ -28,6 +31,8 @@ WINDOW_S = 16.0
 GLOO_BYTES = 64 << 20
 """The bytes of one broadcast: as large as the buckets in which weights once travelled over gloo."""
 CONCURRENCY = 64
+IDLE_S = 0.5
+"""Between two versions: a batch takes longer."""
 
 
 def pause(repeats: int) -> Figures:
@@ -48,31 +53,36 @@ async def _pause(repeats: int) -> Figures:
 
 
 def transfer(repeats: int) -> Figures:
-    """From asking to verified, by one receiver and by four of one host, beside a bare gloo broadcast to one process."""
+    """From asking to verified, beside a bare gloo broadcast to one process: by one receiver of another host, by four of it, and by
+    one of the trainer's own, which opens its file."""
     with (
         models() as directories,
-        Trainer(directories["57m"]) as trainer,
         tempfile.TemporaryDirectory(dir=SHM) as folder,
+        Trainer(directories["57m"], Path(folder) / "host") as trainer,
     ):
         event, gloo_file = trainer.stage(0), f"{folder}/gloo"
         receivers = [_Remote(_receive, f"{folder}/copies") for _ in range(4)]
+        own = _Remote(_receive, f"{folder}/host")
         group = [_Remote(_broadcast, gloo_file, rank, event.bytes_total) for rank in range(2)]
-        spans: dict[str, list[float]] = {"one": [], "four": [], "late": [], "gloo": []}
+        spans: dict[str, list[float]] = {"one": [], "four": [], "late": [], "own": [], "gloo": []}
         for _ in range(repeats + 1):
             spans["one"].append(_together(receivers[:1], event))
             spans["late"].append(_together(receivers[1:2], event))
             _together(receivers[:2], None)
+            spans["own"].append(_together([own], event))
+            _together([own], None)
             spans["gloo"].append(_together(group, None))
             spans["four"].append(_together(receivers, event))
             _together(receivers, None)
-        for process in (*receivers, *group):
+        for process in (*receivers, own, *group):
             process.close()
     seconds = {name: median(values[1:]) for name, values in spans.items()}
     return {
         "transfer_ratio": round(seconds["one"] / seconds["gloo"], 2),
+        "transfer_host_ratio": round(seconds["own"] / seconds["gloo"], 3),
         "fleet_ratio": round(seconds["four"] / seconds["one"], 2),
         "late_s": round(seconds["late"], 4),
-        **{f"transfer_{name}_s": round(seconds[name], 3) for name in ("one", "four", "gloo")},
+        **{f"transfer_{name}_s": round(seconds[name], 3) for name in ("one", "four", "own", "gloo")},
     }
 
 
@@ -109,13 +119,13 @@ def _together(processes: Sequence[_Remote], argument: object) -> float:
 
 
 def _receive(directory: str) -> Callable[[WeightsPublished | None], None]:
-    """Gets a version as a worker does, and holds it; None: lets it go."""
+    """Gets a version as a worker does, and holds it; None: lets the oldest go."""
     settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory))
     held: list[Fetched] = []
 
     def get(event: WeightsPublished | None) -> None:
         if event is None:
-            held.pop().copy.close()
+            held.pop(0).copy.close()
         else:
             held.append(asyncio.run(fetch(settings, event)))
 
@@ -147,8 +157,9 @@ async def _throughput(repeats: int) -> Figures:
     figures: Figures = {}
     with models() as directories:
         for name, suffix, concurrency in (("demo", "_demo", CONCURRENCY), ("57m", "", 8)):
-            with Trainer(directories[name]) as trainer:
-                async with worker(directories[name]) as serving:
+            copies = directories[name].parent / "copies"
+            with Trainer(directories[name], copies) as trainer:
+                async with worker(directories[name], copies_dir=copies) as serving:
                     clients = Clients(serving, concurrency, new_tokens=32)
                     rates: dict[bool, list[float]] = {False: [], True: []}
                     await _rate(serving, trainer, pushing=True, window_s=2 * PERIOD_S)  # not counted
@@ -171,6 +182,59 @@ async def _rate(serving: Worker, trainer: Trainer, *, pushing: bool, window_s: f
             await serving.push(trainer)
         await asyncio.sleep(max(0.0, began + (due + 1) * PERIOD_S - time.monotonic()))
     return (await serving.tokens() - tokens) / (time.monotonic() - began)
+
+
+def halt(repeats: int) -> Figures:
+    """The time of the trainer's loop from the last step to staged, beside one copy of the bytes; and what a host's memory holds, its
+    trainer's and two workers', in versions."""
+    from transformers import AutoModelForCausalLM
+
+    with models() as directories, tempfile.TemporaryDirectory(dir=SHM) as folder:
+        host = Path(folder) / "host"
+        torch.set_num_threads(1)
+        module = AutoModelForCausalLM.from_pretrained(directories["57m"], dtype=torch.float32)
+        nbytes = sum(parameter.nbytes for parameter in module.parameters())
+        source, target = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(nbytes, dtype=torch.uint8)
+        workers = [_Remote(_receive, str(host)) for _ in range(2)]
+        spans: dict[str, list[float]] = {"halt": [], "copy": []}
+        server, snapshots, held, before = TransferServer(), Snapshots(HostCopies(host).directory), [], _shared_bytes()
+        for version in range(repeats + 2):
+            began = time.monotonic()
+            target.copy_(source)
+            copied = time.monotonic()
+            snapshot = snapshots.take((name, p.detach()) for name, p in module.named_parameters())
+            server.stage(RUN, version, snapshot)
+            staged = time.monotonic()
+            spans["halt"].append(staged - copied)
+            spans["copy"].append(copied - began)
+            event = announced(version, server.url, snapshot.manifest)
+            for each in workers:
+                _together([each], event)
+                if version:  # it held the one before
+                    _together([each], None)
+            del snapshot
+            server.settle(RUN, version)
+            snapshots.prepare()
+            with torch.no_grad():
+                next(module.parameters()).add_(1e-3)
+            time.sleep(IDLE_S)
+            held.append((_shared_bytes() - before) / nbytes)
+        for each in workers:
+            each.close()
+        server.close()
+    seconds = {name: median(values[2:]) for name, values in spans.items()}
+    return {
+        "trainer_halt_ratio": round(seconds["halt"] / seconds["copy"], 2),
+        "trainer_halt_s": round(seconds["halt"], 4),
+        "memcpy_s": round(seconds["copy"], 4),
+        "host_copies": round(max(held[2:]), 2),
+    }
+
+
+def _shared_bytes() -> int:
+    """The memory of this machine that lies in files: what others change meanwhile is counted, too."""
+    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:"))
+    return int(line.split()[1]) * 1024
 
 
 def ranks(repeats: int) -> Figures:

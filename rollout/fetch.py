@@ -1,9 +1,7 @@
 """Gets a published version into this host's memory, verified, while the engine samples on."""
 
 import asyncio
-import os
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +12,9 @@ from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
-from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.host_copies import HostCopies, HostCopy, host_directories
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import FromDirectory, FromTrainer
-
-MEMORY = Path("/dev/shm")  # noqa: S108  # the memory file system of Linux; the directory in it is the user's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +68,7 @@ def manifest_of(target: WeightsPublished) -> WeightsManifest:
 def default_directory(manifest: WeightsManifest) -> Path:
     """Returns the folder of a copy of this version, if there is one, else memory where it has room for one (containers
     often have 64 MB of it), else a folder among temporary files."""
-    places = [
-        place / f"claw-weights-{os.getuid()}" for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir()
-    ]
+    places = host_directories()
     for directory in filter(Path.is_dir, places):
         HostCopies(directory)  # sweeps it
         if any(directory.glob(f"{manifest.digest}*")):

@@ -11,8 +11,8 @@ from typing import ParamSpec
 EXTRAS = {
     "gateway": ("fastapi", "httptools", "starlette", "uvicorn", "uvloop"),
     "streams": ("aiokafka", "cramjam", "faust", "uvloop"),
-    "trainer": ("deepspeed", "numpy", "safetensors", "tensorboard", "torch", "transformers"),
-    "rollout": ("aiohttp", "vllm"),
+    "trainer": ("blake3", "deepspeed", "numpy", "safetensors", "tensorboard", "torch", "transformers"),
+    "rollout": ("aiohttp", "blake3", "vllm"),
     "agentflow": ("aiohttp",),
     "consumers": (
         "aiohttp", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers", "uvicorn",

@@ -921,7 +921,7 @@ class WeightsPublished(Struct, frozen=True, kw_only=True):
     version: Int64
     """Never reused for other bytes."""
     digest: str
-    """sha256 hex over the tensors' bytes in manifest order."""
+    """Of the tensors' bytes in manifest order: `b3:` and blake3 in hex, or sha256 in hex alone."""
     bytes_total: Int64
     manifest: tuple[TensorSpec, ...]
     offer_url: str | None = None

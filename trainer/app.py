@@ -36,6 +36,7 @@ from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
 from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.host_copies import shared_directory
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
 
@@ -64,6 +65,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
             stop=stop,
             producer=_producer(),
             render=ChatTemplate(settings.model_dir),
+            copies=shared_directory(),
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
@@ -145,6 +147,9 @@ class Nobody:
 
     def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
         """Nothing to stage."""
+
+    def settle(self, run_id: str, version: int) -> None:
+        """Nothing to let go."""
 
 
 def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:

@@ -79,6 +79,7 @@ class TrainerDependencies:
     """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
 
     `render`: makes ids of the messages of calls that have none. `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
+    `copies`: the directory in which workers of this host look for versions.
     """
 
     learner: PolicyLearner
@@ -91,6 +92,7 @@ class TrainerDependencies:
     reached: Callable[[Milestone], None] = lambda _: None
     pool_grows: bool = True
     render: Renderer | None = None
+    copies: Path | None = None
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

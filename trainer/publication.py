@@ -15,6 +15,7 @@ import numpy as np
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
 from claw_r1.trainer.storage.directories import remove
+from claw_r1.weights.digests import short
 from claw_r1.weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class WeightServer(Protocol):
 
     def stage(self, run_id: str, version: int, snapshot: "WeightsSnapshot") -> None:
         """From now on workers can get this version."""
+
+    def settle(self, run_id: str, version: int) -> None:
+        """The version is published: nobody asks for an older one."""
 
 
 class Weights(Protocol):
@@ -96,6 +100,11 @@ class Publisher:
         """For workers that ask for this number."""
         self.transfer_server.stage(self.run_id, version, candidate.snapshot)
 
+    def settle(self, version: int) -> None:
+        """The version is published: the memory of the one before it serves the next one."""
+        self.transfer_server.settle(self.run_id, version)
+        self.snapshots.prepare()
+
     def export(self, version: int, candidate: Candidate) -> Path:
         """Write the weights; where they lie. The digest in the name keeps other bytes apart."""
         target = self._export_of(version, candidate.manifest)
@@ -111,7 +120,7 @@ class Publisher:
         return target if target.is_dir() else None
 
     def _export_of(self, version: int, manifest: WeightsManifest) -> Path:
-        return self.exports / f"{version:08d}-{manifest.digest[:12]}"
+        return self.exports / f"{version:08d}-{short(manifest.digest)}"
 
     def event(self, version: int, candidate: Candidate, export: Path | None, sequence: int | None) -> WeightsPublished:
         """The announcement. Stage first."""

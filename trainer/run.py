@@ -62,7 +62,7 @@ class TrainingRun:
             epoch=new_id(),
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
-            snapshots=Snapshots(),
+            snapshots=Snapshots(dependencies.copies),
             staleness_max=settings.spec.staleness_max,
             probe_ids=probe_ids(settings.model_dir, dependencies.learner.vocabulary, settings.probe_tokens),
         )
@@ -94,6 +94,7 @@ class TrainingRun:
         oldest = min((checkpoint.sequence for checkpoint in checkpoints.all()), default=NO_BATCH)
         history = self._dependencies.journal.open(plans_after=oldest)
         self._progress.version_free = history.version_free
+        self._publisher.snapshots.algorithm = history.digest_algorithm
         if history.ended is not None:
             self.why_over = why_over(history.ended, history.progress, self._settings)
             if self.why_over is not None:

@@ -133,6 +133,7 @@ class Updater:
         )
         published = self._publisher.event(version, candidate, None, sequence)
         self._dependencies.journal.commit(published, trained)
+        self._publisher.settle(version)
         progress.version, progress.digest, progress.version_free = version, candidate.manifest.digest, version + 1
         progress.count(sequence, values)
         self.export_if_due(version, candidate, sequence)

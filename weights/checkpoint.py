@@ -5,7 +5,6 @@ disk as it is, while the library wants each tensor whole.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ DTYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-Shard = list[tuple[TensorShape, Sequence[memoryview]]]
+Shard = list[tuple[TensorShape, memoryview]]
 
 
 def write(directory: Path, snapshot: "WeightsSnapshot", shard_bytes_max: int = SHARD_BYTES_MAX) -> None:
@@ -53,11 +52,11 @@ def write(directory: Path, snapshot: "WeightsSnapshot", shard_bytes_max: int = S
 def _shards(snapshot: "WeightsSnapshot", bytes_max: int) -> list[Shard]:
     shards: list[Shard] = [[]]
     size = 0
-    for spec, parts in snapshot.tensors():
+    for spec, content in snapshot.tensors():
         if shards[-1] and size + spec.nbytes > bytes_max:
             shards.append([])
             size = 0
-        shards[-1].append((spec, parts))
+        shards[-1].append((spec, content))
         size += spec.nbytes
     return shards
 
@@ -74,5 +73,4 @@ def _write_file(path: Path, shard: Shard) -> None:
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, parts in shard:
-            file.writelines(parts)
+        file.writelines(content for _, content in shard)

@@ -1,14 +1,15 @@
 """Verified copies of versions in the host's memory, from which engines load.
 
 Invariant: a file under a digest's name holds exactly the bytes of that digest, tensors at `WeightsManifest.offsets`. It is
-written under another name by whoever holds its lock, so that the workers of one host share one copy and one transfer.
+written under another name by whoever holds its lock, so that the workers of one host share one copy and one transfer; or it is a
+link to the sealed file of a trainer on this host (`weights/sealed_file.py`), and nothing is transferred at all.
 A lock ends with its process, and what nobody holds is removed by whoever comes next: kill -9 leaves nothing for long.
 """
 
 import fcntl
-import hashlib
 import os
 import stat
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from claw_r1.weights import sealed_file
 from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.digests import Digest, algorithm_of, short
 from claw_r1.weights.errors import DigestMismatch, NoRoom
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 
@@ -33,6 +36,7 @@ POLL_S = 0.02
 STALLED_S = 10.0
 """Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
 UNFINISHED = ".unfinished"
+MEMORY = Path("/dev/shm")  # noqa: S108  # the memory file system of Linux; the directory in it is the user's own
 
 
 class TensorBytes(Protocol):
@@ -88,20 +92,21 @@ class HostCopies:
 
         Raises WeightsError; what was written before is gone then.
         """
+        algorithm = algorithm_of(manifest.digest)  # it becomes a file's name
         final = self.directory / manifest.digest
         while True:
-            if (copy := _opened(final)) is not None:
+            if (copy := _opened(final, manifest.bytes_flat)) is not None:
                 return copy
             if (begun := self._begin(final)) is not None:
                 break
             time.sleep(min(POLL_S, deadline.remaining_s("another worker's copy")))
         descriptor, unfinished = begun
         try:
-            if (copy := _opened(final)) is not None:  # it was finished just before we began
+            if (copy := _opened(final, manifest.bytes_flat)) is not None:  # it was finished just before we began
                 unfinished.unlink()
                 os.close(descriptor)
                 return copy
-            self._fill(descriptor, manifest, open_source, deadline)
+            self._fill(descriptor, manifest, algorithm, open_source, deadline)
             unfinished.rename(final)
         except BaseException:
             unfinished.unlink(missing_ok=True)
@@ -126,32 +131,45 @@ class HostCopies:
         """Remove what processes left behind that were killed."""
         for path in self.directory.iterdir():
             with suppress(OSError):
+                if path.is_symlink():
+                    if (descriptor := sealed_file.opened(path)) is None:
+                        path.unlink()
+                    else:
+                        os.close(descriptor)
+                    continue
                 descriptor = os.open(path, os.O_RDWR)
                 if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
                     path.unlink()
                 os.close(descriptor)
 
-    def _fill(self, descriptor: int, manifest: WeightsManifest, open_source: OpenSource, deadline: Deadline) -> None:
+    def _fill(
+        self,
+        descriptor: int,
+        manifest: WeightsManifest,
+        algorithm: str,
+        open_source: OpenSource,
+        deadline: Deadline,
+    ) -> None:
         _allocate(descriptor, manifest.bytes_flat)
-        with open_source(manifest, deadline) as source, _Hash() as sha:
+        with open_source(manifest, deadline) as source, _Hash(algorithm) as hashed:
             for tensor, start in manifest.offsets():
                 for offset in range(0, tensor.nbytes, PIECE_BYTES):
-                    piece = sha.free_buffer()[: min(PIECE_BYTES, tensor.nbytes - offset)]
+                    piece = hashed.free_buffer()[: min(PIECE_BYTES, tensor.nbytes - offset)]
                     source.readinto(tensor, offset, piece)
-                    sha.update(piece)
+                    hashed.update(piece)
                     if os.pwrite(descriptor, piece, start + offset) != len(piece):
                         raise NoRoom(f"a copy of {manifest.bytes_flat / 1e6:.0f} MB could not be written")
                     deadline.remaining_s(tensor.name)
-            digest = sha.hexdigest()
+            digest = hashed.text()
         if digest != manifest.digest:
-            raise DigestMismatch(f"digest {digest[:12]}, promised {manifest.digest[:12]}")
+            raise DigestMismatch(f"digest {short(digest)}, promised {short(manifest.digest)}")
 
 
 class _Hash:
-    """sha256 in a thread of its own, which takes as long as the rest; over buffers so small that they stay in the cache."""
+    """A digest made in a thread of its own; over buffers so small that they stay in the cache."""
 
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
+    def __init__(self, algorithm: str) -> None:
+        self._digest = Digest(algorithm)
         self._buffers = cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(BUFFERS)])
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-digest")
         self._running: deque[Future[None]] = deque()
@@ -169,11 +187,11 @@ class _Hash:
         return next(self._buffers)
 
     def update(self, piece: memoryview) -> None:
-        self._running.append(self._thread.submit(self._sha.update, piece))
+        self._running.append(self._thread.submit(self._digest.update, piece))
 
-    def hexdigest(self) -> str:
+    def text(self) -> str:
         self._thread.shutdown()
-        return self._sha.hexdigest()
+        return self._digest.text()
 
 
 def tensors(path: str, manifest: WeightsManifest) -> "Iterator[tuple[str, torch.Tensor]]":
@@ -186,7 +204,13 @@ def tensors(path: str, manifest: WeightsManifest) -> "Iterator[tuple[str, torch.
         yield tensor.name, flat[start : start + tensor.nbytes].view(dtype).view(tensor.shape)
 
 
-def _opened(final: Path) -> HostCopy | None:
+def _opened(final: Path, nbytes: int) -> HostCopy | None:
+    if final.is_symlink():
+        sealed = sealed_file.opened(final)
+        if sealed is not None and os.fstat(sealed).st_size < nbytes:  # these bytes, but not these tensors
+            os.close(sealed)
+            return None
+        return None if sealed is None else HostCopy(sealed, final)
     try:
         descriptor = os.open(final, os.O_RDWR)
     except FileNotFoundError:
@@ -194,6 +218,20 @@ def _opened(final: Path) -> HostCopy | None:
     if _locked(descriptor, fcntl.LOCK_SH) and _is_at(descriptor, final):
         return HostCopy(descriptor, final)
     os.close(descriptor)  # its last holder is just removing it
+    return None
+
+
+def host_directories() -> list[Path]:
+    """The folders of this user's copies, in memory and among temporary files; each, where its place is there at all."""
+    places = (MEMORY, Path(tempfile.gettempdir()))
+    return [place / f"claw-weights-{os.getuid()}" for place in places if place.is_dir()]
+
+
+def shared_directory() -> Path | None:
+    """Returns the first of them in which a trainer can show its versions to the workers of its host."""
+    for directory in host_directories():
+        with suppress(OSError):
+            return HostCopies(directory).directory
     return None
 
 

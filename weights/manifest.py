@@ -3,12 +3,12 @@
 Free of torch at import: a supervisor reads manifests and never touches a tensor.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from claw_r1.weights.digests import BLAKE3, Digest
 from claw_r1.weights.errors import ManifestMismatch
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TensorShape:
 
 @dataclass(frozen=True, slots=True)
 class WeightsManifest:
-    """The tensors of a version in order, and the sha256 (hex) over their contiguous bytes in that order."""
+    """The tensors of a version in order, and the digest (weights/digests.py) over their contiguous bytes in that order."""
 
     tensors: tuple[TensorShape, ...]
     digest: str
@@ -71,25 +71,22 @@ class WeightsManifest:
 
     def offsets(self) -> Iterator[tuple[TensorShape, int]]:
         """Each tensor and where it begins in a flat copy of the version, in bytes."""
-        end = 0
-        for spec in self.tensors:
-            yield spec, end
-            end += aligned(spec.nbytes, ALIGNMENT_BYTES)
+        return offsets(self.tensors)
 
     @property
     def bytes_flat(self) -> int:
-        """Bytes of a flat copy, padding included; at least one, for a file of none cannot be mapped."""
-        return max(1, sum(aligned(spec.nbytes, ALIGNMENT_BYTES) for spec in self.tensors))
+        """Bytes of a flat copy, padding included."""
+        return bytes_flat(self.tensors)
 
     @classmethod
-    def of(cls, named_tensors: NamedTensors) -> Self:
+    def of(cls, named_tensors: NamedTensors, algorithm: str = BLAKE3) -> Self:
         """The manifest of these tensors, in the order in which they come. Reads every byte."""
         specs: list[TensorShape] = []
-        sha = hashlib.sha256()
+        digest = Digest(algorithm)
         for name, tensor in named_tensors:
             specs.append(spec_of(name, tensor))
-            sha.update(memory_of(tensor))
-        return cls(tuple(specs), sha.hexdigest())
+            digest.update(memory_of(tensor))
+        return cls(tuple(specs), digest.text())
 
     def to_json(self) -> dict[str, object]:
         """Plain values; `from_json` is the inverse."""
@@ -103,6 +100,19 @@ class WeightsManifest:
             case {"tensors": list(tensors), "digest": str(digest)}:
                 return cls(tuple(map(_shape, tensors)), digest)
         raise ManifestMismatch(f"not a manifest: {str(value)[:SHOWN_CHARACTERS]}")
+
+
+def offsets(tensors: Iterable[TensorShape]) -> Iterator[tuple[TensorShape, int]]:
+    """Each tensor and where it begins in a flat copy, in bytes."""
+    end = 0
+    for spec in tensors:
+        yield spec, end
+        end += aligned(spec.nbytes, ALIGNMENT_BYTES)
+
+
+def bytes_flat(tensors: Iterable[TensorShape]) -> int:
+    """Bytes of a flat copy of these tensors; at least one, for a file of none cannot be mapped."""
+    return max(1, sum(aligned(spec.nbytes, ALIGNMENT_BYTES) for spec in tensors))
 
 
 def _shape(value: object) -> TensorShape:

@@ -1,32 +1,39 @@
-"""A version as one pass over its tensors leaves it: packed in host memory, hashed by a thread, named by its manifest.
+"""A version as one pass over its tensors leaves it: a flat file in host memory, hashed and sealed by a thread, named by its manifest.
 
-Invariant: a snapshot never changes while anybody holds it, so manifest, transfer and export are of the same bytes.
-Its memory is used again for a later snapshot once nobody holds it any more: whoever reads, holds the snapshot.
-Whoever takes it only copies: GPUs that wait for the copy need not wait for a hash, which is slower. Whoever asks for the
-manifest waits for it.
+Invariant: a sealed file never changes, so manifest, transfer, export and the workers of this host have the same bytes.
+Whoever takes a snapshot only copies: GPUs that wait for the copy need not wait for a hash, nor for pages, which are made ready
+while they compute. Whoever asks for the manifest, or for the bytes, waits for the digest.
 """
 
-import hashlib
 import weakref
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
-import torch
-
-from claw_r1.weights.buckets import BUCKET_BYTES_MAX, Bucket, Packing, Piece
-from claw_r1.weights.manifest import NamedTensors, TensorShape, WeightsManifest, bytes_of, spec_of
+from claw_r1.weights.digests import BLAKE3, Digest
+from claw_r1.weights.manifest import (
+    ALIGNMENT_BYTES,
+    NamedTensors,
+    TensorShape,
+    WeightsManifest,
+    aligned,
+    bytes_flat,
+    bytes_of,
+    offsets,
+    spec_of,
+)
+from claw_r1.weights.sealed_file import SealedFile, unlink
 
 
 @dataclass(frozen=True, eq=False)
 class WeightsSnapshot:
-    """`buckets`: flat uint8 tensors, filled as `layout` says. `digest`: of the bytes of all `specs`, once they are hashed."""
+    """`digest`: of the bytes of all `specs`, once they are hashed and `file` is sealed."""
 
     specs: tuple[TensorShape, ...]
-    layout: tuple[Bucket, ...]
-    buckets: tuple[torch.Tensor, ...]
+    file: SealedFile
     digest: "Future[str]"
 
     @cached_property
@@ -35,76 +42,67 @@ class WeightsSnapshot:
         return WeightsManifest(self.specs, self.digest.result())
 
     @classmethod
-    def of(cls, named_tensors: NamedTensors, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> "WeightsSnapshot":
+    def of(cls, named_tensors: NamedTensors) -> "WeightsSnapshot":
         """Copies the tensors into memory of its own."""
-        return Snapshots(bucket_bytes_max).take(named_tensors)
+        return Snapshots().take(named_tensors)
 
-    def tensors(self) -> Iterator[tuple[TensorShape, Sequence[memoryview]]]:
-        """Every tensor in order, with its bytes in one or more parts. Views: hold the snapshot while you read them."""
-        parts: list[list[memoryview]] = [[] for _ in self.specs]
-        for flat, bucket in zip(self.buckets, self.layout, strict=True):
-            for piece in bucket.pieces:
-                parts[piece.tensor].append(_memory(flat, piece))
-        yield from zip(self.specs, parts, strict=True)
-
-
-class HostMemory:
-    """Flat uint8 tensors of one size, used again and again: fresh pages cost more than the copy into them."""
-
-    def __init__(self, chunk_bytes: int) -> None:
-        self._chunk_bytes = chunk_bytes
-        self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
-
-    def chunk(self) -> torch.Tensor:
-        """Returns a chunk that nobody uses. Memory that is never touched costs nothing, so a chunk need not be
-        filled."""
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return torch.empty(self._chunk_bytes, dtype=torch.uint8)
-
-    def lend(self, holder: object) -> list[torch.Tensor]:
-        """An empty list for chunks; what stands in it returns when nobody holds the holder any more."""
-        chunks: list[torch.Tensor] = []
-        weakref.finalize(holder, self._spare.extend, chunks).atexit = False
-        return chunks
-
-    def trim(self) -> None:
-        """Free what nobody uses now."""
-        self._spare.clear()
+    def tensors(self) -> Iterator[tuple[TensorShape, memoryview]]:
+        """Every tensor in order, with its bytes."""
+        flat = self.file.read() if self.digest.result() else memoryview(b"")
+        for spec, begin in offsets(self.specs):
+            yield spec, flat[begin : begin + spec.nbytes]
 
 
 class Snapshots:
     """Makes the snapshots of a run."""
 
-    def __init__(self, bucket_bytes_max: int = BUCKET_BYTES_MAX) -> None:
-        self._bucket_bytes_max = bucket_bytes_max
-        self._memory = HostMemory(bucket_bytes_max)
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="hash")  # one: pieces are hashed in their order
+    def __init__(self, directory: Path | None = None) -> None:
+        """directory: of this host's copies, where its workers find a version without asking for it."""
+        self.algorithm = BLAKE3
+        self._directory = directory
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-digest")
+        self._room: Future[SealedFile] | None = None
+        self._bytes = 0
 
     def take(self, named_tensors: NamedTensors) -> WeightsSnapshot:
-        """One pass: each tensor is asked for once and copied once, each byte of the copy hashed once, behind it. The tensors may
-        change afterwards."""
-        packing = Packing(self._bucket_bytes_max)
-        whole: list[torch.Tensor] = []
+        """One pass: each tensor is asked for once and copied once; then it may change."""
+        room, self._room = self._room, None
+        file, end = SealedFile(self._bytes) if room is None else room.result(), 0
         specs: list[TensorShape] = []
-        sha = hashlib.sha256()
         for name, tensor in named_tensors:
             specs.append(spec_of(name, tensor))
-            flat = bytes_of(tensor)
-            for number, piece in packing.place(specs[-1].nbytes):
-                if number == len(whole):
-                    whole.append(self._memory.chunk())
-                target = whole[number][piece.target : piece.target + piece.length]
-                target.copy_(flat[piece.source : piece.source + piece.length])
-                self._hasher.submit(sha.update, target.numpy())
-        layout = packing.buckets()
-        filled = tuple(flat[: bucket.size] for flat, bucket in zip(whole, layout, strict=True))
-        snapshot = WeightsSnapshot(tuple(specs), layout, filled, self._hasher.submit(sha.hexdigest))
-        self._memory.lend(snapshot).extend(whole)
-        self._memory.trim()  # three are enough: two staged, one being taken
+            file.room(end, specs[-1].nbytes).copy_(bytes_of(tensor))
+            end += aligned(specs[-1].nbytes, ALIGNMENT_BYTES)
+        self._bytes = end
+        digest = self._thread.submit(self._sealed, file, tuple(specs))
+        snapshot = WeightsSnapshot(tuple(specs), file, digest)
+        if self._directory is not None and file.path is not None:
+            weakref.finalize(snapshot, _unlinked, self._directory, digest, file.path)
         return snapshot
 
+    def prepare(self) -> None:
+        """Have memory for the next version ready when it is taken. Returns at once."""
+        if self._room is None:
+            self._room = self._thread.submit(_prefaulted, self._bytes)
 
-def _memory(flat: torch.Tensor, piece: Piece) -> memoryview:
-    return memoryview(flat[piece.target : piece.target + piece.length].numpy())
+    def _sealed(self, file: SealedFile, specs: tuple[TensorShape, ...]) -> str:
+        flat, hasher = file.finish(bytes_flat(specs)), Digest(self.algorithm)
+        for spec, begin in offsets(specs):
+            hasher.update(flat[begin : begin + spec.nbytes])
+        digest = hasher.text()
+        file.seal(digest)
+        if self._directory is not None:
+            with suppress(OSError):  # then workers ask for it by HTTP
+                file.link(self._directory / digest)
+        return digest
+
+
+def _prefaulted(nbytes: int) -> SealedFile:
+    file = SealedFile(nbytes)
+    file.prefault()
+    return file
+
+
+def _unlinked(directory: Path, digest: "Future[str]", path: str) -> None:
+    if digest.done() and digest.exception() is None:
+        unlink(directory / digest.result(), path)

@@ -1,13 +1,14 @@
-"""The two newest versions, ready to be sent.
+"""The versions that are ready to be sent: the newest, and until that is published the one before it.
 
-Two, because a worker asks for exactly the version that it saw published while the trainer may already have staged the
-next one. A snapshot never changes while a sender holds it (weights/snapshot.py).
+A worker asks for exactly the version that it saw published, while the trainer may already have staged the next one.
+Whoever sends a version holds its snapshot.
 """
 
 import threading
 from dataclasses import dataclass
 
 from claw_r1.schemas.http import version_label
+from claw_r1.weights.digests import short
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
 from claw_r1.weights.snapshot import WeightsSnapshot
 
@@ -40,6 +41,11 @@ class Stagings:
                 label = version_label(staging.run_id, staging.version)
                 raise ManifestMismatch(f"{label} is staged with other bytes; a version number is never reused")
 
+    def settle(self, run_id: str, version: int) -> None:
+        """This version is published: nobody asks for an older one of its run any more."""
+        with self._lock:
+            self._kept = [kept for kept in self._kept if kept.run_id != run_id or kept.version >= version]
+
     def get(self, run_id: str, version: int, digest: str) -> Staging:
         """Raises NotStaged, also for other bytes."""
         with self._lock:
@@ -47,4 +53,4 @@ class Stagings:
         for kept in named:  # without the lock: a digest may still be on its way
             if kept.snapshot.manifest.digest == digest:
                 return kept
-        raise NotStaged(f"{version_label(run_id, version)} with digest {digest[:12]} is not staged")
+        raise NotStaged(f"{version_label(run_id, version)} with digest {short(digest)} is not staged")

@@ -10,6 +10,8 @@ snapshot, and a rate below which it is given up: a worker that dies or stands st
 """
 
 import json
+import os
+import socket
 import ssl
 import threading
 import time
@@ -17,11 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BufferedIOBase
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.weights.errors import NotStaged
+from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
 from claw_r1.weights.staging import Staging, Stagings
@@ -87,12 +90,16 @@ class TransferServer:
         """
         self._stagings.add(Staging(run_id, version, snapshot))
 
+    def settle(self, run_id: str, version: int) -> None:
+        """The version is published: older ones are let go."""
+        self._stagings.settle(run_id, version)
+
     def staged(self, run_id: str, version: int, digest: str) -> Staging:
         """Raises NotStaged, also for other bytes under this version."""
         return self._stagings.get(run_id, version, digest)
 
-    def send(self, staging: Staging, worker_id: str, begin: Callable[[int], None], out: BufferedIOBase) -> bool:
-        """Write a version, after `begin` with its size; False when every sender is busy. Raises OSError."""
+    def send(self, staging: Staging, worker_id: str, begin: Callable[[int], None], connection: socket.socket) -> bool:
+        """Send a version, after `begin` with its size; False when every sender is busy. Raises OSError."""
         if not self._free.acquire(blocking=False):
             return False
         began = time.monotonic()
@@ -100,11 +107,16 @@ class TransferServer:
         total = staging.snapshot.manifest.bytes_total
         try:
             begin(total)
-            for written, piece in _pieces(staging.snapshot):
-                if time.monotonic() - began > GRACE_S + written / RATE_MIN:
-                    raise TimeoutError(f"the worker takes less than {RATE_MIN / 1e6:g} MB/s")
-                out.write(piece)
-            out.flush()
+            sent, flat, path = 0, staging.snapshot.file.read(), staging.snapshot.file.path
+            with Path(path or os.devnull).open("rb", buffering=0) as file:
+                for start, length in _pieces(staging.snapshot.manifest):
+                    if time.monotonic() - began > GRACE_S + sent / RATE_MIN:
+                        raise TimeoutError(f"the worker takes less than {RATE_MIN / 1e6:g} MB/s")
+                    if path is None or isinstance(connection, ssl.SSLSocket):  # whose sendfile copies by 8 KiB
+                        connection.sendall(flat[start : start + length])
+                    else:
+                        connection.sendfile(file, start, length)
+                    sent += length
         except OSError as failure:
             error = str(failure) or type(failure).__name__
             raise
@@ -121,14 +133,20 @@ class TransferServer:
         self._thread.join(timeout=1.0)
 
 
-def _pieces(snapshot: WeightsSnapshot) -> Iterator[tuple[int, memoryview]]:
-    """Bytes before it, and the piece."""
-    written = 0
-    for _, parts in snapshot.tensors():
-        for part in parts:
-            for start in range(0, len(part), PIECE_BYTES):
-                yield written, part[start : start + PIECE_BYTES]
-                written += min(PIECE_BYTES, len(part) - start)
+def _pieces(manifest: WeightsManifest) -> Iterator[tuple[int, int]]:
+    """The places of the bytes in the flat file, in order, with their lengths: tensors between which no padding is go together."""
+    begin = end = 0
+    for tensor, start in manifest.offsets():
+        if start != end:
+            yield from _cut(begin, end)
+            begin = start
+        end = start + tensor.nbytes
+    yield from _cut(begin, end)
+
+
+def _cut(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    for start in range(begin, end, PIECE_BYTES):
+        yield start, min(PIECE_BYTES, end - start)
 
 
 class _Listener(ThreadingHTTPServer):
@@ -147,8 +165,8 @@ class _Listener(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Listener
-    wbufsize = 1 << 20  # small tensors leave together,
-    disable_nagle_algorithm = True  # and the last of them at once
+    wbufsize = 1 << 12
+    disable_nagle_algorithm = True  # the last bytes leave at once
 
     def setup(self) -> None:
         super().setup()
@@ -175,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, {"error": str(error)})
             return
         try:
-            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.wfile):
+            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.connection):
                 self._say(503, {"error": "every sender is busy"})
         except OSError:
             self.close_connection = True  # the worker is gone or too slow; `on_sent` has said so
@@ -185,6 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/octet-stream")
         self.send_header("content-length", str(length))
         self.end_headers()
+        self.wfile.flush()  # the bytes go past it
 
     def _say(self, status: int, body: dict[str, str]) -> None:
         payload = json.dumps(body, separators=(",", ":")).encode()

@@ -136,7 +136,7 @@ class Trainer:
     ) -> WeightsPublished:
         tensors = [("t", torch.full((4,), float(version)))]
         manifest = WeightsManifest.of(tensors)
-        self.transfer.stage("run", version, WeightsSnapshot.of(tensors, 1 << 10))
+        self.transfer.stage("run", version, WeightsSnapshot.of(tensors))
         event = WeightsPublished(
             envelope=envelope("trainer/test", run_id="run"),
             model_id="m",

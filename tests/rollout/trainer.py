@@ -34,7 +34,7 @@ def main(model: Path, events: Path, period_s: float) -> None:
     while True:
         weights = changed(base, version)
         named = [(name, p.detach()) for name, p in weights.named_parameters()]
-        snapshot = WeightsSnapshot.of(named, 64 << 10)
+        snapshot = WeightsSnapshot.of(named)
         server.stage(RUN, version, snapshot)
         write_published(events, version, snapshot.manifest, weights, server.url)
         time.sleep(period_s)

@@ -131,7 +131,7 @@ class Worker:
         tensors = [(name, p.detach()) for name, p in model.named_parameters()]
         manifest = WeightsManifest.of(tensors)
         if checkpoint is None and offer_url is None:
-            self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors, 64 << 10))
+            self.transfer_server.stage(RUN, version, WeightsSnapshot.of(tensors))
             offer_url = self.transfer_server.url
         uri = None if checkpoint is None else str(checkpoint)
         write_published(self.events, version, manifest, model, offer_url, uri)

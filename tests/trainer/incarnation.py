@@ -35,6 +35,9 @@ class FakeTransferServer:
     def stage(self, run_id, version, snapshot) -> None:
         self.staged.append((version, snapshot.manifest.digest))
 
+    def settle(self, run_id, version) -> None:
+        pass
+
 
 def settings(out_dir: Path, model_dir: Path, **changes) -> TrainerSettings:
     fields = {

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.trainer.publication import probe_ids
 from claw_r1.trainer.run import TrainingRun
+from claw_r1.weights.digests import Digest
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.test_run import events, two_batches, world_of
 from tests.trainer.tiny import make_model
@@ -48,19 +49,25 @@ def test_the_loop_hashes_nothing(tmp_path, monkeypatch):
     """Of each version, with a checkpoint and an export of it: the loop's thread copies and waits, and another one hashes."""
     hashing, sha256 = [], hashlib.sha256
 
-    class Recording:
+    class RecordingSha:
         def __init__(self, *data):
             self._sha = sha256(*data)
             self.digest, self.hexdigest = self._sha.digest, self._sha.hexdigest
 
         def update(self, data):
-            hashing.append((threading.get_ident(), len(memoryview(data).cast("B"))))
+            hashing.append((threading.get_ident(), 0))
             self._sha.update(data)
+
+    class Recording(Digest):
+        def update(self, data):
+            hashing.append((threading.get_ident(), len(memoryview(data).cast("B"))))
+            super().update(data)
 
     model_dir = make_model(tmp_path / "tiny")
     chosen = settings(tmp_path / "out", model_dir, batches_max=2, hf_every=1, checkpoint_every=1)
     log, collaborators = world_of(chosen, two_batches())
-    monkeypatch.setattr("hashlib.sha256", Recording)
+    monkeypatch.setattr("hashlib.sha256", RecordingSha)
+    monkeypatch.setattr("claw_r1.weights.snapshot.Digest", Recording)
     TrainingRun(chosen, collaborators).run()
     versions = {event.digest: event for event in events(log, WeightsPublished)}
     assert len(versions) == 3

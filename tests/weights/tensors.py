@@ -15,7 +15,7 @@ Tensors = list[tuple[str, torch.Tensor]]
 
 
 def tensors_of(seed: int) -> Tensors:
-    """Several dtypes, an empty and a scalar tensor, a strided one, and one of many buckets (4 KiB each here)."""
+    """Several dtypes, an empty and a scalar tensor, a strided one, and one of several pages."""
     g = torch.Generator().manual_seed(seed)
     return [
         ("embed", torch.randn(300, 17, generator=g)),

@@ -17,7 +17,7 @@ from claw_r1.weights.host_copies import HostCopies, TensorBytes
 from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from tests import children
 from tests.weights.tensors import Tensors, same, take, tensors_of
-from tests.weights.test_buckets import make, models
+from tests.weights.test_flat import make, models
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,23 +1,40 @@
-"""One pass over the tensors, memory that is used again, and never while somebody reads it."""
+"""One pass over the tensors into a file that nobody can change, hashed by another thread, found by the workers of its host."""
 
-import hashlib
+import gc
+import mmap
+import os
+import random
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from claw_r1.weights.errors import NotStaged
+from claw_r1.weights import sealed_file
+from claw_r1.weights.digests import BLAKE3, SHA256, Digest, algorithm_of
+from claw_r1.weights.errors import ManifestMismatch, NotStaged
+from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest, memory_of
-from claw_r1.weights.snapshot import Snapshots
+from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.staging import Staging, Stagings
+from tests import children
+from tests.weights.tensors import same, take
+from tests.weights.test_host_copies import ROOT, Memory
 
 Tensors = list[tuple[str, torch.Tensor]]
 
 
-def version(number: int) -> Tensors:
-    return [("a", torch.full((100,), float(number))), ("b", torch.full((7,), number, dtype=torch.bfloat16))]
+def version(number: int, length: int = 100) -> Tensors:
+    return [("a", torch.full((length,), float(number))), ("b", torch.full((7,), number, dtype=torch.bfloat16))]
+
+
+def content(snapshot: WeightsSnapshot) -> bytes:
+    return b"".join(part for _, part in snapshot.tensors())
 
 
 def test_each_tensor_is_asked_for_once() -> None:
@@ -28,59 +45,236 @@ def test_each_tensor_is_asked_for_once() -> None:
         passes.append(1)
         yield from tensors
 
-    snapshot = Snapshots(64).take(once())
+    snapshot = Snapshots().take(once())
     assert snapshot.manifest == WeightsManifest.of(tensors)
     before = b"".join(memory_of(tensor) for _, tensor in tensors)
     for _, tensor in tensors:
         tensor.zero_()
-    assert b"".join(part for _, parts in snapshot.tensors() for part in parts) == before
+    assert content(snapshot) == before
     assert passes == [1]
 
 
-def test_memory_is_used_again_once_nobody_holds_it() -> None:
-    """Three versions in turn live in the memory of two; one that is held keeps its bytes."""
-    snapshots = Snapshots(64)
-    held = snapshots.take(version(1))
-    dropped = snapshots.take(version(2))
-    places = {flat.data_ptr() for flat in dropped.buckets}
-    del dropped
-    third = snapshots.take(version(3))
-    assert {flat.data_ptr() for flat in third.buckets} == places
-    assert not places & {flat.data_ptr() for flat in held.buckets}
-    assert held.manifest == WeightsManifest.of(version(1))
-    assert b"".join(part for _, parts in held.tensors() for part in parts) == b"".join(
-        memory_of(tensor) for _, tensor in version(1)
+@pytest.mark.parametrize("lengths", [(10, 100_000, 10), (100_000, 100_000, 3)])
+def test_memory_that_was_made_ready_holds_versions_of_any_size(lengths: tuple[int, ...]) -> None:
+    """Larger than the one before, smaller, or as large; each keeps its bytes, and goes with its last holder."""
+    snapshots, before = Snapshots(), descriptors()
+    held = []
+    for number, length in enumerate(lengths):
+        held.append(snapshots.take(version(number, length)))
+        assert held[-1].manifest == WeightsManifest.of(version(number, length))
+        snapshots.prepare()
+    for number, (snapshot, length) in enumerate(zip(held, lengths, strict=True)):
+        assert content(snapshot) == b"".join(memory_of(tensor) for _, tensor in version(number, length))
+    del held, snapshot
+    snapshots.take(version(9)).manifest  # noqa: B018  # takes what was made ready
+    gc.collect()
+    assert descriptors() <= before + 1, "the thread may still hold the last of them"
+
+
+def descriptors() -> int:
+    return sum(
+        str(path.readlink()).startswith("/memfd:claw") for path in Path("/proc/self/fd").iterdir() if path.is_symlink()
     )
 
 
 def test_who_takes_a_snapshot_does_not_hash_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are hashed by another thread, in their order; the manifest waits for the last of them, and nothing else does."""
-    threads, may_hash, sha256 = set[int](), threading.Event(), hashlib.sha256
+    threads, may_hash = set[int](), threading.Event()
 
-    class Recording:
-        def __init__(self) -> None:
-            self._sha = sha256()
-
+    class Recording(Digest):
         def update(self, data: Any) -> None:
             may_hash.wait()
             threads.add(threading.get_ident())
-            self._sha.update(data)
+            super().update(data)
 
-        def hexdigest(self) -> str:
-            return self._sha.hexdigest()
-
-    monkeypatch.setattr("claw_r1.weights.snapshot.hashlib.sha256", Recording)
-    snapshot = Snapshots(64).take(version(3))
+    monkeypatch.setattr("claw_r1.weights.snapshot.Digest", Recording)
+    snapshot = Snapshots().take(version(3))
     stagings = Stagings()
     stagings.add(Staging("run", 1, snapshot))
     with pytest.raises(NotStaged):
         stagings.get("run", 2, "any")
-    copied = b"".join(part for _, parts in snapshot.tensors() for part in parts)
     assert not snapshot.digest.done()
     may_hash.set()
     digest = snapshot.manifest.digest
     monkeypatch.undo()
-    assert digest == hashlib.sha256(copied).hexdigest() == WeightsManifest.of(version(3)).digest
+    assert digest == WeightsManifest.of(version(3)).digest
     assert threads
     assert threading.get_ident() not in threads
     assert stagings.get("run", 1, digest).snapshot is snapshot
+
+
+def test_a_published_version_lets_those_before_it_go() -> None:
+    """Two at most; of another run nothing changes."""
+    stagings = Stagings()
+    for number in (1, 2):
+        stagings.add(Staging("run", number, WeightsSnapshot.of(version(number))))
+    digests = {number: WeightsManifest.of(version(number)).digest for number in (1, 2)}
+    stagings.settle("other", 2)
+    assert stagings.get("run", 1, digests[1]).version == 1
+    stagings.settle("run", 2)
+    assert stagings.get("run", 2, digests[2]).version == 2
+    with pytest.raises(NotStaged):
+        stagings.get("run", 1, digests[1])
+
+
+@pytest.mark.parametrize("algorithm", [BLAKE3, SHA256])
+def test_a_digest_names_its_algorithm(algorithm: str) -> None:
+    """A run that began with sha256 goes on with it, and its digests read as they always did."""
+    snapshots = Snapshots()
+    snapshots.algorithm = algorithm
+    digest = snapshots.take(version(1)).manifest.digest
+    assert digest == WeightsManifest.of(version(1), algorithm).digest
+    assert algorithm_of(digest) == algorithm
+    assert digest.startswith("b3:") is (algorithm == BLAKE3)
+
+
+@pytest.mark.parametrize("text", ["", "../../etc/passwd", "b3:../x", "b4:" + "0" * 64, "0" * 63, "b3:" + "G" * 64])
+def test_what_is_no_digest_names_no_file(text: str, tmp_path: Path) -> None:
+    """An event may say anything; what it says becomes no path."""
+    with pytest.raises(ManifestMismatch):
+        take(HostCopies(tmp_path / "copies"), WeightsManifest((), text), Memory([]))
+
+
+def test_nobody_writes_into_a_sealed_file() -> None:
+    """Not through a descriptor that may write, not through a mapping, and it neither grows nor shrinks."""
+    snapshot = WeightsSnapshot.of(version(1))
+    before = content(snapshot)
+    descriptor = os.open(snapshot.file.path, os.O_RDWR)
+    for attempt in (
+        lambda: os.pwrite(descriptor, b"other", 0),
+        lambda: os.ftruncate(descriptor, 0),
+        lambda: os.ftruncate(descriptor, 1 << 20),
+        lambda: mmap.mmap(descriptor, 64),
+    ):
+        with pytest.raises(PermissionError):
+            attempt()
+    os.close(descriptor)
+    assert content(snapshot) == before
+
+
+@pytest.mark.parametrize("nbytes", [0, 4096])
+def test_where_the_kernel_gives_no_such_file_plain_memory_holds_the_version(
+    nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old kernels, and processes that may write no file so large; workers then ask by HTTP. Also where that shows in the middle."""
+    truncate = os.ftruncate
+
+    def limited(descriptor: int, size: int) -> None:
+        if size > nbytes:
+            raise OSError(27, "File too large")
+        truncate(descriptor, size)
+
+    monkeypatch.setattr("os.ftruncate", limited)
+    snapshot = Snapshots(tmp_path).take(version(1, 100_000))
+    assert snapshot.manifest == WeightsManifest.of(version(1, 100_000))
+    assert content(snapshot) == b"".join(memory_of(tensor) for _, tensor in version(1, 100_000))
+    assert snapshot.file.path is None
+    assert not list(tmp_path.iterdir())
+
+
+TRAINER = (
+    "import sys, time; from tests.weights.test_snapshot import *\n"
+    "kept = Snapshots(Path(sys.argv[1])).take(version(1)); print(kept.manifest.digest, flush=True); time.sleep(600)"
+)
+
+
+def trainer(code: str, directory: Path) -> "subprocess.Popen[bytes]":
+    arguments = [sys.executable, "-c", code, str(directory)]
+    return children.start(arguments, stdout=subprocess.PIPE, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.process
+def test_a_worker_of_the_same_host_opens_the_trainers_file(tmp_path: Path) -> None:
+    """Nothing is transferred. It outlives its trainer in who holds it, and its name is gone with the next who comes."""
+    copies, manifest, source = HostCopies(tmp_path / "copies"), WeightsManifest.of(version(1)), Memory(version(1))
+    serving = trainer(TRAINER, copies.directory)
+    assert serving.stdout is not None
+    assert serving.stdout.readline().decode().strip() == manifest.digest
+    first, second = (take(copies, manifest, source) for _ in range(2))
+    second.close()
+    assert [path.name for path in copies.directory.iterdir()] == [manifest.digest], "who goes leaves it to the others"
+    serving.kill()
+    serving.wait()
+    assert same(first, version(1))
+    assert not source.opened
+    copies.sweep()
+    assert not list(copies.directory.iterdir())
+    assert same(take(copies, manifest, source), version(1))
+    assert source.opened == 1
+
+
+def test_a_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    """A number of a process is used again: another sealed file, a file of another kind, a pipe, nothing."""
+    copies, manifest = HostCopies(tmp_path / "copies"), WeightsManifest.of(version(1))
+    link = copies.directory / manifest.digest
+    other, plain, ends = WeightsSnapshot.of(version(2)), (tmp_path / "plain").open("w+b"), os.pipe()
+    other.manifest  # noqa: B018  # it is sealed now
+    plain.write(manifest.digest.encode())
+    plain.flush()
+    descriptors = [f"/proc/{os.getpid()}/fd/{number}" for number in (plain.fileno(), ends[0], 4000)]
+    for target in (other.file.path, *descriptors, str(tmp_path / "plain")):
+        link.symlink_to(target)
+        source = Memory(version(1))
+        copy = take(copies, manifest, source)
+        assert source.opened == 1, target
+        assert same(copy, version(1))
+        copy.close()
+        assert not list(copies.directory.iterdir())
+    plain.close()
+    for end in ends:
+        os.close(end)
+
+
+def test_a_link_goes_with_its_snapshot(tmp_path: Path) -> None:
+    """Unless it is another's by then: the same bytes may be taken again."""
+    directory = HostCopies(tmp_path / "copies").directory
+    snapshots = Snapshots(directory)
+    first, second = snapshots.take(version(1)), snapshots.take(version(1))
+    link = directory / second.manifest.digest
+    del first
+    gc.collect()
+    assert sealed_file.opened(link) is not None
+    del second
+    gc.collect()
+    assert not list(directory.iterdir())
+
+
+def test_a_directory_that_takes_no_link_costs_nothing_else(tmp_path: Path) -> None:
+    """It is removed, full or another's: workers ask by HTTP then."""
+    snapshot = Snapshots(tmp_path / "missing").take(version(1))
+    assert snapshot.manifest == WeightsManifest.of(version(1))
+
+
+VERSIONS_FOR_EVER = (
+    "import sys; from tests.weights.test_snapshot import *\n"
+    "snapshots, kept = Snapshots(Path(sys.argv[1])), []\n"
+    "print('begun', flush=True)\n"
+    "for number in range(10**9): kept = [*kept, snapshots.take(version(number % 50, 5000))][-2:]; snapshots.prepare()"
+)
+
+
+@pytest.mark.process
+def test_whatever_is_killed_a_name_has_its_digest(tmp_path: Path) -> None:
+    """A trainer is killed in the middle of publishing, again and again, while links of earlier ones lie there."""
+    copies = HostCopies(tmp_path / "copies")
+    manifests = {WeightsManifest.of(version(number, 5000)).digest: number for number in range(50)}
+    dice, found = random.Random(7), 0
+    for _ in range(3):
+        serving = trainer(VERSIONS_FOR_EVER, copies.directory)
+        assert serving.stdout is not None
+        assert serving.stdout.readline()
+        until = time.monotonic() + 1 + dice.random()
+        while time.monotonic() < until:
+            for link in list(copies.directory.iterdir()):
+                descriptor = sealed_file.opened(link)
+                if descriptor is not None:
+                    found += 1
+                    os.lseek(descriptor, 0, os.SEEK_SET)
+                    expected = b"".join(memory_of(tensor) for _, tensor in version(manifests[link.name], 5000)[:1])
+                    assert os.read(descriptor, len(expected)) == expected
+                    os.close(descriptor)
+        serving.kill()
+        serving.wait()
+    assert found
+    copies.sweep()
+    assert not list(copies.directory.iterdir())

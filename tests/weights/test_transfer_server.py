@@ -37,7 +37,7 @@ BIG = [(f"t{i}", torch.full((1 << 20,), float(i))) for i in range(24)]
 
 def stage(server: TransferServer, version: int, tensors: Tensors | None = None) -> Tensors:
     tensors = tensors_of(version) if tensors is None else tensors
-    server.stage("run", version, WeightsSnapshot.of(tensors, 4096))
+    server.stage("run", version, WeightsSnapshot.of(tensors))
     return tensors
 
 
@@ -70,7 +70,7 @@ def copies(tmp_path: Path) -> HostCopies:
 
 
 def test_a_version_arrives_as_it_was_staged(server: TransferServer, sent: list[Sent], copies: HostCopies) -> None:
-    """Names, dtypes, shapes and bytes are equal on the other side, tensors larger than a bucket included."""
+    """Names, dtypes, shapes and bytes are equal on the other side, tensors larger than a piece included."""
     tensors = stage(server, 3)
     manifest = WeightsManifest.of(tensors)
     assert same(take(copies, manifest, source_of(server, 3)), tensors)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from claw_r1.datapool.runs import Run
 from claw_r1.schemas.events import BatchTrained, Event
 from claw_r1.trainer.progress import NO_BATCH, TrainingProgress
+from claw_r1.weights.digests import BLAKE3, algorithm_of
 
 
 @dataclass(slots=True)
@@ -29,6 +30,11 @@ class History(Run):
             progress.sequence, progress.version = batch.sequence, batch.version
             progress.count(batch.sequence, batch.metrics)
         return progress
+
+    @property
+    def digest_algorithm(self) -> str:
+        """The algorithm of the run's first version, which it keeps: equal bytes then have one name."""
+        return algorithm_of(self.published[min(self.published)].digest) if self.published else BLAKE3
 
     def trained_before(self, sequence: int) -> list[BatchTrained]:
         """The trained batches of a lower sequence number, in order."""

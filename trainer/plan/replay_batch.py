@@ -58,11 +58,11 @@ def replay(
     for earlier in before:
         learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary, render)), go_on)
         log.info("batch_replayed", batch=earlier)
-    digest_before = WeightsManifest.of(learner.named_tensors()).digest
+    digest_before = WeightsManifest.of(learner.named_tensors(), history.digest_algorithm).digest
     batch = read(history.plans[sequence], facts, learner.vocabulary, render)
     examined = learner.examined(learner_batch(batch))
     metrics = {**plan_metrics(batch.plan), **learner.train(learner_batch(batch), go_on)}
-    digest = WeightsManifest.of(learner.named_tensors()).digest
+    digest = WeightsManifest.of(learner.named_tensors(), history.digest_algorithm).digest
     return {
         "run_id": settings.run_id,
         "batch": sequence,

@@ -6,6 +6,8 @@ the optimizer's moments have no other digest, and one wrong bit in them changes 
 """
 
 import hashlib
+import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,11 +15,31 @@ from pathlib import Path
 import numpy
 import torch
 
-from claw_r1.weights.snapshot import HostMemory
-
 CHUNK_BYTES = 64 << 20
 DIGEST = ".sha256"
 """Behind the name of a file: the name of its digest's."""
+
+
+class HostMemory:
+    """Flat uint8 tensors of one size, used again and again: fresh pages cost more than the copy into them."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
+
+    def chunk(self) -> torch.Tensor:
+        """Returns a chunk that nobody uses. Memory that is never touched costs nothing, so a chunk need not be
+        filled."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return torch.empty(self._chunk_bytes, dtype=torch.uint8)
+
+    def lend(self, holder: object) -> list[torch.Tensor]:
+        """An empty list for chunks; what stands in it returns when nobody holds the holder any more."""
+        chunks: list[torch.Tensor] = []
+        weakref.finalize(holder, self._spare.extend, chunks).atexit = False
+        return chunks
 
 
 class StateFiles:

@@ -42,14 +42,17 @@ class Sampler:
 
     def stage(self, run_id, version, snapshot):
         tensors = {
-            tensor.name: torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.float32).view(tensor.shape)
-            for tensor, parts in snapshot.tensors()
+            tensor.name: torch.frombuffer(bytearray(content), dtype=torch.float32).view(tensor.shape)
+            for tensor, content in snapshot.tensors()
         }
         self.model.load_state_dict(tensors, strict=False)
         self.version = version
         if version < BATCHES:
             history = [e for _ in range(SPEC.groups_per_batch) for e in self.group()]
             apply_to(self.pool, self.log, history)
+
+    def settle(self, run_id, version):
+        pass
 
     def group(self):
         name, prompt_token = f"g{self.played:04d}", self.dice.randrange(VOCABULARY)

@@ -25,6 +25,7 @@ from claw_r1.trainer.learn.stepping import SteppedModel, StepSettings
 from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
 from claw_r1.trainer.sections.critic import CriticSettings
 from claw_r1.trainer.sections.directories import refuse_other_vocabulary
+from claw_r1.weights.digests import SHA256
 from claw_r1.weights.manifest import WeightsManifest
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ class Critic:
         }
 
     def digest(self) -> str:
-        """sha256 (hex) over the bytes of all parameters in order. Reads every byte."""
-        return WeightsManifest.of(self._model.named_parameters()).digest
+        """sha256 (hex) over the bytes of all parameters in order: runs of earlier versions are compared by it. Reads every byte."""
+        return WeightsManifest.of(self._model.named_parameters(), SHA256).digest
 
     def save(self, directory: Path) -> Callable[[], None]:
         """Everything that training goes on from, beside the policy's; see `Learner.save`."""
