@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 from bench.report import Targets, in_child, run
 
-PARTS = ("pause", "transfer", "halt", "throughput", "ranks", "feed")
+PARTS = ("pause", "transfer", "halt", "patch", "throughput", "ranks", "feed")
 TARGETS: Targets = {
     "pause_ratio": ("<=", 1.2),
     "transfer_ratio": ("<=", 2),
     "transfer_host_ratio": ("<=", 0.3),
     "trainer_halt_ratio": ("<=", 3),
     "host_copies": ("<=", 2),
+    "patch_bytes_ratio": ("<=", 0.04),
+    "patch_cpu_ratio": ("<=", 1),
     "throughput_kept_demo": (">=", 0.95),
     "throughput_kept": (">=", 0.75),
     "fleet_ratio": ("<=", 2),

@@ -20,9 +20,11 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.schemas.events import WeightsPublished
-from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.host_copies import HostCopies, HostCopy
 from claw_r1.weights.snapshot import Snapshots
-from claw_r1.weights.transfer_server import TransferServer
+from claw_r1.weights.sources import Base, FromTrainer
+from claw_r1.weights.transfer_server import Sent, TransferServer
 
 Figures = dict[str, Any]  # numbers, and objects of them
 Span = tuple[float, float]
@@ -31,6 +33,8 @@ WINDOW_S = 16.0
 GLOO_BYTES = 64 << 20
 """The bytes of one broadcast: as large as the buckets in which weights once travelled over gloo."""
 CONCURRENCY = 64
+WARM_STEPS = 3
+"""The moments of AdamW are filled by then."""
 IDLE_S = 0.5
 """Between two versions: a batch takes longer."""
 
@@ -187,12 +191,8 @@ async def _rate(serving: Worker, trainer: Trainer, *, pushing: bool, window_s: f
 def halt(repeats: int) -> Figures:
     """The time of the trainer's loop from the last step to staged, beside one copy of the bytes; and what a host's memory holds, its
     trainer's and two workers', in versions."""
-    from transformers import AutoModelForCausalLM
-
     with models() as directories, tempfile.TemporaryDirectory(dir=SHM) as folder:
-        host = Path(folder) / "host"
-        torch.set_num_threads(1)
-        module = AutoModelForCausalLM.from_pretrained(directories["57m"], dtype=torch.float32)
+        host, module = Path(folder) / "host", _loaded(directories["57m"])
         nbytes = sum(parameter.nbytes for parameter in module.parameters())
         source, target = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(nbytes, dtype=torch.uint8)
         workers = [_Remote(_receive, str(host)) for _ in range(2)]
@@ -229,6 +229,53 @@ def halt(repeats: int) -> Figures:
         "memcpy_s": round(seconds["copy"], 4),
         "host_copies": round(max(held[2:]), 2),
     }
+
+
+def patch(repeats: int) -> Figures:
+    """A version as a patch beside the whole of it: bytes, and CPU of both ends in one process; bf16, AdamW at 1e-6 on random gradients."""
+    with models() as directories, tempfile.TemporaryDirectory(dir=SHM) as folder:
+        module, torch_seed = _loaded(directories["57m"]), torch.manual_seed(0)
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-6)
+        sent: list[Sent] = []
+        servers = {kind: TransferServer(on_sent=sent.append) for kind in ("whole", "patch")}
+        snapshots, held = Snapshots(), list[HostCopy]()
+        cpu_s: dict[str, list[float]] = {"whole": [], "patch": []}
+        base: Base | None = None
+        for version in range(repeats + WARM_STEPS):
+            for parameter in module.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=torch_seed)
+            optimizer.step()
+            snapshot = snapshots.take((name, p.detach().bfloat16()) for name, p in module.named_parameters())
+            manifest = snapshot.manifest
+            for kind, used in (("whole", None), ("patch", base)):
+                began = time.process_time()
+                servers[kind].stage(RUN, version, snapshot)
+                url = servers[kind].url
+                source = FromTrainer(url, RUN, version, worker_id="bench", connect_timeout_s=60, base=used)
+                held.append(HostCopies(Path(folder) / kind).take(manifest, source, Deadline(60)))
+                cpu_s[kind].append(time.process_time() - began)
+            for copy in held[:-1]:
+                copy.close()
+            held, base = held[-1:], Base(manifest.digest, held[-1].path)
+            for server in servers.values():
+                server.settle(RUN, version)
+        for server in servers.values():
+            server.close()
+        whole, patched = (sent[-2].bytes_total, sent[-1].bytes_total)
+    seconds = {name: median(values[WARM_STEPS:]) for name, values in cpu_s.items()}
+    return {
+        "patch_bytes_ratio": round(patched / whole, 4),
+        "patch_cpu_ratio": round(seconds["patch"] / seconds["whole"], 2),
+        **{f"patch_{name}_cpu_s": round(value, 3) for name, value in seconds.items()},
+    }
+
+
+def _loaded(directory: Path) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(1)
+    module: torch.nn.Module = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    return module
 
 
 def _shared_bytes() -> int:

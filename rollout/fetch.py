@@ -14,7 +14,7 @@ from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
 from claw_r1.weights.host_copies import HostCopies, HostCopy, host_directories
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
-from claw_r1.weights.sources import FromDirectory, FromTrainer
+from claw_r1.weights.sources import Base, FromDirectory, FromTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,14 @@ class Fetched:
     seconds: float
 
 
-async def fetch(settings: RolloutSettings, target: WeightsPublished) -> Fetched:
-    """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once."""
+async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetched | None = None) -> Fetched:
+    """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once.
+
+    held: a version that is here; of the same tensors, it saves most of the bytes.
+    """
     began = time.monotonic()
     reasons: list[str] = []
-    for source in _sources(settings, target):
+    for source in _sources(settings, target, held):
         try:
             manifest = manifest_of(target)
             seconds = settings.fetch_timeout_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
@@ -77,11 +80,15 @@ def default_directory(manifest: WeightsManifest) -> Path:
     return places[0] if has_room else places[-1]
 
 
-def _sources(settings: RolloutSettings, target: WeightsPublished) -> list[FromTrainer | FromDirectory]:
+def _sources(
+    settings: RolloutSettings, target: WeightsPublished, held: Fetched | None
+) -> list[FromTrainer | FromDirectory]:
     sources: list[FromTrainer | FromDirectory] = []
     if target.offer_url is not None:
         files = weights_files()
-        sources.append(
+        is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
+        bases = [Base(held.manifest.digest, held.copy.path)] if held is not None and is_like else []
+        sources += [
             FromTrainer(
                 target.offer_url,
                 target.run_id,
@@ -89,8 +96,10 @@ def _sources(settings: RolloutSettings, target: WeightsPublished) -> list[FromTr
                 worker_id=settings.worker_id,
                 connect_timeout_s=settings.offer_timeout_s,
                 tls=files.context() if files else None,
+                base=base,
             )
-        )
+            for base in (*bases, None)  # whole, where the patch or what it is for is damaged
+        ]
     if target.checkpoint_uri is not None:
         sources.append(FromDirectory(target.checkpoint_uri))
     return sources

@@ -173,7 +173,7 @@ class Supervisor:
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
         """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
-        fetching = asyncio.ensure_future(fetch(self._settings, target))
+        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched))
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())

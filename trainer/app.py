@@ -162,7 +162,8 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
 
 def _log_sent(sent: Sent) -> None:
     write = log.warning if sent.error else log.info
-    write("weights_sent", worker=sent.worker_id, version=sent.version, seconds=round(sent.seconds, 3), error=sent.error)
+    mb, seconds = round(sent.bytes_total / 1e6, 3), round(sent.seconds, 3)
+    write("weights_sent", worker=sent.worker_id, version=sent.version, mb=mb, seconds=seconds, error=sent.error)
 
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:

@@ -48,9 +48,14 @@ class WeightsSnapshot:
 
     def tensors(self) -> Iterator[tuple[TensorShape, memoryview]]:
         """Every tensor in order, with its bytes."""
-        flat = self.file.read() if self.digest.result() else memoryview(b"")
+        flat = self.flat()
         for spec, begin in offsets(self.specs):
             yield spec, flat[begin : begin + spec.nbytes]
+
+    def flat(self) -> memoryview:
+        """All bytes, as they lie in the file."""
+        self.digest.result()  # it is finished by then
+        return self.file.read()
 
 
 class Snapshots:

@@ -3,6 +3,7 @@
 import hmac
 import http.client
 import json
+import mmap
 import os
 import socket
 import ssl
@@ -10,14 +11,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import ManifestMismatch, SecretMissing, TransferFailed
 from claw_r1.weights.host_copies import TensorBytes
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
+from claw_r1.weights.patch import Patched
 
 SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
+KIND_HEADER = "x-claw-weights"
+"""`patch`, where the reply is one."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADER_BYTES_MAX = 100 << 20
 ANSWER_CHARACTERS = 200
@@ -41,6 +46,13 @@ def check_secret(host: str) -> None:
         raise SecretMissing(f"weights are served on {host}: set {SECRET_VARIABLE}, the same here and for each worker")
 
 
+class Base(NamedTuple):
+    """A verified copy of another version that is in this host's memory: its digest, and the path by which it can be opened."""
+
+    digest: str
+    path: str
+
+
 class FromTrainer:
     """GET <offer_url>?run_id=…&version=…&digest=…: the tensors' bytes in manifest order, nothing between them."""
 
@@ -55,10 +67,14 @@ class FromTrainer:
         worker_id: str,
         connect_timeout_s: float,
         tls: ssl.SSLContext | None = None,
+        base: Base | None = None,
     ) -> None:
-        """tls: for an offer by https; None trusts whom the system trusts, and shows no certificate."""
-        self._url = offer_url
+        """tls: for an offer by https; None trusts whom the system trusts, and shows no certificate. base: a version that is here
+        already, from which a patch would do."""
+        self._url, self._base = offer_url, base
         self._query = {"run_id": run_id, "version": str(version), "worker": worker_id}
+        if base is not None:
+            self.name, self._query["base"] = "trainer, by a patch", base.digest
         self._connect_timeout_s, self._tls = connect_timeout_s, tls
 
     @contextmanager
@@ -81,6 +97,9 @@ class FromTrainer:
             reply = connection.getresponse()
             if reply.status != 200:
                 raise TransferFailed(f"{reply.status} {reply.read(ANSWER_CHARACTERS).decode(errors='replace')}")
+            if self._base is not None and reply.headers.get(KIND_HEADER) == "patch":
+                yield from self._patched(self._base, manifest, _Reply(connected, reply, deadline), reply.length or 0)
+                return
             if reply.length != manifest.bytes_total:
                 raise TransferFailed(f"the trainer sends {reply.length} bytes, the manifest has {manifest.bytes_total}")
             yield _Reply(connected, reply, deadline)
@@ -88,6 +107,19 @@ class FromTrainer:
             raise TransferFailed(f"{self._url}: {error!r}") from error
         finally:
             connection.close()
+
+    @staticmethod
+    def _patched(base: Base, manifest: WeightsManifest, reply: "_Reply", length: int) -> Iterator[TensorBytes]:
+        if length > manifest.bytes_total:
+            raise TransferFailed(f"a patch of {length} bytes is longer than the version")
+        body = bytearray(length)
+        reply.read(memoryview(body), "the patch")
+        with (
+            Path(base.path).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+            memoryview(mapped) as flat,
+        ):
+            yield Patched(flat, bytes(body), manifest)
 
 
 def _shut(connected: socket.socket) -> None:
@@ -100,11 +132,14 @@ class _Reply:
         self._socket, self._reply, self._deadline = connected, reply, deadline
 
     def readinto(self, tensor: TensorShape, offset: int, piece: memoryview) -> None:  # noqa: ARG002  # bytes come in order
+        self.read(piece, tensor.name)
+
+    def read(self, piece: memoryview, what: str) -> None:
         while piece:
-            self._socket.settimeout(self._deadline.remaining_s(tensor.name))
+            self._socket.settimeout(self._deadline.remaining_s(what))
             count = self._reply.readinto(piece)
             if not count:
-                raise TransferFailed(f"the trainer ended in the middle of {tensor.name}")
+                raise TransferFailed(f"the trainer ended in the middle of {what}")
             piece = piece[count:]
 
 

@@ -5,14 +5,18 @@ Whoever sends a version holds its snapshot.
 """
 
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from claw_r1.schemas.http import version_label
 from claw_r1.weights.digests import short
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
+from claw_r1.weights.patch import Patch
 from claw_r1.weights.snapshot import WeightsSnapshot
 
 VERSIONS_KEPT = 2
+PATCH_WAIT_S = 2.0
+"""For a patch that is being made: behind a network that is worth a patch, the whole version takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,18 @@ class Staging:
     run_id: str
     version: int
     snapshot: WeightsSnapshot
+    patch: "Future[Patch | None] | None" = None
+    """From the version before, where somebody asks for patches."""
+
+    def patch_from(self, base: str) -> bytes | None:
+        """The patch for who has the version with this digest; None where there is none soon."""
+        if self.patch is None:
+            return None
+        try:
+            patch = self.patch.result(PATCH_WAIT_S)
+        except TimeoutError:
+            return None
+        return patch.body if patch is not None and patch.base == base else None
 
 
 class Stagings:
@@ -45,6 +61,11 @@ class Stagings:
         """This version is published: nobody asks for an older one of its run any more."""
         with self._lock:
             self._kept = [kept for kept in self._kept if kept.run_id != run_id or kept.version >= version]
+
+    def newest(self, run_id: str) -> Staging | None:
+        """The version of the run that was staged last."""
+        with self._lock:
+            return next((kept for kept in reversed(self._kept) if kept.run_id == run_id), None)
 
     def get(self, run_id: str, version: int, digest: str) -> Staging:
         """Raises NotStaged, also for other bytes."""

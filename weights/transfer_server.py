@@ -1,6 +1,8 @@
 """The trainer's side: stage versions, and send their bytes to whoever asks.
 
     GET /weights?run_id=R&version=N&digest=D[&worker=ID]   200 the tensors' bytes in manifest order
+                [&base=D]                                  200 the same, or with x-claw-weights: patch what makes them of
+                                                           the version with that digest (weights/patch.py)
                                                            401 | 404 not staged | 503 enough are being sent to
     GET /healthz                                           200
 
@@ -16,6 +18,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,14 +28,17 @@ from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.weights.errors import NotStaged
 from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.patch import Patch, patch_of
 from claw_r1.weights.snapshot import WeightsSnapshot
-from claw_r1.weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
+from claw_r1.weights.sources import KIND_HEADER, SECRET_VARIABLE, authorization, check_secret, is_authorized
 from claw_r1.weights.staging import Staging, Stagings
 
 PIECE_BYTES = 2 << 20
 RATE_MIN = 1e6
 """Bytes per second below which a send is given up, `GRACE_S` apart."""
 GRACE_S = 10.0
+PATCHLESS = 16
+"""The versions for which no patch is tried after one that was not worth it."""
 PIECE_TIMEOUT_S = 10.0
 """The timeout of a request, and of each piece of the reply: a client that stands still must not keep a thread."""
 
@@ -69,6 +75,8 @@ class TransferServer:
         self._advertise_host = advertise_host or host
         self._stagings = Stagings()
         self._free = threading.Semaphore(senders_max)
+        self._patching = ThreadPoolExecutor(1, thread_name_prefix="weights-patch")
+        self._are_patches_wanted, self._patchless = False, 0
         self._on_sent = on_sent
         self._server = _Listener((host, port), self)
         self._thread = threading.Thread(
@@ -88,7 +96,10 @@ class TransferServer:
         Raises ManifestMismatch when the version is staged with other bytes. The two newest versions are held, and an
         older one for as long as a send of it runs.
         """
-        self._stagings.add(Staging(run_id, version, snapshot))
+        before, patch = self._stagings.newest(run_id), None
+        if before is not None and before.version != version and self._is_patch_worth(before):
+            patch = self._patching.submit(_patch, before.snapshot, snapshot)
+        self._stagings.add(Staging(run_id, version, snapshot, patch))
 
     def settle(self, run_id: str, version: int) -> None:
         """The version is published: older ones are let go."""
@@ -98,15 +109,23 @@ class TransferServer:
         """Raises NotStaged, also for other bytes under this version."""
         return self._stagings.get(run_id, version, digest)
 
-    def send(self, staging: Staging, worker_id: str, begin: Callable[[int], None], connection: socket.socket) -> bool:
-        """Send a version, after `begin` with its size; False when every sender is busy. Raises OSError."""
+    def send(
+        self, staging: Staging, worker_id: str, base: str, begin: Callable[[int, str], None], connection: socket.socket
+    ) -> bool:
+        """Send a version, after `begin` with the size and the kind of what follows; False when every sender is busy. base: the digest
+        of a version that the worker has. Raises OSError."""
         if not self._free.acquire(blocking=False):
             return False
         began = time.monotonic()
         error: str | None = None
         total = staging.snapshot.manifest.bytes_total
         try:
-            begin(total)
+            if base and (patch := self._patch(staging, base)) is not None:
+                total = len(patch)
+                begin(total, "patch")
+                connection.sendall(patch)
+                return True
+            begin(total, "whole")
             sent, flat, path = 0, staging.snapshot.file.read(), staging.snapshot.file.path
             with Path(path or os.devnull).open("rb", buffering=0) as file:
                 for start, length in _pieces(staging.snapshot.manifest):
@@ -126,11 +145,30 @@ class TransferServer:
             self._on_sent(Sent(worker_id, staging.run_id, staging.version, total, seconds, error))
         return True
 
+    def _is_patch_worth(self, before: Staging) -> bool:
+        """Returns whether to compare a version with this one: where two differ too much for a patch, the next ones will, too."""
+        if before.patch is not None and before.patch.done() and before.patch.result() is None:
+            self._patchless = PATCHLESS
+        self._patchless = max(0, self._patchless - 1)
+        return self._are_patches_wanted and not self._patchless
+
+    def _patch(self, staging: Staging, base: str) -> bytes | None:
+        """Returns a patch for who asks, and has them made from now on: nobody pays where all workers are on this host."""
+        self._are_patches_wanted = True
+        return staging.patch_from(base)
+
     def close(self) -> None:
         """Stop answering. Sends that run end with their connections, when the process ends."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=1.0)
+
+
+def _patch(before: WeightsSnapshot, after: WeightsSnapshot) -> Patch | None:
+    if before.specs != after.specs:
+        return None
+    body = patch_of(before.flat(), after.flat())
+    return None if body is None else Patch(before.manifest.digest, body)
 
 
 def _pieces(manifest: WeightsManifest) -> Iterator[tuple[int, int]]:
@@ -193,13 +231,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, {"error": str(error)})
             return
         try:
-            if not self.server.versions.send(staging, query.get("worker", "?"), self._begin, self.connection):
+            worker, base = query.get("worker", "?"), query.get("base", "")
+            if not self.server.versions.send(staging, worker, base, self._begin, self.connection):
                 self._say(503, {"error": "every sender is busy"})
         except OSError:
             self.close_connection = True  # the worker is gone or too slow; `on_sent` has said so
 
-    def _begin(self, length: int) -> None:
+    def _begin(self, length: int, kind: str) -> None:
         self.send_response(200)
+        self.send_header(KIND_HEADER, kind)
         self.send_header("content-type", "application/octet-stream")
         self.send_header("content-length", str(length))
         self.end_headers()
