@@ -25,6 +25,8 @@ class Fetched:
     manifest: WeightsManifest
     source: str
     seconds: float
+    failed: tuple[str, ...] = ()
+    """The reasons for which sources before that one did not serve."""
 
 
 async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetched | None = None) -> Fetched:
@@ -34,7 +36,9 @@ async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetch
     """
     began = time.monotonic()
     reasons: list[str] = []
-    for source in _sources(settings, target, held):
+    sources = _sources(settings, target, held)
+    while sources:
+        source = sources.pop(0)
         try:
             manifest = manifest_of(target)
             seconds = settings.fetch_timeout_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
@@ -42,9 +46,19 @@ async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetch
             copy = await _taken(copies, manifest, source, seconds)
         except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
+            if isinstance(source, FromTrainer) and source.is_patched:  # the patch, or what it was for, is damaged
+                source.base = None
+                sources.insert(0, source)
             continue
-        return Fetched(copy, manifest, source.name, time.monotonic() - began)
+        way = (
+            "this host's memory" if copy.is_found else f"{source.name}, a patch" if _is_patched(source) else source.name
+        )
+        return Fetched(copy, manifest, way, time.monotonic() - began, tuple(reasons))
     raise SourceFailed("; ".join(reasons) or "the event names neither a trainer nor a checkpoint")
+
+
+def _is_patched(source: FromTrainer | FromDirectory) -> bool:
+    return isinstance(source, FromTrainer) and source.is_patched
 
 
 async def _taken(
@@ -87,8 +101,7 @@ def _sources(
     if target.offer_url is not None:
         files = weights_files()
         is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
-        bases = [Base(held.manifest.digest, held.copy.path)] if held is not None and is_like else []
-        sources += [
+        sources.append(
             FromTrainer(
                 target.offer_url,
                 target.run_id,
@@ -96,10 +109,9 @@ def _sources(
                 worker_id=settings.worker_id,
                 connect_timeout_s=settings.offer_timeout_s,
                 tls=files.context() if files else None,
-                base=base,
+                base=Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None,
             )
-            for base in (*bases, None)  # whole, where the patch or what it is for is damaged
-        ]
+        )
     if target.checkpoint_uri is not None:
         sources.append(FromDirectory(target.checkpoint_uri))
     return sources

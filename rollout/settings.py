@@ -89,7 +89,7 @@ class RolloutSettings(BaseSettings):
     fetch_mb_per_s: float = Field(default=20, gt=0)
     """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
     copies_dir: Path | None = None
-    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files."""
+    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files; a trainer on this host is looked for there only."""
     control_timeout_s: float = Field(default=15, gt=0)
     """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)

@@ -209,7 +209,10 @@ class Supervisor:
         self._loading = None
         self._targets.served(target)
         self._keep_served(fetched)
-        log.info("weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms)
+        more = {"failed_before": fetched.failed} if fetched.failed else {}
+        log.info(
+            "weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms, **more
+        )
         self._reporter.change(loaded=target, sync_ms=times_ms)
 
     async def _probe_on_wish(self, engine: EngineClient) -> None:

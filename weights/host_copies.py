@@ -52,7 +52,9 @@ OpenSource = Callable[[WeightsManifest, Deadline], AbstractContextManager[Tensor
 class HostCopy:
     """One version in memory, for as long as this is not closed."""
 
-    def __init__(self, descriptor: int, final: Path) -> None:
+    def __init__(self, descriptor: int, final: Path, *, is_found: bool = False) -> None:
+        """is_found: it was in this host's memory already."""
+        self.is_found = is_found
         self._descriptor = descriptor
         self._final = final
 
@@ -132,10 +134,7 @@ class HostCopies:
         for path in self.directory.iterdir():
             with suppress(OSError):
                 if path.is_symlink():
-                    if (descriptor := sealed_file.opened(path)) is None:
-                        path.unlink()
-                    else:
-                        os.close(descriptor)
+                    _sweep_link(path)
                     continue
                 descriptor = os.open(path, os.O_RDWR)
                 if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
@@ -205,20 +204,29 @@ def tensors(path: str, manifest: WeightsManifest) -> "Iterator[tuple[str, torch.
 
 
 def _opened(final: Path, nbytes: int) -> HostCopy | None:
-    if final.is_symlink():
-        sealed = sealed_file.opened(final)
-        if sealed is not None and os.fstat(sealed).st_size < nbytes:  # these bytes, but not these tensors
-            os.close(sealed)
-            return None
-        return None if sealed is None else HostCopy(sealed, final)
+    sealed = sealed_file.opened(sealed_file.link_of(final.parent, final.name))
+    if sealed is not None:
+        if os.fstat(sealed).st_size >= nbytes:
+            return HostCopy(sealed, final, is_found=True)
+        os.close(sealed)  # these bytes, but not these tensors
     try:
         descriptor = os.open(final, os.O_RDWR)
     except FileNotFoundError:
         return None
     if _locked(descriptor, fcntl.LOCK_SH) and _is_at(descriptor, final):
-        return HostCopy(descriptor, final)
+        return HostCopy(descriptor, final, is_found=True)
     os.close(descriptor)  # its last holder is just removing it
     return None
+
+
+def _sweep_link(path: Path) -> None:
+    """Removes a link of where processes have these numbers, if it leads to no sealed file."""
+    if not sealed_file.is_own(path):
+        return
+    if (descriptor := sealed_file.opened(path)) is None:
+        path.unlink()
+    else:
+        os.close(descriptor)
 
 
 def host_directories() -> list[Path]:
@@ -249,7 +257,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
     renamed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

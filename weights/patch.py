@@ -8,7 +8,6 @@ applies it hashes the result, as with bytes from anywhere else: a patch can be u
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +19,15 @@ from claw_r1.weights.manifest import TensorShape, WeightsManifest
 WORD = np.dtype("<u2")
 GAP_MAX = 0xFFFF
 BLOCK_WORDS = 4 << 20
-SHARE_MAX = 0.5
+SHARE_MAX = 0.25
 """The largest share of the whole version's bytes: a larger patch is not worth its work."""
 
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """The bytes that make a version of the one with the digest `base`."""
-
-    base: str
-    body: bytes
-
-
 def patch_of(before: memoryview, after: memoryview) -> bytes | None:
-    """The patch between two flat files; None where they are of different lengths, or differ too much. Several threads compare."""
+    """The patch between two flat files; None where they are of different lengths, or differ too much, which takes no more memory to
+    find out than the largest patch has. Several threads compare."""
     if len(before) != len(after) or len(before) % WORD.itemsize:
         return None
     old, new = np.frombuffer(before, WORD), np.frombuffer(after, WORD)
@@ -44,27 +36,34 @@ def patch_of(before: memoryview, after: memoryview) -> bytes | None:
         block = slice(start, start + BLOCK_WORDS)
         return np.flatnonzero(old[block] != new[block]) + start
 
-    with ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1)) as pool:
-        positions = np.concatenate([np.zeros(0, np.int64), *pool.map(changed, range(0, len(new), BLOCK_WORDS))])
-    positions = _without_wide_gaps(positions)
-    if 2 * WORD.itemsize * len(positions) > SHARE_MAX * len(after):
-        return None
-    gaps = np.diff(positions, prepend=-1) - 1
-    return len(positions).to_bytes(8, "little") + gaps.astype(WORD).tobytes() + new[positions].tobytes()
+    largest = int(SHARE_MAX * len(after)) // (2 * WORD.itemsize)
+    last, gaps, values = -1, bytearray(), bytearray()
+    threads = min(THREADS_MAX, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
+        for begin in range(0, len(new), threads * BLOCK_WORDS):
+            blocks = range(begin, min(len(new), begin + threads * BLOCK_WORDS), BLOCK_WORDS)
+            for positions in pool.map(changed, blocks):
+                named = _without_wide_gaps(positions, last)
+                gaps += (np.diff(named, prepend=last) - 1).astype(WORD).tobytes()
+                values += new[named].tobytes()
+                last = int(named[-1]) if len(named) else last
+            if len(values) > largest * WORD.itemsize:
+                return None
+    return (len(values) // WORD.itemsize).to_bytes(8, "little") + gaps + values
 
 
-def _without_wide_gaps(positions: Positions) -> Positions:
-    """Names some unchanged words, too, where a gap is wider than its number can say."""
-    gaps = np.diff(positions, prepend=-1) - 1
-    before = np.concatenate([[-1], positions[:-1]])
-    fillers = [np.arange(before[at] + 1 + GAP_MAX, positions[at], GAP_MAX + 1) for at in np.flatnonzero(gaps > GAP_MAX)]
+def _without_wide_gaps(positions: Positions, last: int) -> Positions:
+    """Names some unchanged words, too, where a gap is wider than its number can say. last: the position before these."""
+    gaps = np.diff(positions, prepend=last) - 1
+    wide = np.flatnonzero(gaps > GAP_MAX)
+    fillers = [np.arange(positions[at] - gaps[at] + GAP_MAX, positions[at], GAP_MAX + 1) for at in wide]
     return np.sort(np.concatenate([positions, *fillers])) if fillers else positions
 
 
 class Patched:
     """The bytes of a version (`claw_r1.weights.host_copies.TensorBytes`), from a flat copy of another one and a patch."""
 
-    def __init__(self, base: memoryview, body: bytes, manifest: WeightsManifest) -> None:
+    def __init__(self, base: memoryview, body: bytes | bytearray, manifest: WeightsManifest) -> None:
         """Raises TransferFailed for a patch that is none."""
         count = int.from_bytes(body[:8], "little")
         if len(body) != 8 + 2 * WORD.itemsize * count:

@@ -6,6 +6,7 @@ holder's open file. Such a link may outlive its process, and another process may
 the seals, and for the digest behind the bytes, which only the file has that the link was made for.
 """
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -52,10 +53,13 @@ class SealedFile:
         return None if self._descriptor is None else f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def prefault(self) -> None:
-        """Have the kernel find and clear the pages now, which else whoever writes first waits for."""
-        with suppress(OSError):  # an older kernel: then it does so later
-            if self._room is not None:
-                self._room.madvise(POPULATE_WRITE)
+        """Have the kernel find and clear the pages now, which else whoever writes first waits for.
+
+        An older kernel does so later. Not by `mmap.madvise`, which keeps all other threads of Python waiting.
+        """
+        if self._bytes is not None:
+            madvise = ctypes.CDLL(None).madvise
+            madvise(ctypes.c_void_p(self._bytes.data_ptr()), ctypes.c_size_t(len(self._bytes)), POPULATE_WRITE)
 
     def room(self, begin: int, length: int) -> "torch.Tensor":
         """[length] uint8: the bytes from `begin` on, to be written."""
@@ -89,13 +93,13 @@ class SealedFile:
         assert self._reading is not None
         return self._reading
 
-    def link(self, final: Path) -> None:
-        """Let other processes find it under this name. Raises OSError."""
+    def link(self, directory: Path, digest: str) -> None:
+        """Let other processes of this user find it. Raises OSError."""
         if self.path is not None:
-            beside = final.with_name(f"{final.name}.{os.getpid()}.link")
+            beside = directory / f"{digest}.{os.getpid()}.link"
             beside.unlink(missing_ok=True)
             beside.symlink_to(self.path)
-            beside.rename(final)
+            beside.rename(link_of(directory, digest))
 
     def _make_room(self, nbytes: int) -> None:
         """More of it, or the first; bytes that are written already stay."""
@@ -118,6 +122,21 @@ class SealedFile:
         return mmap.mmap(-1, nbytes)
 
 
+def link_of(directory: Path, digest: str) -> Path:
+    """The name of a link to the version with this digest. A number of a process means something in its own name space only, so that
+    containers that share the directory have links of their own."""
+    return directory / f"{digest}{_own_ending()}"
+
+
+def is_own(path: Path) -> bool:
+    """Returns whether this is a link that was made where processes have the numbers that they have here."""
+    return path.is_symlink() and path.name.endswith(_own_ending())
+
+
+def _own_ending() -> str:
+    return f".of-{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
 def opened(link: Path) -> int | None:
     """A descriptor of the sealed file that a link names, which holds it from now on; None where the link leads to no such file."""
     try:
@@ -127,7 +146,7 @@ def opened(link: Path) -> int | None:
         descriptor = os.open(held, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    if _is_sealed_as(descriptor, link.name):
+    if _is_sealed_as(descriptor, link.name.removesuffix(_own_ending())):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return descriptor
     os.close(descriptor)
@@ -142,11 +161,11 @@ def unlink(link: Path, path: str) -> None:
 
 
 def _is_sealed_as(descriptor: int, digest: str) -> bool:
-    """Returns whether this is a file that nobody can change, with this digest behind its bytes."""
+    """Returns whether this is a file of this user that nobody can change, with this digest behind its bytes."""
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:  # a file of another kind
         return False
-    name = digest.encode()
-    end = os.fstat(descriptor).st_size
-    return seals & SEALS == SEALS and os.pread(descriptor, len(name), max(0, end - len(name))) == name
+    name, file = digest.encode(), os.fstat(descriptor)
+    is_digest_behind = os.pread(descriptor, len(name), max(0, file.st_size - len(name))) == name
+    return seals & SEALS == SEALS and file.st_uid == os.getuid() and is_digest_behind

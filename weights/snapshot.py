@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from claw_r1.weights.digests import BLAKE3, Digest
@@ -25,7 +25,7 @@ from claw_r1.weights.manifest import (
     offsets,
     spec_of,
 )
-from claw_r1.weights.sealed_file import SealedFile, unlink
+from claw_r1.weights.sealed_file import SealedFile, link_of, unlink
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,7 @@ class WeightsSnapshot:
     specs: tuple[TensorShape, ...]
     file: SealedFile
     digest: "Future[str]"
+    directory: Path | None = None
 
     @cached_property
     def manifest(self) -> WeightsManifest:
@@ -51,6 +52,12 @@ class WeightsSnapshot:
         flat = self.flat()
         for spec, begin in offsets(self.specs):
             yield spec, flat[begin : begin + spec.nbytes]
+
+    def show(self) -> None:
+        """Let the workers of this host find it as soon as it is hashed, for as long as somebody holds it here."""
+        if self.directory is not None and self.file.path is not None:
+            self.digest.add_done_callback(partial(_linked, self.file, self.directory))
+            weakref.finalize(self, _unlinked, self.directory, self.digest, self.file.path)
 
     def flat(self) -> memoryview:
         """All bytes, as they lie in the file."""
@@ -80,10 +87,7 @@ class Snapshots:
             end += aligned(specs[-1].nbytes, ALIGNMENT_BYTES)
         self._bytes = end
         digest = self._thread.submit(self._sealed, file, tuple(specs))
-        snapshot = WeightsSnapshot(tuple(specs), file, digest)
-        if self._directory is not None and file.path is not None:
-            weakref.finalize(snapshot, _unlinked, self._directory, digest, file.path)
-        return snapshot
+        return WeightsSnapshot(tuple(specs), file, digest, self._directory)
 
     def prepare(self) -> None:
         """Have memory for the next version ready when it is taken. Returns at once."""
@@ -95,10 +99,8 @@ class Snapshots:
         for spec, begin in offsets(specs):
             hasher.update(flat[begin : begin + spec.nbytes])
         digest = hasher.text()
-        file.seal(digest)
-        if self._directory is not None:
-            with suppress(OSError):  # then workers ask for it by HTTP
-                file.link(self._directory / digest)
+        with suppress(OSError):  # who finds it without seals asks by HTTP
+            file.seal(digest)
         return digest
 
 
@@ -108,6 +110,11 @@ def _prefaulted(nbytes: int) -> SealedFile:
     return file
 
 
+def _linked(file: SealedFile, directory: Path, digest: "Future[str]") -> None:
+    with suppress(OSError):  # then workers ask for it by HTTP
+        file.link(directory, digest.result())
+
+
 def _unlinked(directory: Path, digest: "Future[str]", path: str) -> None:
     if digest.done() and digest.exception() is None:
-        unlink(directory / digest.result(), path)
+        unlink(link_of(directory, digest.result()), path)

@@ -71,10 +71,9 @@ class FromTrainer:
     ) -> None:
         """tls: for an offer by https; None trusts whom the system trusts, and shows no certificate. base: a version that is here
         already, from which a patch would do."""
-        self._url, self._base = offer_url, base
+        self.base, self.is_patched = base, False
+        self._url = offer_url
         self._query = {"run_id": run_id, "version": str(version), "worker": worker_id}
-        if base is not None:
-            self.name, self._query["base"] = "trainer, by a patch", base.digest
         self._connect_timeout_s, self._tls = connect_timeout_s, tls
 
     @contextmanager
@@ -88,7 +87,9 @@ class FromTrainer:
         if parts.scheme == "https":
             tls = self._tls or ssl.create_default_context()
             connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=tls)
-        target = f"{parts.path}?{urlencode({**self._query, 'digest': manifest.digest})}"
+        base, self.is_patched = self.base, False
+        query = {**self._query, "digest": manifest.digest, **({"base": base.digest} if base else {})}
+        target = f"{parts.path}?{urlencode(query)}"
         try:
             connection.connect()
             connected = connection.sock  # which the connection forgets as soon as it has the reply's headers
@@ -97,8 +98,9 @@ class FromTrainer:
             reply = connection.getresponse()
             if reply.status != 200:
                 raise TransferFailed(f"{reply.status} {reply.read(ANSWER_CHARACTERS).decode(errors='replace')}")
-            if self._base is not None and reply.headers.get(KIND_HEADER) == "patch":
-                yield from self._patched(self._base, manifest, _Reply(connected, reply, deadline), reply.length or 0)
+            if base is not None and reply.headers.get(KIND_HEADER) == "patch":
+                self.is_patched = True
+                yield from self._patched(base, manifest, _Reply(connected, reply, deadline), reply.length or 0)
                 return
             if reply.length != manifest.bytes_total:
                 raise TransferFailed(f"the trainer sends {reply.length} bytes, the manifest has {manifest.bytes_total}")
@@ -119,7 +121,7 @@ class FromTrainer:
             mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
             memoryview(mapped) as flat,
         ):
-            yield Patched(flat, bytes(body), manifest)
+            yield Patched(flat, body, manifest)
 
 
 def _shut(connected: socket.socket) -> None:

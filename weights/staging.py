@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from claw_r1.schemas.http import version_label
 from claw_r1.weights.digests import short
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
-from claw_r1.weights.patch import Patch
 from claw_r1.weights.snapshot import WeightsSnapshot
 
 VERSIONS_KEPT = 2
@@ -26,18 +25,18 @@ class Staging:
     run_id: str
     version: int
     snapshot: WeightsSnapshot
-    patch: "Future[Patch | None] | None" = None
-    """From the version before, where somebody asks for patches."""
+    base: "Future[str] | None" = None
+    patch: "Future[bytes | None] | None" = None
+    """From the version with the digest `base`, the one before, where somebody asks for patches."""
 
     def patch_from(self, base: str) -> bytes | None:
         """The patch for who has the version with this digest; None where there is none soon."""
-        if self.patch is None:
+        if self.patch is None or self.base is None or self.base.result() != base:
             return None
         try:
-            patch = self.patch.result(PATCH_WAIT_S)
-        except TimeoutError:
+            return self.patch.result(PATCH_WAIT_S)
+        except Exception:  # noqa: BLE001  # late, or it could not be made: the whole version does as well
             return None
-        return patch.body if patch is not None and patch.base == base else None
 
 
 class Stagings:
@@ -53,6 +52,7 @@ class Stagings:
             same = [kept for kept in self._kept if (kept.run_id, kept.version) == (staging.run_id, staging.version)]
             if not same:
                 self._kept = [*self._kept, staging][-VERSIONS_KEPT:]
+                staging.snapshot.show()
             elif same[0].snapshot.manifest != staging.snapshot.manifest:
                 label = version_label(staging.run_id, staging.version)
                 raise ManifestMismatch(f"{label} is staged with other bytes; a version number is never reused")

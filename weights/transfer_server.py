@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.weights.errors import NotStaged
 from claw_r1.weights.manifest import WeightsManifest
-from claw_r1.weights.patch import Patch, patch_of
+from claw_r1.weights.patch import patch_of
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import KIND_HEADER, SECRET_VARIABLE, authorization, check_secret, is_authorized
 from claw_r1.weights.staging import Staging, Stagings
@@ -96,10 +96,12 @@ class TransferServer:
         Raises ManifestMismatch when the version is staged with other bytes. The two newest versions are held, and an
         older one for as long as a send of it runs.
         """
-        before, patch = self._stagings.newest(run_id), None
-        if before is not None and before.version != version and self._is_patch_worth(before):
+        before = self._stagings.newest(run_id)
+        if before is None or before.version == version or not self._is_patch_worth(before):
+            self._stagings.add(Staging(run_id, version, snapshot))
+        else:
             patch = self._patching.submit(_patch, before.snapshot, snapshot)
-        self._stagings.add(Staging(run_id, version, snapshot, patch))
+            self._stagings.add(Staging(run_id, version, snapshot, before.snapshot.digest, patch))
 
     def settle(self, run_id: str, version: int) -> None:
         """The version is published: older ones are let go."""
@@ -118,17 +120,21 @@ class TransferServer:
             return False
         began = time.monotonic()
         error: str | None = None
-        total = staging.snapshot.manifest.bytes_total
+        patch = self._patch(staging, base) if base else None
+        if patch is None:
+            flat, path, total = (
+                staging.snapshot.flat(),
+                staging.snapshot.file.path,
+                staging.snapshot.manifest.bytes_total,
+            )
+            pieces = _pieces(staging.snapshot.manifest)
+        else:
+            flat, path, total, pieces = memoryview(patch), None, len(patch), _cut(0, len(patch))
         try:
-            if base and (patch := self._patch(staging, base)) is not None:
-                total = len(patch)
-                begin(total, "patch")
-                connection.sendall(patch)
-                return True
-            begin(total, "whole")
-            sent, flat, path = 0, staging.snapshot.file.read(), staging.snapshot.file.path
+            begin(total, "whole" if patch is None else "patch")
+            sent = 0
             with Path(path or os.devnull).open("rb", buffering=0) as file:
-                for start, length in _pieces(staging.snapshot.manifest):
+                for start, length in pieces:
                     if time.monotonic() - began > GRACE_S + sent / RATE_MIN:
                         raise TimeoutError(f"the worker takes less than {RATE_MIN / 1e6:g} MB/s")
                     if path is None or isinstance(connection, ssl.SSLSocket):  # whose sendfile copies by 8 KiB
@@ -146,9 +152,13 @@ class TransferServer:
         return True
 
     def _is_patch_worth(self, before: Staging) -> bool:
-        """Returns whether to compare a version with this one: where two differ too much for a patch, the next ones will, too."""
-        if before.patch is not None and before.patch.done() and before.patch.result() is None:
-            self._patchless = PATCHLESS
+        """Returns whether to compare a version with this one: where two differ too much for a patch, the next ones will, too. One
+        comparison at a time: each holds two versions in memory."""
+        if before.patch is not None:
+            if not before.patch.done():
+                return False
+            if before.patch.exception() is not None or before.patch.result() is None:
+                self._patchless = PATCHLESS
         self._patchless = max(0, self._patchless - 1)
         return self._are_patches_wanted and not self._patchless
 
@@ -161,14 +171,12 @@ class TransferServer:
         """Stop answering. Sends that run end with their connections, when the process ends."""
         self._server.shutdown()
         self._server.server_close()
+        self._patching.shutdown(wait=False, cancel_futures=True)
         self._thread.join(timeout=1.0)
 
 
-def _patch(before: WeightsSnapshot, after: WeightsSnapshot) -> Patch | None:
-    if before.specs != after.specs:
-        return None
-    body = patch_of(before.flat(), after.flat())
-    return None if body is None else Patch(before.manifest.digest, body)
+def _patch(before: WeightsSnapshot, after: WeightsSnapshot) -> bytes | None:
+    return patch_of(before.flat(), after.flat()) if before.specs == after.specs else None
 
 
 def _pieces(manifest: WeightsManifest) -> Iterator[tuple[int, int]]:

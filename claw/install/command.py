@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.home import PROJECT
+from claw_r1.claw.home import PROJECT, claw_home
 
 HEARTBEAT_S = 15.0
 GIB = 2**30
@@ -42,7 +42,8 @@ def run(command: Sequence[str | Path], *, quiet: bool = False) -> None:
 
 
 def _environment() -> dict[str, str]:
-    environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    # The programs run in another folder, by which a home that is not named would be another one.
+    environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "CLAW_HOME": str(claw_home())}
     if index := os.environ.get("PIP_INDEX_URL"):
         environment.setdefault("UV_DEFAULT_INDEX", index)  # uv does not read pip's settings
     return environment

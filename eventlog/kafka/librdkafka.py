@@ -318,7 +318,7 @@ def cluster(settings: LogSettings, timeout_s: float) -> ClusterMetadata:
 
     def hear(error: KafkaError) -> None:
         # A session that was dropped while hands were shaken goes by the same codes, and is no answer.
-        if error.code() in REFUSALS and "transport" not in error.str():
+        if error.code() in REFUSALS and not re.search("transport (failure|error)", error.str()):
             reasons.append(error.str())
 
     client = Producer({**admin_config(settings), "error_cb": hear})

@@ -147,19 +147,30 @@ def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSetti
 
 def test_a_session_that_is_dropped_in_a_transaction_loses_and_doubles_nothing(log: LogSettings) -> None:
     """What stands between client and broker ends every connection while a commit is under way; each that returned is there once."""
-    port, dropped = int(log.bootstrap_servers.rpartition(":")[2]), []
+    port, dropped = int(log.bootstrap_servers.rpartition(":")[2]), list[int]()
+
+    class Cut(list[Outgoing]):
+        """Rows of which the middle one ends every connection, the first time that it is written."""
+
+        def __iter__(self) -> Iterator[Outgoing]:
+            for index, item in enumerate(super().__iter__()):
+                if index == len(self) // 2 and not self.is_cut:
+                    self.is_cut = True
+                    dropped.append(drop_connections(port))
+                yield item
+
+        is_cut = False
+
     batches = [
-        [Outgoing(topic=BATCHES, key=b"%d" % n, value=os.urandom(20_000), partition=0) for n in range(99)]
+        Cut(Outgoing(topic=BATCHES, key=b"%d" % n, value=os.urandom(20_000), partition=0) for n in range(99))
         for _ in range(3)
     ]
     with contextlib.closing(TransactionalProducer(log, f"{log.prefix}.trainer.dropped")) as producer:
         producer.open()
-        for number, batch in enumerate(batches):
-            dropper = threading.Timer(number * 0.02, lambda: dropped.append(drop_connections(port)))
-            dropper.start()
+        for batch in batches:
             producer.commit(batch)
-            dropper.join()
-    assert sum(dropped) >= len(batches)
+    assert len(dropped) == len(batches)
+    assert all(dropped)
     assert [record.value for record in read_topics(log, [BATCHES])] == [
         item.value for batch in batches for item in batch
     ]

@@ -177,10 +177,13 @@ def test_the_bill_of_materials_is_cyclonedx(wheel: Path, tmp_path: Path) -> None
 @pytest.mark.timeout(2400)
 def test_a_stack_learns_outside_a_clone(wheel: Path, tmp_path: Path) -> None:
     """`claw setup demo` beside the bare wheel; then a stack comes up, Kafka's tools work on it, and agents learn."""
-    environment, python = _environment(tmp_path, CLAW_HOME=str(tmp_path / "home"))
+    environment, python = _environment(tmp_path)
     _run(environment, tmp_path, UV, "pip", "install", "-q", "-p", python, wheel)
     claw = python.with_name("claw")
     _run(environment, tmp_path, claw, "setup", "demo")
+    assert list((tmp_path / ".claw" / "cache" / "jars").glob("*/kafka-clients-*.jar")), (
+        "in the folder that is worked in"
+    )
     _run(environment, tmp_path, claw, "up", "--port", "0")
     try:
         assert "claw.calls" in _run(environment, tmp_path, claw, "broker", "tool", "topics", "--list").split()
@@ -193,10 +196,10 @@ def test_a_stack_learns_outside_a_clone(wheel: Path, tmp_path: Path) -> None:
     print(f"reward {learned['reward_first']:.2f} -> {learned['reward_last']:.2f} in {learned['seconds']:.0f} s")
 
 
-def _environment(folder: Path, **variables: str) -> tuple[dict[str, str], Path]:
+def _environment(folder: Path) -> tuple[dict[str, str], Path]:
     """The variables of a person who has no checkout, and the Python of an empty environment in `folder`."""
     ours = ("PYTHON", "VIRTUAL_ENV", "CLAW_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | variables
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     _run(environment, folder, UV, "venv", "-q", "-p", sys.executable, folder / "venv")
     return environment, folder / "venv" / "bin" / "python"
 

@@ -1,6 +1,8 @@
 """The sequence of an update with an engine that fails where it is told to, and the choice of a source."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,22 +15,28 @@ from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.sync import load
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.weights.host_copies import HostCopy
+from claw_r1.weights.host_copies import tensors as tensors_of
 from claw_r1.weights.manifest import WeightsManifest
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.transfer_server import TransferServer
 
 TENSORS = {"t": torch.arange(4.0)}
 MANIFEST = WeightsManifest.of(TENSORS.items())
 UPDATE = ["pause", "start", "update", "finish run/7", "resume"]
 
 
-def published(checkpoint_uri: str | None, offer_url: str | None = None) -> WeightsPublished:
+def published(
+    checkpoint_uri: str | None, offer_url: str | None = None, version: int = 7, manifest: WeightsManifest = MANIFEST
+) -> WeightsPublished:
     return WeightsPublished(
         envelope=envelope("test"),
         model_id="m",
         run_id="run",
-        version=7,
-        digest=MANIFEST.digest,
-        bytes_total=MANIFEST.bytes_total,
-        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in MANIFEST.tensors),
+        version=version,
+        digest=manifest.digest,
+        bytes_total=manifest.bytes_total,
+        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
         checkpoint_uri=checkpoint_uri,
         offer_url=offer_url,
     )
@@ -97,3 +105,28 @@ async def test_the_next_source_is_asked_where_one_fails(tmp_path: Path) -> None:
         await fetch(settings, published(str(tmp_path), gone))
     with pytest.raises(SourceFailed, match="neither a trainer nor a checkpoint"):
         await fetch(settings, published(None))
+
+
+async def test_a_held_version_is_patched_and_a_damaged_one_costs_one_more_try(tmp_path: Path) -> None:
+    """The worker names what it has; where the patch's result has another digest, the whole version is asked for, and that is told."""
+    settings = RolloutSettings(model=tmp_path, model_id="m", copies_dir=tmp_path / "copies")
+    server, held, ways = TransferServer(), None, []
+    tensors = {"t": torch.arange(4096, dtype=torch.int16)}
+    for version in range(4):
+        tensors["t"][version] += 1
+        snapshot = WeightsSnapshot.of(tensors.items())
+        server.stage("run", version, snapshot)
+        event = published(None, server.url, version, snapshot.manifest)
+        if version == 3:
+            assert held is not None
+            (tmp_path / "other").write_bytes(bytes(held.manifest.bytes_flat))
+            held.copy.close()
+            held = replace(held, copy=HostCopy(os.open(tmp_path / "other", os.O_RDONLY), tmp_path / "other"))
+        fetched = await fetch(settings, event, held)
+        ways.append((fetched.source, len(fetched.failed)))
+        assert dict(tensors_of(fetched.copy.path, fetched.manifest))["t"].equal(tensors["t"])
+        held = fetched
+    again = await fetch(settings, event)
+    assert ways == [("trainer", 0), ("trainer", 0), ("trainer, a patch", 0), ("trainer", 1)]
+    assert again.source == "this host's memory"
+    server.close()

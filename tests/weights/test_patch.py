@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claw_r1.weights import patch as patches
 from claw_r1.weights.errors import DigestMismatch, TransferFailed
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest
@@ -39,7 +38,7 @@ def test_any_change_comes_back(words: int, changed: list[int], cuts: list[int]) 
         if position < words:
             after[position] ^= 0x5555
     body = patch_of(memoryview(before.tobytes()), memoryview(after.tobytes()))
-    if 4 * len({position for position in changed if position < words}) + 8 < words // 2:
+    if 4 * len({position for position in changed if position < words}) + 32 < words // 2:
         assert body is not None
     if body is None:
         return
@@ -56,7 +55,7 @@ def test_any_change_comes_back(words: int, changed: list[int], cuts: list[int]) 
 
 
 def test_what_differs_everywhere_is_no_patch() -> None:
-    """Half of the bytes is the most that is worth it; other lengths have none."""
+    """A quarter of the bytes is the most that is worth it; other lengths have none."""
     zeros, ones = (memoryview(np.full(1000, value, "<u2").tobytes()) for value in (0, 1))
     assert patch_of(zeros, ones) is None
     assert patch_of(zeros, zeros[:-2]) is None
@@ -65,7 +64,7 @@ def test_what_differs_everywhere_is_no_patch() -> None:
 
 @pytest.mark.parametrize("body", [b"", bytes(7), (2).to_bytes(8, "little") + bytes(4), (1 << 60).to_bytes(8, "little")])
 def test_what_is_no_patch_is_refused(body: bytes) -> None:
-    with pytest.raises((TransferFailed, ValueError)):
+    with pytest.raises(TransferFailed):
         Patched(memoryview(bytes(64)), body, WeightsManifest.of([("a", torch.zeros(4))]))
 
 
@@ -150,5 +149,4 @@ def test_versions_that_differ_too_much_are_not_compared_each_time(
         if staged.patch is not None:
             assert staged.patch.result(10) is None
     assert len(compared) == 2
-    assert patches.SHARE_MAX <= 0.5
     server.close()

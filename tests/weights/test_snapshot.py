@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from claw_r1.rollout.fetch import default_directory
 from claw_r1.weights import sealed_file
 from claw_r1.weights.digests import BLAKE3, SHA256, Digest, algorithm_of
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
-from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.host_copies import HostCopies, shared_directory
 from claw_r1.weights.manifest import WeightsManifest, memory_of
+from claw_r1.weights.sealed_file import link_of
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.staging import Staging, Stagings
 from tests import children
@@ -81,8 +83,8 @@ def test_a_training_thread_does_not_wait_for_pages() -> None:
         spans.append(time.monotonic() - began)
 
     clearing = threading.Thread(target=prefault)
-    clearing.start()
     stood_still, last = 0.0, time.monotonic()
+    clearing.start()  # waits until it runs, and for the lock
     while clearing.is_alive():
         now = time.monotonic()
         stood_still, last = max(stood_still, now - last), now
@@ -192,7 +194,7 @@ def test_where_the_kernel_gives_no_such_file_plain_memory_holds_the_version(
 
 TRAINER = (
     "import sys, time; from tests.weights.test_snapshot import *\n"
-    "kept = Snapshots(Path(sys.argv[1])).take(version(1)); print(kept.manifest.digest, flush=True); time.sleep(600)"
+    "kept = Snapshots(Path(sys.argv[1])).take(version(1)); kept.show(); print(kept.manifest.digest, flush=True); time.sleep(600)"
 )
 
 
@@ -210,7 +212,7 @@ def test_a_worker_of_the_same_host_opens_the_trainers_file(tmp_path: Path) -> No
     assert serving.stdout.readline().decode().strip() == manifest.digest
     first, second = (take(copies, manifest, source) for _ in range(2))
     second.close()
-    assert [path.name for path in copies.directory.iterdir()] == [manifest.digest], "who goes leaves it to the others"
+    assert [*copies.directory.iterdir()] == [link_of(copies.directory, manifest.digest)], "who goes leaves it to others"
     serving.kill()
     serving.wait()
     assert same(first, version(1))
@@ -224,7 +226,7 @@ def test_a_worker_of_the_same_host_opens_the_trainers_file(tmp_path: Path) -> No
 def test_a_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     """A number of a process is used again: another sealed file, a file of another kind, a pipe, nothing."""
     copies, manifest = HostCopies(tmp_path / "copies"), WeightsManifest.of(version(1))
-    link = copies.directory / manifest.digest
+    link = link_of(copies.directory, manifest.digest)
     other, plain, ends = WeightsSnapshot.of(version(2)), (tmp_path / "plain").open("w+b"), os.pipe()
     other.manifest  # noqa: B018  # it is sealed now
     plain.write(manifest.digest.encode())
@@ -237,6 +239,7 @@ def test_a_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
         assert source.opened == 1, target
         assert same(copy, version(1))
         copy.close()
+        copies.sweep()
         assert not list(copies.directory.iterdir())
     plain.close()
     for end in ends:
@@ -247,19 +250,58 @@ def test_a_link_goes_with_its_snapshot(tmp_path: Path) -> None:
     """Unless it is another's by then: the same bytes may be taken again."""
     directory = HostCopies(tmp_path / "copies").directory
     snapshots = Snapshots(directory)
-    first, second = snapshots.take(version(1)), snapshots.take(version(1))
-    link = directory / second.manifest.digest
+    first, second, third = (snapshots.take(version(1)) for _ in range(3))
+    link = link_of(directory, third.manifest.digest)
+    assert not list(directory.iterdir()), "what is not offered is not shown"
+    first.show()
+    del third
+    gc.collect()
+    assert is_open(link), "a younger one that was never offered takes nothing along"
+    second.show()
     del first
     gc.collect()
-    assert sealed_file.opened(link) is not None
+    assert is_open(link), "it is the younger one's by now"
     del second
     gc.collect()
     assert not list(directory.iterdir())
 
 
+def is_open(link: Path) -> bool:
+    descriptor = sealed_file.opened(link)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
+def test_links_of_another_name_space_are_left_alone(tmp_path: Path) -> None:
+    """Containers may share the directory: a number of a process there says nothing here, and nobody removes what others find."""
+    copies, manifest = HostCopies(tmp_path / "copies"), WeightsManifest.of(version(1))
+    snapshot = Snapshots(copies.directory).take(version(1))
+    snapshot.show()
+    assert snapshot.manifest == manifest
+    theirs = copies.directory / f"{manifest.digest}.of-1"
+    link_of(copies.directory, manifest.digest).rename(theirs)
+    copies.sweep()
+    assert theirs.is_symlink()
+    source = Memory(version(1))
+    assert same(take(copies, manifest, source), version(1))
+    assert source.opened == 1
+
+
+def test_trainer_and_worker_look_in_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is told a directory, as nobody is on most hosts."""
+    monkeypatch.setattr("claw_r1.weights.host_copies.MEMORY", tmp_path)
+    snapshot = Snapshots(shared_directory()).take(version(1))
+    snapshot.show()
+    manifest, source = snapshot.manifest, Memory(version(1))
+    copy = take(HostCopies(default_directory(manifest)), manifest, source)
+    assert (copy.is_found, source.opened) == (True, 0)
+
+
 def test_a_directory_that_takes_no_link_costs_nothing_else(tmp_path: Path) -> None:
     """It is removed, full or another's: workers ask by HTTP then."""
     snapshot = Snapshots(tmp_path / "missing").take(version(1))
+    snapshot.show()
     assert snapshot.manifest == WeightsManifest.of(version(1))
 
 
@@ -267,7 +309,7 @@ VERSIONS_FOR_EVER = (
     "import sys; from tests.weights.test_snapshot import *\n"
     "snapshots, kept = Snapshots(Path(sys.argv[1])), []\n"
     "print('begun', flush=True)\n"
-    "for number in range(10**9): kept = [*kept, snapshots.take(version(number % 50, 5000))][-2:]; snapshots.prepare()"
+    "for number in range(10**9): kept = [*kept, snapshots.take(version(number % 50, 5000))][-2:]; kept[-1].show(); snapshots.prepare()"
 )
 
 
@@ -288,7 +330,9 @@ def test_whatever_is_killed_a_name_has_its_digest(tmp_path: Path) -> None:
                 if descriptor is not None:
                     found += 1
                     os.lseek(descriptor, 0, os.SEEK_SET)
-                    expected = b"".join(memory_of(tensor) for _, tensor in version(manifests[link.name], 5000)[:1])
+                    expected = b"".join(
+                        memory_of(tensor) for _, tensor in version(manifests[link.name.partition(".")[0]], 5000)[:1]
+                    )
                     assert os.read(descriptor, len(expected)) == expected
                     os.close(descriptor)
         serving.kill()
