@@ -42,6 +42,8 @@ TOKENS_COMMENT = ": claw.tokens="
 """The beginning of the SSE comment that does so in a stream."""
 TOKENS_CAPABILITIES = ("tokens_json", "tokens_sse")
 """The capabilities of a worker that does."""
+WEIGHTS_HEADER = "x-claw-weights"
+"""Reply of a trainer: `whole`, or `patch` where the bytes are what makes the version of the one that the worker has."""
 CONTROL_HEADER = "x-claw-control"
 """Request to an engine's control routes: the secret of its supervisor."""
 

@@ -96,7 +96,7 @@ class SealedFile:
     def link(self, directory: Path, digest: str) -> None:
         """Let other processes of this user find it. Raises OSError."""
         if self.path is not None:
-            beside = directory / f"{digest}.{os.getpid()}.link"
+            beside = link_of(directory, f"unfinished-{os.getpid()}")  # swept like any other where a kill leaves it
             beside.unlink(missing_ok=True)
             beside.symlink_to(self.path)
             beside.rename(link_of(directory, digest))

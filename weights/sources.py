@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
+from claw_r1.schemas.http import WEIGHTS_HEADER
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import ManifestMismatch, SecretMissing, TransferFailed
 from claw_r1.weights.host_copies import TensorBytes
@@ -21,8 +22,6 @@ from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.patch import Patched
 
 SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
-KIND_HEADER = "x-claw-weights"
-"""`patch`, where the reply is one."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADER_BYTES_MAX = 100 << 20
 ANSWER_CHARACTERS = 200
@@ -98,7 +97,7 @@ class FromTrainer:
             reply = connection.getresponse()
             if reply.status != 200:
                 raise TransferFailed(f"{reply.status} {reply.read(ANSWER_CHARACTERS).decode(errors='replace')}")
-            if base is not None and reply.headers.get(KIND_HEADER) == "patch":
+            if base is not None and reply.headers.get(WEIGHTS_HEADER) == "patch":
                 self.is_patched = True
                 yield from self._patched(base, manifest, _Reply(connected, reply, deadline), reply.length or 0)
                 return

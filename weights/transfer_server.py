@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from claw_r1.schemas.http import WEIGHTS_HEADER
 from claw_r1.weights.errors import NotStaged
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.patch import patch_of
 from claw_r1.weights.snapshot import WeightsSnapshot
-from claw_r1.weights.sources import KIND_HEADER, SECRET_VARIABLE, authorization, check_secret, is_authorized
+from claw_r1.weights.sources import SECRET_VARIABLE, authorization, check_secret, is_authorized
 from claw_r1.weights.staging import Staging, Stagings
 
 PIECE_BYTES = 2 << 20
@@ -247,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, length: int, kind: str) -> None:
         self.send_response(200)
-        self.send_header(KIND_HEADER, kind)
+        self.send_header(WEIGHTS_HEADER, kind)
         self.send_header("content-type", "application/octet-stream")
         self.send_header("content-length", str(length))
         self.end_headers()

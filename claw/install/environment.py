@@ -14,6 +14,7 @@ from pathlib import Path
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import PROJECT, claw_home, in_checkout
 from claw_r1.claw.install.command import run, say
+from claw_r1.runtime.child import module_argv
 
 VENV = PROJECT / ".venv"
 PYTHON = VENV / "bin" / "python"
@@ -75,7 +76,7 @@ def _have_uv() -> None:
         return
     say("  uv (the installer)")
     tool = UV.parents[1]
-    run([sys.executable, "-m", "venv", tool])
+    run(module_argv("venv", str(tool)))
     run(
         [tool / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", LOCKS / "uv.txt"]
     )

@@ -35,6 +35,14 @@ def version(number: int, length: int = 100) -> Tensors:
     return [("a", torch.full((length,), float(number))), ("b", torch.full((7,), number, dtype=torch.bfloat16))]
 
 
+def shown(snapshots: Snapshots, tensors: Tensors) -> WeightsSnapshot:
+    """A snapshot that can be found now: one that is shown before it is hashed is linked a moment after its digest is there."""
+    snapshot = snapshots.take(tensors)
+    snapshot.manifest  # noqa: B018  # it is hashed
+    snapshot.show()
+    return snapshot
+
+
 def content(snapshot: WeightsSnapshot) -> bytes:
     return b"".join(part for _, part in snapshot.tensors())
 
@@ -194,7 +202,7 @@ def test_where_the_kernel_gives_no_such_file_plain_memory_holds_the_version(
 
 TRAINER = (
     "import sys, time; from tests.weights.test_snapshot import *\n"
-    "kept = Snapshots(Path(sys.argv[1])).take(version(1)); kept.show(); print(kept.manifest.digest, flush=True); time.sleep(600)"
+    "kept = shown(Snapshots(Path(sys.argv[1])), version(1)); print(kept.manifest.digest, flush=True); time.sleep(600)"
 )
 
 
@@ -251,7 +259,7 @@ def test_a_link_goes_with_its_snapshot(tmp_path: Path) -> None:
     directory = HostCopies(tmp_path / "copies").directory
     snapshots = Snapshots(directory)
     first, second, third = (snapshots.take(version(1)) for _ in range(3))
-    link = link_of(directory, third.manifest.digest)
+    link = link_of(directory, third.manifest.digest)  # they are hashed in their order
     assert not list(directory.iterdir()), "what is not offered is not shown"
     first.show()
     del third
@@ -276,8 +284,7 @@ def is_open(link: Path) -> bool:
 def test_links_of_another_name_space_are_left_alone(tmp_path: Path) -> None:
     """Containers may share the directory: a number of a process there says nothing here, and nobody removes what others find."""
     copies, manifest = HostCopies(tmp_path / "copies"), WeightsManifest.of(version(1))
-    snapshot = Snapshots(copies.directory).take(version(1))
-    snapshot.show()
+    snapshot = shown(Snapshots(copies.directory), version(1))
     assert snapshot.manifest == manifest
     theirs = copies.directory / f"{manifest.digest}.of-1"
     link_of(copies.directory, manifest.digest).rename(theirs)
@@ -291,11 +298,19 @@ def test_links_of_another_name_space_are_left_alone(tmp_path: Path) -> None:
 def test_trainer_and_worker_look_in_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is told a directory, as nobody is on most hosts."""
     monkeypatch.setattr("claw_r1.weights.host_copies.MEMORY", tmp_path)
-    snapshot = Snapshots(shared_directory()).take(version(1))
-    snapshot.show()
+    snapshot = shown(Snapshots(shared_directory()), version(1))
     manifest, source = snapshot.manifest, Memory(version(1))
     copy = take(HostCopies(default_directory(manifest)), manifest, source)
     assert (copy.is_found, source.opened) == (True, 0)
+
+
+def test_a_link_that_a_kill_left_half_made_is_swept(tmp_path: Path) -> None:
+    """It has another name until it is whole."""
+    copies = HostCopies(tmp_path / "copies")
+    snapshot = shown(Snapshots(copies.directory), version(1))
+    link_of(copies.directory, "unfinished-1").symlink_to(str(snapshot.file.path))
+    copies.sweep()
+    assert [*copies.directory.iterdir()] == [link_of(copies.directory, snapshot.manifest.digest)]
 
 
 def test_a_directory_that_takes_no_link_costs_nothing_else(tmp_path: Path) -> None:
