@@ -19,7 +19,7 @@ PACKAGES = "claw/install/locks/demo.txt"
 Component = dict[str, Any]
 
 
-class BillOfMaterials(BuildHookInterface):  # type: ignore[type-arg]
+class BillOfMaterials(BuildHookInterface):  # type: ignore[type-arg]  # of a configuration that it has not
     """Adds the bill to a wheel that travels; an editable install needs none."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

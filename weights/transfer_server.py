@@ -121,17 +121,15 @@ class TransferServer:
             return False
         began = time.monotonic()
         error: str | None = None
-        patch = self._patch(staging, base) if base else None
-        if patch is None:
-            flat, path, total = (
-                staging.snapshot.flat(),
-                staging.snapshot.file.path,
-                staging.snapshot.manifest.bytes_total,
-            )
-            pieces = _pieces(staging.snapshot.manifest)
-        else:
-            flat, path, total, pieces = memoryview(patch), None, len(patch), _cut(0, len(patch))
+        total = 0
         try:
+            if (patch := self._patch(staging, base) if base else None) is not None:
+                flat, path, pieces = memoryview(patch), None, _cut(0, len(patch))
+                total = len(patch)
+            else:
+                snapshot = staging.snapshot
+                flat, path, pieces = snapshot.flat(), snapshot.file.path, _pieces(snapshot.manifest)
+                total = snapshot.manifest.bytes_total
             begin(total, "whole" if patch is None else "patch")
             sent = 0
             with Path(path or os.devnull).open("rb", buffering=0) as file:
