@@ -138,6 +138,8 @@ class Episode(Branch):
         self.trajectory = trajectory
         self.call_ids: list[str] = []
         """The call ids of the replies, in order: each is captured."""
+        self.unanswered = 0
+        """Calls that were asked and have no reply, or none yet."""
         self.policy_versions: set[str] = set()
         self.keeps_count = True
         """False: the calls are made elsewhere, and those that stand before the completion in the log belong to it."""
@@ -172,7 +174,9 @@ class Episode(Branch):
     ) -> Reply:
         """A call of the episode or of one of its branches, counted. Raises EpisodeLimitExceeded, and what the client raises."""
         self.keep_limits(calls=self.calls + 1)
+        self.unanswered += 1
         reply = await send(self._client)(self.trajectory, content, **{**sampling, **self._sampling})
+        self.unanswered -= 1
         self.tokens += reply.completion_tokens
         self._note_call(reply.call_id, reply.policy_version)
         self.keep_limits(calls=self.calls)
@@ -281,6 +285,8 @@ class EpisodeResult:
     reward: float | None
     """None: nobody here rewarded it."""
     calls: int
+    unanswered: int
+    """Calls whose reply the agent never saw; the gateway may have captured them."""
     policy_versions: tuple[str, ...]
     transcript: tuple[JsonObject, ...]
     failure: str | None = None

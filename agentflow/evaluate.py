@@ -30,6 +30,7 @@ class Evaluation:
     episodes_failed: int
     policy_versions: tuple[str, ...]
     calls_replied: int
+    calls_unanswered: int
     episodes: tuple[EpisodeResult, ...]
     """The greedy ones in the order of the tasks, transcripts included."""
     samples: int
@@ -109,6 +110,7 @@ def _evaluation(
         episodes_failed=sum(result.status == "failed" for result in everything),
         policy_versions=tuple(sorted({version for result in everything for version in result.policy_versions})),
         calls_replied=sum(result.calls for result in everything),
+        calls_unanswered=sum(result.unanswered for result in everything),
         episodes=tuple(greedy),
         samples=plan.samples_each,
         pass_at={

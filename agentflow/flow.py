@@ -60,6 +60,7 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
         reported=reported,
         reward=episode.earned,
         calls=episode.calls,
+        unanswered=episode.unanswered,
         policy_versions=tuple(sorted(episode.policy_versions)),
         transcript=tuple(episode.transcript),
         failure=failure,

@@ -146,6 +146,7 @@ class Runner:
 
     def _count_calls(self, episode: Episode) -> None:
         self._stats.calls_replied += episode.calls
+        self._stats.calls_unanswered += episode.unanswered
         self._write_replied(episode.call_ids)
 
     def _count_down(self, group_id: str) -> None:

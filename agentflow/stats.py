@@ -47,6 +47,8 @@ class Counts:
     """That reason, as the last of them says it; None: the newest episode came to an outcome."""
     calls_replied: int = 0
     """Model calls whose reply carried a call id."""
+    calls_unanswered: int = 0
+    """Model calls whose reply no agent saw: refused, or cut off by a stop. The gateway may have captured them."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -271,7 +271,7 @@ class Demo:
         progress = self._observer.progress
         title = f"verbs, seed {self.settings.seed}, learning rate {self.settings.learning_rate:g}"
         picture = plot(progress.batches, self.stack.run_dir / "reward.png", title=title)
-        stats = (self._components.agents_file(), *self.episodes())
+        stats = [orjson.loads(file.read_bytes()) for file in (self._components.agents_file(), *self.episodes())]
         calls = calls_captured(self._log, self._start_offsets)
         return Result(
             reward=str(self.settings.reward),
@@ -283,7 +283,8 @@ class Demo:
             calls_by_worker=calls,
             workers=self.settings.workers,
             idle=idle_shares(progress.reports, progress.batches),
-            calls_replied=sum(int(orjson.loads(file.read_bytes())["calls_replied"]) for file in stats),
+            calls_replied=sum(said["calls_replied"] for said in stats),
+            calls_unanswered=sum(said["calls_unanswered"] for said in stats),
             dead_letters=progress.dead_letters,
             seconds=round(time.monotonic() - self.started, 1),
             plot=str(picture),

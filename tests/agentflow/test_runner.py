@@ -118,7 +118,7 @@ async def test_a_run_may_be_told_to_play_on_whatever_fails() -> None:
 
 def result(failure: str | None = None, reward: float | None = None) -> EpisodeResult:
     trajectory, status = TrajectoryId("t", "g"), "completed" if failure is None else "failed"
-    return EpisodeResult(trajectory, status, True, reward, 0, (), (), failure)
+    return EpisodeResult(trajectory, status, True, reward, 0, 0, (), (), failure)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,20 @@ async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:
             assert orjson.loads(stats.read_bytes())["state"] == "running"
             runner.stop()
             summary = await running
-    assert (summary.groups_opened, summary.episodes_failed, summary.calls_replied) == (2, 4, 4)
+    assert (summary.groups_opened, summary.episodes_failed) == (2, 4)
+    assert (summary.calls_replied, summary.calls_unanswered) == (4, 0)  # they hang in the flow, behind a reply
     assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
     assert orjson.loads(stats.read_bytes())["state"] == "ended"
     assert {name for _, _, names in os.walk(tmp_path) for name in names} == {"stats.json"}
+
+
+async def test_a_call_without_a_reply_is_counted_as_such() -> None:
+    """The gateway may have captured it, so whoever compares counts has to know."""
+    answers = iter(["hello", "hello"])
+    async with FakeGateway(model=lambda _: next(answers)) as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        summary = await Runner(Echo(), client, RunPlan(group_size=4, concurrency=4, groups_max=1)).run()
+    assert (summary.calls_replied, summary.calls_unanswered) == (2, 2)
+    assert (summary.episodes_completed, summary.episodes_failed) == (2, 2)
 
 
 async def test_a_gateway_that_never_answers_ends_the_run() -> None:

@@ -167,7 +167,8 @@ def test_the_loop_goes_on_when_any_component_is_killed(
     assert len(took_calls - {ADDED}) == workers
     assert result["batches"] == batches
     assert result["groups_trained"] == 8 * batches
-    assert result["calls_captured"] == result["calls_replied"]
+    surplus = result["calls_captured"] - result["calls_replied"]
+    assert 0 <= surplus <= result["calls_unanswered"]  # the kills, and the stop of the agents, come where they come
     assert result["max_logprob_gap"] <= 1e-4
     assert result["dead_letters"] == 0
     assert processes_of(tmp_path) == []

@@ -30,6 +30,7 @@ class PeopleCounts:
     """The counts of people's conversations."""
 
     calls_replied: int = 0
+    calls_unanswered: int = 0
     sessions: int = 0
     feedback: int = 0
 
@@ -54,11 +55,13 @@ class People:
         for index, observation in enumerate(task.observations):
             messages.append(shown(index, observation))
             body = {"model": self._model, "messages": messages, **SAMPLING}
+            self.counts.calls_unanswered += 1
             async with self._http.post(f"{self._base_url}/chat/completions", json=body, headers=session) as reply:
                 where = "/".join(
                     quote(unquote(reply.headers[f"x-claw-{part}"]), "") for part in ("trajectory", "group")
                 )
                 messages.append((await reply.json())["choices"][0]["message"])
+            self.counts.calls_unanswered -= 1
             self.counts.calls_replied += 1
             turn = judge(task, index, messages[-1]["content"] or "")
             earned += turn.reward

@@ -20,6 +20,7 @@ GOOD = Result(
     batches=30,
     calls_captured=5000,
     calls_replied=5000,
+    calls_unanswered=0,
     calls_by_worker={"a": 2500, "b": 2500},
     workers=2,
     idle={"engines": None, "trainer": None, "advice": None},
@@ -54,6 +55,7 @@ def test_a_run_that_learnt_meets_every_target() -> None:
         ("greedy_before", 0.2),
         ("greedy_after", 0.8),
         ("calls_replied", 4999),
+        ("calls_replied", 5001),
         ("max_logprob_gap", 2e-4),
         ("max_logprob_gap", None),
         ("dead_letters", 1),
@@ -64,6 +66,13 @@ def test_a_run_that_learnt_meets_every_target() -> None:
 def test_each_target_can_be_missed(field: str, value: Any) -> None:  # a value of any field
     """One bad figure, or one that could not be measured, misses exactly one target."""
     assert len(missed(replace(GOOD, **{field: value}))) == 1
+
+
+def test_a_call_that_no_agent_saw_a_reply_of_may_be_captured_or_not() -> None:
+    """A stop, or a gateway's end, comes between the capture and the reply; more captures than that are nobody's calls."""
+    cut = replace(GOOD, calls_unanswered=10)
+    assert [missed(replace(cut, calls_captured=number)) for number in (5000, 5004, 5010)] == [[], [], []]
+    assert len(missed(replace(cut, calls_captured=5011))) == len(missed(replace(cut, calls_captured=4999))) == 1
 
 
 def test_a_control_run_must_not_learn() -> None:
