@@ -5,7 +5,9 @@ durable. One client serves many episodes at once.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +26,14 @@ from claw_r1.agentflow.bodies import (
 from claw_r1.agentflow.errors import MalformedReply
 from claw_r1.agentflow.settings import AgentFlowSettings
 from claw_r1.agentflow.transport import BUSY, GatewayAnswer, GatewayTransport
-from claw_r1.schemas.http import AGENT_HEADER, CALL_ID_HEADER, CHANNEL_HEADER, POLICY_VERSION_HEADER, RUN_ID_HEADER
+from claw_r1.schemas.http import (
+    AGENT_HEADER,
+    CALL_ID_HEADER,
+    CHANNEL_HEADER,
+    POLICY_VERSION_HEADER,
+    REWARDS_HEADER,
+    RUN_ID_HEADER,
+)
 
 
 class GatewayClient:
@@ -45,6 +54,7 @@ class GatewayClient:
         self._model = model
         labels = {RUN_ID_HEADER: run_id, CHANNEL_HEADER: channel, AGENT_HEADER: agent}
         self._transport = GatewayTransport(base_url, _without_none(labels), self.settings)
+        self._riding: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -67,24 +77,24 @@ class GatewayClient:
     async def chat(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
-        return _chat_reply(await self._transport.post(_path(trajectory, "chat/completions"), body))
+        return _chat_reply(await self._post(trajectory, "chat/completions", body))
 
     async def message(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call in Anthropic's words. `sampling`: any field of its body; `max_tokens` has to be one."""
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
-        return _message_reply(await self._transport.post(_path(trajectory, "messages"), body))
+        return _message_reply(await self._post(trajectory, "messages", body))
 
     async def respond(self, trajectory: TrajectoryId, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call as OpenAI's responses. `items`: its input; `sampling`: any other field of its body."""
         body = _without_none({"model": self._model, "input": list(items), **sampling})
-        return _response_reply(await self._transport.post(_path(trajectory, "responses"), body))
+        return _response_reply(await self._post(trajectory, "responses", body))
 
     async def generate(self, trajectory: TrajectoryId, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
         """One model call by token ids. `sampling`: any field of OpenAI's completions body, as for `chat`."""
         fields = {"model": self._model, "return_token_ids": True, "logprobs": 0, **sampling}
         # The prompt stands last: calls that go on from each other then share the front of their bodies.
         body = {**_without_none(fields), "prompt": list(prompt_ids)}
-        return _token_reply(await self._transport.post(_path(trajectory, "completions"), body))
+        return _token_reply(await self._post(trajectory, "completions", body))
 
     async def register(self, trajectory: TrajectoryId, **about: Any) -> None:
         """Announce a trajectory before its first call (optional): channel, agent, task, tags, metadata."""
@@ -105,6 +115,13 @@ class GatewayClient:
         """
         body = _without_none({"value": value, "name": name, "call_id": call_id, "revision": revision})
         await self._transport.post(_path(trajectory, "rewards"), body)
+
+    def carrying(self, rewards: Sequence[JsonObject]) -> "GatewayClient":
+        """Returns this client with rewards, as `reward` takes them, that each of its calls and completions takes along: the gateway
+        stores them before it does anything else."""
+        client = copy(self)
+        client._riding = {REWARDS_HEADER: as_header(rewards)} if rewards else {}
+        return client
 
     async def next_ordinal(self, order: str) -> int:
         """The ordinal behind all groups of the order that were ever opened, by whomever."""
@@ -141,8 +158,10 @@ class GatewayClient:
         A higher `revision` outranks a lower one whatever gateways' clocks say, and `failed` a `completed` below it.
         """
         fields = {"reward": reward, "status": status, "calls": calls, "rewards": rewards or None, "revision": revision}
-        body = _without_none(fields)
-        await self._transport.post(_path(trajectory, "complete_trajectory"), body)
+        await self._post(trajectory, "complete_trajectory", _without_none(fields))
+
+    async def _post(self, trajectory: TrajectoryId, action: str, body: JsonObject) -> GatewayAnswer:
+        return await self._transport.post(_path(trajectory, action), body, self._riding)
 
 
 async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> GroupOpen:
@@ -151,6 +170,11 @@ async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal:
         on_refusal(answer.reason)
         await asyncio.sleep(answer.seconds)
     return answer
+
+
+def as_header(rewards: Sequence[JsonObject]) -> str:
+    """Returns rewards as a header has them, in ASCII."""
+    return json.dumps([_without_none(dict(reward)) for reward in rewards], separators=(",", ":"))
 
 
 def _path(trajectory: TrajectoryId, action: str) -> str:

@@ -1,8 +1,8 @@
 """One episode as its flow sees it: a task, a model to talk to, rewards to assign.
 
-Invariant: `calls` and `rewards` count what the gateway acknowledged, those of branches too, so that a completion which
-carries them makes the trajectory ready for training only when all of it has arrived, and no reply that this episode
-never saw.
+Invariant: `calls` and `rewards` count what the gateway acknowledged, those of branches too, and rewards that wait for the next
+request, which stores them before anything else: so a completion that carries them makes the trajectory ready for training only
+when all of it has arrived, and no reply that this episode never saw.
 """
 
 import math
@@ -15,10 +15,14 @@ from typing import Any, TypeVar
 import orjson
 
 from claw_r1.agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, TokenReply, TrajectoryId, TrajectoryOutcome
-from claw_r1.agentflow.client import GatewayClient
-from claw_r1.agentflow.errors import EpisodeLimitExceeded, ToolError
+from claw_r1.agentflow.client import GatewayClient, as_header
+from claw_r1.agentflow.errors import EpisodeLimitExceeded, RequestRefused, RewardRefused, ToolError
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.http import RIDING_MAX
 
+RIDING_BYTES_MAX = 4096
+"""The longest header of rewards that a request takes along: servers and proxies refuse much longer ones."""
+T = TypeVar("T")
 Reply = TypeVar("Reply", ChatReply, TokenReply)
 CallTool = Callable[[str, JsonObject], Awaitable[str]]
 """From the name of a tool and its arguments to what the model reads of it. Raises ToolError for what the model did wrong."""
@@ -157,6 +161,8 @@ class Episode(Branch):
         self._on_version = on_version
         self._outcome: float | None = None
         self._assigned: dict[tuple[str | None, str], list[float]] = {}
+        self._waiting: list[JsonObject] = []
+        """The rewards that no request has taken along yet."""
         self._revision = 0
 
     @property
@@ -175,7 +181,8 @@ class Episode(Branch):
         """A call of the episode or of one of its branches, counted. Raises EpisodeLimitExceeded, and what the client raises."""
         self.keep_limits(calls=self.calls + 1)
         self.unanswered += 1
-        reply = await send(self._client)(self.trajectory, content, **{**sampling, **self._sampling})
+        parameters = {**sampling, **self._sampling}
+        reply = await self._carrying(lambda client: send(client)(self.trajectory, content, **parameters))
         self.unanswered -= 1
         self.tokens += reply.completion_tokens
         self._note_call(reply.call_id, reply.policy_version)
@@ -203,7 +210,7 @@ class Episode(Branch):
             self._on_version(policy_version)
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
-        """Assign a reward now, to a call (its `call_id`) or to the episode.
+        """Assign a reward to a call (its `call_id`) or to the episode. It rides with the next call or the completion; `flush` stores it now.
 
         Rewards of different slots (subject and name) add up, `outcome` among them; within a slot the later one replaces
         the earlier.
@@ -211,8 +218,38 @@ class Episode(Branch):
         slot = (call_id, name or ("outcome" if call_id is None else "step"))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         self._revision = max(now_us(), self._revision + 1)  # above what the agent itself may have said at its base URL
-        await self._client.reward(self.trajectory, finite, name=slot[1], call_id=call_id, revision=self._revision)
         values.append(finite)
+        self._waiting.append({"value": finite, "name": slot[1], "call_id": call_id, "revision": self._revision})
+
+    async def flush(self) -> None:
+        """Store the rewards that wait for the next call. Raises RewardRefused when all others are stored, and what the client raises."""
+        refused: RequestRefused | None = None
+        while self._waiting:
+            reward = self._waiting.pop(0)
+            try:
+                await self._client.reward(self.trajectory, **reward)
+            except RequestRefused as refusal:
+                refused = refused or refusal
+                self._assigned[reward["call_id"], reward["name"]].remove(reward["value"])
+            except BaseException:
+                self._waiting.insert(0, reward)
+                raise
+        if refused is not None:
+            raise RewardRefused(refused.status, refused.message, refused.code)
+
+    async def _carrying(self, request: Callable[[GatewayClient], Awaitable[T]]) -> T:
+        """The answer to a request that takes the waiting rewards along, where a header has room for them. One that is refused may be so
+        for a reward: they are then stored one by one. Raises RewardRefused, and what the request raises."""
+        if len(self._waiting) > RIDING_MAX or len(as_header(self._waiting)) > RIDING_BYTES_MAX:
+            await self.flush()
+        riding, self._waiting = self._waiting, []
+        try:
+            return await request(self._client.carrying(riding))
+        except BaseException as error:
+            self._waiting[:0] = riding
+            if isinstance(error, RequestRefused):
+                await self.flush()
+            raise
 
     async def announce(self) -> None:
         """Say whose trajectory it is, before something else makes calls that do not: channel, agent and run are the client's."""
@@ -255,14 +292,19 @@ class Episode(Branch):
         return None if not rewards and self.outcome is None else sum(rewards) + (self.outcome or 0.0)
 
     async def complete(self, status: TrajectoryOutcome) -> None:
-        """End the trajectory; the runner does this. A failed episode has no outcome.
+        """End the trajectory; the runner does this. A failed episode has no outcome. Raises RewardRefused for a reward that waited
+        until now, and what the client raises.
 
         Of two completions one counts as a whole: the later one, but `completed` before `failed`.
         """
         if status == "failed":
             self._outcome = None
         calls = self.calls if self.keeps_count else None
-        await self._client.complete(self.trajectory, self.outcome, calls=calls, rewards=self.rewards, status=status)
+        await self._carrying(
+            lambda client: client.complete(
+                self.trajectory, self.outcome, calls=calls, rewards=self.rewards, status=status
+            )
+        )
 
 
 def _finite(value: float) -> float:

@@ -18,8 +18,12 @@ class RequestRefused(AgentFlowError):
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(f"HTTP {status}{f' ({code})' if code else ''}: {message}")
-        self.status = status
+        self.status, self.message = status, message
         self.code = code
+
+
+class RewardRefused(RequestRefused):
+    """The gateway refused a reward, which does not count; of several that waited, the first."""
 
 
 class EpisodeLimitExceeded(AgentFlowError):

@@ -17,7 +17,7 @@ import structlog
 
 from claw_r1.agentflow.bodies import JsonObject, TrajectoryOutcome
 from claw_r1.agentflow.episode import Episode, EpisodeResult
-from claw_r1.agentflow.errors import AgentFlowError, FlowNotFound
+from claw_r1.agentflow.errors import AgentFlowError, FlowNotFound, RewardRefused
 from claw_r1.agentflow.settings import AgentFlowSettings
 from claw_r1.runtime.modules import importable
 
@@ -52,11 +52,14 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
         failure = _log_failure(episode, error)  # of something that the flow itself cancelled
     except Exception as error:  # noqa: BLE001  # the flow is foreign code: its failure is an outcome of the episode
         failure = _log_failure(episode, error)
-    status: TrajectoryOutcome = "completed" if failure is None else "failed"
-    reported = await _report(episode, status)
+    try:
+        reported = await _report(episode, _status(failure))
+    except RewardRefused as error:  # which no longer waits, so it is refused once
+        failure = failure or _log_failure(episode, error)
+        reported = await _report(episode, _status(failure))
     return EpisodeResult(
         trajectory=episode.trajectory,
-        status=status,
+        status=_status(failure),
         reported=reported,
         reward=episode.earned,
         calls=episode.calls,
@@ -100,9 +103,16 @@ def _log_failure(episode: Episode, error: BaseException) -> str:
     return reason
 
 
+def _status(failure: str | None) -> TrajectoryOutcome:
+    return "completed" if failure is None else "failed"
+
+
 async def _report(episode: Episode, status: TrajectoryOutcome) -> bool:
+    """Returns whether the gateway knows. Raises RewardRefused, when it does not."""
     try:
         await episode.complete(status)
+    except RewardRefused:
+        raise
     except AgentFlowError as error:
         log.error("completion_lost", trajectory_id=episode.trajectory.trajectory_id, reason=str(error))
         return False
@@ -113,6 +123,8 @@ async def _farewell(episode: Episode, settings: AgentFlowSettings) -> None:
     try:
         async with asyncio.timeout(settings.farewell_timeout_s):
             await _report(episode, "failed")
+    except RewardRefused as error:
+        log.error("completion_lost", trajectory_id=episode.trajectory.trajectory_id, reason=str(error))
     except TimeoutError:
         log.warning("farewell_timed_out", trajectory_id=episode.trajectory.trajectory_id)
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -82,23 +82,32 @@ class GatewayTransport:
         if self._session is not None:
             await self._session.close()
 
-    async def post(self, path: str, body: JsonObject, *, busy_is_an_answer: bool = False) -> GatewayAnswer:
+    async def post(
+        self,
+        path: str,
+        body: JsonObject,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        busy_is_an_answer: bool = False,
+    ) -> GatewayAnswer:
         """The answer, when it is a success (or 429 where `busy_is_an_answer`).
 
         Raises GatewayUnavailable, RequestRefused, MalformedReply.
         """
-        return await self._repeated("POST", path, orjson.dumps(body), busy_is_an_answer)
+        return await self._repeated("POST", path, orjson.dumps(body), headers, busy_is_an_answer)
 
     async def get(self, path: str) -> GatewayAnswer:
         """The answer, when it is a success. Raises as `post`."""
-        return await self._repeated("GET", path, None, False)
+        return await self._repeated("GET", path, None, {}, False)
 
-    async def _repeated(self, method: str, path: str, payload: bytes | None, busy_is_an_answer: bool) -> GatewayAnswer:
+    async def _repeated(
+        self, method: str, path: str, payload: bytes | None, own: Mapping[str, str], busy_is_an_answer: bool
+    ) -> GatewayAnswer:
         url, key = self.base_url + path, uuid4().hex
         budget_s = self._settings.retry_budget_s
         gives_up_at: float | None = None
         for attempt in count():
-            headers = {IDEMPOTENCY_KEY_HEADER: key, RETRY_COUNT_HEADER: str(attempt)}
+            headers = {**own, IDEMPOTENCY_KEY_HEADER: key, RETRY_COUNT_HEADER: str(attempt)}
             outcome = await self._attempt(method, url, headers, payload, busy_is_an_answer)
             if isinstance(outcome, GatewayAnswer):
                 return outcome

@@ -1,7 +1,7 @@
 """The composition of the gateway: collaborators in, what serves connections out.
 
-Every request passes the door (`http/door.py`); behind it model calls go to `capture/calls.py`, all others to FastAPI
-(`control/routes.py`).
+Every request passes the door (`http/door.py`); behind it model calls go to `capture/calls.py`, groups, lifecycle and rewards to
+their handlers (`control/direct.py`), all others to FastAPI (`control/routes.py`).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.counting import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
+from claw_r1.gateway.control.direct import DirectRoutes
 from claw_r1.gateway.control.health import Health, NotReady, watch_loop_lag
 from claw_r1.gateway.control.models import Models
 from claw_r1.gateway.control.registry import registry_app
@@ -87,7 +88,8 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     models = Models(workers, upstream, adaptation, passes_authorization=settings.passes_authorization)
     app = control_app(control, models, counting, health, metrics, lifespan)
     app.mount(REGISTRY_PATH, registry_app(Registry(dependencies.catalogue)))
-    door = Door(settings, dependencies.keys, metrics, calls, AsgiHandler(app), dependencies.protocols)
+    answers = DirectRoutes(control.frequent(), AsgiHandler(app))
+    door = Door(settings, dependencies.keys, metrics, calls, answers, control.take_rewards, dependencies.protocols)
     metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
     metrics.observe_engines(lambda: workers.seconds)
     return Gateway(app, door)

@@ -23,6 +23,7 @@ SUBMIT_STEPS = "submit_steps"
 HELLO = "api/hello"
 REPLIED = "calls"
 REWARDS = "rewards"
+COMPLETE = "complete_trajectory"
 FEEDBACK = "feedback"
 REGISTRY_PATH = "/registry"
 """In front of the paths of a schema registry."""
@@ -34,7 +35,7 @@ SERVED = (
 )
 UNSERVED = ("/embeddings",)
 """The routes of OpenAI's API that SDKs request and we do not serve."""
-OWN_ENDPOINTS = (REPLIED, "register_trajectory", "complete_trajectory", REWARDS, FEEDBACK, SUBMIT_STEPS)
+OWN_ENDPOINTS = (REPLIED, "register_trajectory", COMPLETE, REWARDS, FEEDBACK, SUBMIT_STEPS)
 """Control routes about the trajectory that their path names."""
 ANYWHERE = (MODELS, COUNT_TOKENS, HELLO)
 """Control routes that any base URL has."""

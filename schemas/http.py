@@ -18,6 +18,10 @@ IDEMPOTENCY_KEY_HEADER = "x-claw-idempotency-key"
 """Request: the same for every attempt of one request; `Idempotency-Key` is accepted as well."""
 RETRY_COUNT_HEADER = "x-claw-retry-count"
 """Request: how many attempts of this request came before this one."""
+REWARDS_HEADER = "x-claw-rewards"
+"""Request: rewards of the trajectory that a call or a completion takes along, as a JSON list of bodies of `…/rewards`."""
+RIDING_MAX = 64
+"""The most rewards that one request takes along."""
 
 GROUP_HEADER = "x-claw-group"
 """Request and reply: the group in which the call is stored, percent-encoded."""

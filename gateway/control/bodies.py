@@ -4,22 +4,34 @@ Output: `calls` (GroupOpened, TrajectoryStarted, TrajectoryCompleted) and `rewar
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 import orjson
 from msgspec.structs import replace
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from claw_r1.datapool.fold.bounds import GROUP_SIZE_MAX
 from claw_r1.datapool.fold.validation import COMPLETE_AGAIN, REWARD_MAX, is_of_completion
 from claw_r1.gateway.callers.scopes import own_id, require_own
+from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.foreign_json import INT32_MAX
 from claw_r1.gateway.headers import ClientHeaders
 from claw_r1.gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
 from claw_r1.schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from claw_r1.schemas.http import Channel
+from claw_r1.schemas.http import REWARDS_HEADER, RIDING_MAX, Channel
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -115,6 +127,44 @@ class AssignReward(Body):
         if is_of_completion(self.source, self.name, self.call_id, self.step_index):
             raise ValueError(COMPLETE_AGAIN)
         return self
+
+
+RIDING = TypeAdapter(Annotated[list[AssignReward], Field(max_length=RIDING_MAX)])
+"""The rewards that a call or a completion takes along in a header (docs/adr/0030)."""
+
+
+def strict_json(raw: bytes) -> Any:  # any JSON value
+    """Reads nothing but JSON: no NaN, no lone surrogates, exact integers. Raises InvalidRequest."""
+    try:
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as broken:
+        raise InvalidRequest(f"the body is not valid JSON: {broken}") from broken
+
+
+def not_valid(error: Mapping[str, Any], where: Sequence[object] | None = None) -> InvalidRequest:
+    """Returns the refusal of a body, for an error of pydantic's. where: in the body; None: by the error itself."""
+    place = ".".join(map(str, error["loc"] if where is None else where))
+    return InvalidRequest(f"{place}: {error['msg']}" if place else str(error["msg"]), param=place or None)
+
+
+def rewards_in(header: bytes) -> list[AssignReward]:
+    """Returns the bodies that the header holds. Raises InvalidRequest."""
+    try:
+        rewards = RIDING.validate_python(strict_json(header))
+    except ValidationError as broken:
+        error = broken.errors()[0]
+        raise not_valid(error, (REWARDS_HEADER, *error["loc"])) from broken
+    except InvalidRequest as broken:
+        raise InvalidRequest(
+            broken.message.replace("the body", f"header {REWARDS_HEADER}"), param=REWARDS_HEADER
+        ) from None
+    return rewards
+
+
+def numbered(headers: ClientHeaders, number: int) -> ClientHeaders:
+    """Returns the headers of the n-th reward: its idempotency key is `<key>#<n>`."""
+    key = headers.idempotency_key
+    return headers if key is None else headers._replace(idempotency_key=f"{key}#{number}")
 
 
 def group_opened(body: OpenGroup, group_id: str, headers: ClientHeaders, producer: str) -> GroupOpened:

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import msgspec
 import structlog
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,13 +32,18 @@ from claw_r1.gateway.control.bodies import (
     channel_of,
     group_id_of,
     group_opened,
+    not_valid,
+    numbered,
     reward_assigned,
+    rewards_in,
     run_of,
+    strict_json,
     trajectory_completed,
     trajectory_started,
 )
 from claw_r1.gateway.control.counting import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
+from claw_r1.gateway.control.direct import RouteHandler
 from claw_r1.gateway.control.feedback import FeedbackRoutes, as_speaker
 from claw_r1.gateway.control.health import Health
 from claw_r1.gateway.control.keyed import KeyedBodies
@@ -59,10 +63,12 @@ from claw_r1.gateway.errors import (
     error_body,
 )
 from claw_r1.gateway.headers import ClientHeaders, client_headers
-from claw_r1.gateway.http.asgi import IDENTITY, KEY
+from claw_r1.gateway.http.asgi import IDENTITY, KEY, asgi_scope
+from claw_r1.gateway.http.exchange import Exchange
 from claw_r1.gateway.identity import SERVED, Identity
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, new_id, now_us
 from claw_r1.schemas.events import Event, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.http import Channel
@@ -92,6 +98,16 @@ class Control:
         self._sources = RewardSources(settings.reward_sources)
         self._retry_after_s = settings.admission_retry_after_s
         self.keyed = KeyedBodies()
+
+    def frequent(self) -> dict[bytes, RouteHandler]:
+        """Returns the handlers of what agents ask for at each episode, by path."""
+        return {
+            b"/groups": self.open_group,
+            b"/v1/groups": self.open_group,
+            b"/v1/register_trajectory": self.register_trajectory,
+            b"/v1/complete_trajectory": self.complete_trajectory,
+            b"/v1/rewards": self.assign_reward,
+        }
 
     async def open_group(self, request: Request, body: OpenGroup | None = None) -> JSONResponse:
         body, headers = body or OpenGroup(), _headers(request)
@@ -139,13 +155,27 @@ class Control:
         return await self._accept(CALLS, who, event)
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
-        who, key, headers = _identity(request), request.scope[KEY], _headers(request)
+        who = _identity(request)
+        return await self._accept(REWARDS, who, self._reward(body, who, request.scope[KEY], _headers(request)))
+
+    async def take_rewards(self, exchange: Exchange, riding: bytes) -> None:
+        """Stores the rewards that a request takes along, all or, where one is refused, none. The n-th is what a request of its own
+        under the key `<idempotency key>#<n>` would be. Raises as `assign_reward`."""
+        request = Request(asgi_scope(exchange))
+        who, headers = _identity(request), _headers(request)
+        events = [
+            self._reward(body, who, exchange.key, numbered(headers, number))
+            for number, body in enumerate(rewards_in(riding))
+        ]
+        await asyncio.gather(*(self.publish(REWARDS, who.group_id, event) for event in events))
+
+    def _reward(self, body: AssignReward, who: Identity, key: ApiKey | None, headers: ClientHeaders) -> RewardAssigned:
         place = ("rewards", who.group_id, who.trajectory_id)
         keyed = headers.idempotency_key, place, f"{body.model_dump_json()} {headers.key_name}"
         at_us = self.keyed.first_us(*keyed, now_us())
         event = reward_assigned(as_speaker(body, key, self._sources, at_us), who, headers, self.producer, at_us)
         self.keyed.note(*keyed, at_us)
-        return await self._accept(REWARDS, who, event)
+        return event
 
     async def submit_steps(
         self, request: Request, body: SubmitSteps, channel: Annotated[NameBody | None, Query()] = None
@@ -226,13 +256,13 @@ class Control:
 
 
 class StrictRequest(Request):
-    """A request whose body is read by a parser that takes nothing but JSON: no NaN, no lone surrogates, exact integers."""
+    """A request whose body is read by `strict_json`."""
 
     async def json(self) -> Any:  # any JSON value
         try:
-            return msgspec.json.decode(await self.body())
-        except (ValueError, RecursionError) as broken:
-            raise HTTPException(400, f"the body is not valid JSON: {broken}") from broken
+            return strict_json(await self.body())
+        except InvalidRequest as broken:
+            raise HTTPException(400, broken.message) from broken
 
 
 class StrictRoute(APIRoute):
@@ -296,8 +326,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         first = error.errors()[0] if isinstance(error, RequestValidationError) else {"msg": str(error), "loc": ()}
-        where = ".".join(str(part) for part in first["loc"][1:])
-        raise InvalidRequest(f"{where}: {first['msg']}" if where else str(first["msg"]), param=where or None)
+        raise not_valid(first, first["loc"][1:])
 
     async def http(request: Request, error: Exception) -> Response:
         status, text = (error.status_code, str(error.detail)) if isinstance(error, HTTPException) else (500, str(error))

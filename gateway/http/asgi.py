@@ -32,11 +32,12 @@ class AsgiHandler:
                 start.update(message)
             body.extend(message.get("body", b""))
 
-        await self._app(_scope(exchange), receive, send)
+        await self._app(asgi_scope(exchange), receive, send)
         await exchange.reply(start["status"], _without(b"content-length", start["headers"]), bytes(body))
 
 
-def _scope(exchange: Exchange) -> Scope:
+def asgi_scope(exchange: Exchange) -> Scope:
+    """Returns the scope of a request, with the key and the trajectory that the door found."""
     head, route = exchange.head, exchange.route
     path = head.path if route is None else b"/v1/" + route.endpoint.encode()
     return {

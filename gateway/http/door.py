@@ -27,6 +27,7 @@ from claw_r1.gateway.headers import CALL_ID, overhead
 from claw_r1.gateway.http.auth import KeyRing, require
 from claw_r1.gateway.http.exchange import Exchange
 from claw_r1.gateway.identity import (
+    COMPLETE,
     COUNT_TOKENS,
     FEEDBACK,
     REGISTRY_PATH,
@@ -43,9 +44,11 @@ from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.protocols import Protocols
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.api_keys import Act
+from claw_r1.schemas.http import REWARDS_HEADER
 
 LOGGED_PATH_CHARACTERS_MAX = 256
 OPERATOR_PATHS = ("/metrics",)
+RIDING = REWARDS_HEADER.encode()
 READING = (b"GET", b"HEAD", b"OPTIONS")
 PROMPT_ENDPOINTS = {COUNT_TOKENS: "count_tokens", SUBMIT_STEPS: "submit_steps"}
 """Control routes whose bodies are as large as those of model calls, and their names in metrics."""
@@ -53,7 +56,7 @@ log = structlog.get_logger()
 
 
 class Door:
-    """`calls` answers model calls, `control` all other requests."""
+    """`calls` answers model calls, `control` all other requests; `rewards` stores what a request takes along."""
 
     def __init__(
         self,
@@ -62,14 +65,15 @@ class Door:
         metrics: Metrics,
         calls: Callable[[Exchange, CallProtocol], Awaitable[None]],
         control: Callable[[Exchange], Awaitable[None]],
+        rewards: Callable[[Exchange, bytes], Awaitable[None]],
         protocols: Protocols,
     ) -> None:
         self.settings, self.held_bytes = settings, 0
         """Bytes of request bodies from their first byte, and of replies until they are with their clients."""
         self.body_bytes_max = max(settings.body_bytes_max, settings.control_bytes_max)
         """The limit for a request that nobody has looked at yet."""
-        self._keys, self._metrics, self._calls, self._control = keys, metrics, calls, control
-        self._protocols = protocols
+        self._keys, self._metrics, self._calls, self.control = keys, metrics, calls, control
+        self._protocols, self._rewards = protocols, rewards
 
     def admit(self, exchange: Exchange) -> None:
         """Look at a request's head, before its body is read. Raises GatewayError."""
@@ -84,6 +88,8 @@ class Door:
         if route is not None and route.endpoint in PROMPT_ENDPOINTS:
             exchange.body_bytes_max, exchange.label = settings.body_bytes_max, PROMPT_ENDPOINTS[route.endpoint]
         require(exchange.key, act_of(exchange))
+        if rewards_of(exchange) is not None:
+            _require_riding(exchange)
         if route is not None and route.needs_identity and route.identity is not None:
             require_own(exchange.key, trajectory_id=route.identity.trajectory_id, group_id=route.identity.group_id)
 
@@ -133,10 +139,12 @@ class Door:
             self._note(exchange)
 
     async def _handle(self, exchange: Exchange) -> None:
+        if (riding := rewards_of(exchange)) is not None:
+            await self._rewards(exchange, riding)
         if exchange.protocol is not None and exchange.route is not None:
             await self._calls(exchange, exchange.protocol)
         else:
-            await self._control(exchange)
+            await self.control(exchange)
 
     def _reply_error(self, exchange: Exchange, error: GatewayError) -> None:
         headers: HeaderList = []
@@ -181,6 +189,24 @@ def act_of(exchange: Exchange) -> Act:
         return "operate"
     reads = exchange.head.method in READING or (endpoint is None and exchange.path.startswith(f"{REGISTRY_PATH}/"))
     return "read" if reads else "live"
+
+
+def rewards_of(exchange: Exchange) -> bytes | None:
+    """The rewards that a request takes along; None: none. Several such headers are no JSON together."""
+    values = [value for name, value in exchange.headers if name == RIDING]
+    return b",".join(values) if values else None
+
+
+def _require_riding(exchange: Exchange) -> None:
+    """Raises Forbidden for a key that may not judge, InvalidRequest for a request that takes no rewards along: they would be lost."""
+    route = exchange.route
+    takes = exchange.is_call or (route is not None and route.endpoint == COMPLETE and exchange.head.method == b"POST")
+    if route is None or route.identity is None or route.lone or not takes:
+        raise InvalidRequest(
+            "rewards ride with a model call or a completion whose path names trajectory and group", param=REWARDS_HEADER
+        )
+    require(exchange.key, "judge")
+    require_own(exchange.key, trajectory_id=route.identity.trajectory_id, group_id=route.identity.group_id)
 
 
 def route_of(exchange: Exchange, protocols: Protocols) -> Route | None:

@@ -1,5 +1,6 @@
 """A gateway of forty lines: the HTTP contract, a scripted model, and facts kept in a list."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -24,6 +25,9 @@ class FakeGateway:
     """Order -> its next ordinal."""
     rivals: int = 0
     """Ordinals that another runner opens as soon as one knows where to begin."""
+    refused_values: Sequence[float] = ()
+    """Of rewards: a request with such a one is refused."""
+    keys: set[str] = field(default_factory=set)
     port: int = 0
     policy_version: str = "run/3"
 
@@ -83,6 +87,14 @@ class FakeGateway:
     async def _act(self, request: web.Request) -> web.Response:
         body, ids, action = await request.json(), request.match_info, request.match_info["action"]
         lowered = {name.lower(): value for name, value in request.headers.items()}
+        rewards = [body] if action == "rewards" else json.loads(lowered.get("x-claw-rewards", "[]"))
+        if any(reward["value"] in self.refused_values for reward in rewards):
+            return web.json_response({"error": {"message": "not this one", "code": "not_its_source"}}, status=403)
+        key = lowered.get("x-claw-idempotency-key", uuid4().hex)
+        if action != "rewards" and key not in self.keys:  # a repetition says nothing new
+            named = {"ids": (ids["trajectory"], ids["group"])}
+            self.requests.extend(("rewards", {**reward, **named}, lowered) for reward in rewards)
+        self.keys.add(key)
         self.requests.append((action, {**body, "ids": (ids["trajectory"], ids["group"])}, lowered))
         if self.outages and (outage := self.outages.pop(0)) != "none":
             if outage == "cut" and request.transport is not None:

@@ -8,7 +8,7 @@ import pytest
 from claw_r1.agentflow.bodies import TrajectoryId
 from claw_r1.agentflow.client import GatewayClient
 from claw_r1.agentflow.episode import Episode, EpisodeResult
-from claw_r1.agentflow.errors import FlowNotFound
+from claw_r1.agentflow.errors import FlowNotFound, GatewayUnavailable
 from claw_r1.agentflow.flow import AgentFlow, load_flow, play
 from claw_r1.agentflow.settings import AgentFlowSettings
 from claw_r1.schemas.envelopes import now_us
@@ -68,6 +68,89 @@ async def test_a_reward_assigned_again_replaces_the_first() -> None:
     assert begin_us <= first["revision"] < second["revision"]
     assert fake.bodies("complete_trajectory")[0]["rewards"] == 1
     assert result.reward == 0.9
+
+
+async def test_rewards_ride_with_the_next_call_and_the_completion() -> None:
+    """An episode of three rewarded calls is four requests; in the log each reward comes before what it rode with."""
+
+    async def script(episode: Episode) -> None:
+        for value in (0.1, 0.2, 0.3):
+            reply = await episode.chat(HELLO)
+            await episode.reward(value, call_id=reply.call_id, name="ü")
+
+    async with FakeGateway() as fake:
+        await played(fake, script)
+    assert [name for name, _, _ in fake.requests] == [
+        *["chat/completions"] * 1,
+        *["rewards", "chat/completions"] * 2,
+        *["rewards", "complete_trajectory"],
+    ]
+    assert [(body["value"], body["name"]) for body in fake.bodies("rewards")] == [(0.1, "ü"), (0.2, "ü"), (0.3, "ü")]
+    assert len(fake.keys) == 4
+
+
+async def test_a_reward_is_stored_at_once_where_its_flow_asks_for_it() -> None:
+    """After a flush nothing waits, and what was stored does not ride."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.5)
+        assert fake.bodies("rewards") == []
+        await episode.flush()
+        assert len(fake.bodies("rewards")) == 1
+
+    async with FakeGateway() as fake:
+        await played(fake, script)
+    assert [name for name, _, _ in fake.requests] == ["rewards", "complete_trajectory"]
+
+
+@pytest.mark.parametrize(("rewards", "name"), [(65, "r"), (12, "ä" * 100)])
+async def test_more_rewards_than_a_header_holds_are_requests_of_their_own(rewards: int, name: str) -> None:
+    """Nothing that an agent rewards makes a request that a server would refuse for its length."""
+
+    async def script(episode: Episode) -> None:
+        for number in range(rewards):
+            await episode.reward(1.0, name=f"{name}{number}")
+
+    async with FakeGateway() as fake:
+        await played(fake, script)
+    assert len(fake.bodies("rewards")) == fake.bodies("complete_trajectory")[0]["rewards"] == rewards
+    assert max(len(headers.get("x-claw-rewards", "")) for _, _, headers in fake.requests) <= 4096
+
+
+@pytest.mark.parametrize("calls_after", [0, 1])
+async def test_a_refused_reward_fails_its_episode_and_no_other_is_lost(calls_after: int) -> None:
+    """The trajectory is completed as failed, with the rewards that were stored; the refusal is the episode's failure."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.1, name="a")
+        await episode.reward(0.2, name="b")
+        await episode.reward(0.3, name="c")
+        for _ in range(calls_after):
+            await episode.chat(HELLO)
+        episode.outcome = 1.0
+
+    async with FakeGateway(refused_values=[0.2]) as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reported) == ("failed", True)
+    assert "not this one" in (result.failure or "")
+    assert sorted(body["value"] for body in fake.bodies("rewards")) == [0.1, 0.3]
+    assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": 0, "rewards": 2, "ids": ("t", "g")}]
+
+
+async def test_rewards_that_rode_with_an_unanswered_call_ride_again() -> None:
+    """Whether the gateway has them is not known; the same revision makes the second no other word than the first."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.1)
+        with pytest.raises(GatewayUnavailable):
+            await episode.chat(HELLO)
+        fake.outages.clear()
+
+    async with FakeGateway(outages=["503"] * 1000) as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reported) == ("completed", True)
+    first, second = fake.bodies("rewards")
+    assert first == second
 
 
 async def test_an_exception_fails_the_episode_only() -> None:
