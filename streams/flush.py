@@ -11,9 +11,11 @@ from claw_r1.streams.ownership import FaustEvent, FoldedBatch, InThread, OwnedPa
 from claw_r1.streams.settings import StreamsSettings
 
 
-def flush_due(fetched: int, since_s: float, behind_s: float) -> bool:
-    """While fetched facts wait, a later and larger flush writes the row of a trajectory once where many would write it often."""
-    return fetched == 0 or since_s >= behind_s
+def flush_due(fetched: int, since_s: float, settings: StreamsSettings, *, waits: bool) -> bool:
+    """Returns whether a partition is written now. While fetched facts wait, or all that changed waits for members, a later and larger
+    flush writes the row of a trajectory once where many would write it often."""
+    longest_s = max(settings.flush_behind_s if fetched else 0.0, settings.flush_waiting_s if waits else 0.0)
+    return since_s >= longest_s
 
 
 class Flusher:
@@ -36,7 +38,7 @@ class Flusher:
         self._in_thread = in_thread
         self._is_current = is_current
         self._events = self._bytes = 0
-        self._flushed_at_s = self._fold_s = 0.0
+        self._fold_s = 0.0
         self._outcomes: Counter[str] = Counter()
 
     def fold(self, owned: OwnedPartition, event: FaustEvent, record: Record) -> None:
@@ -44,6 +46,7 @@ class Flusher:
         start = time.perf_counter()
         self._outcomes[owned.state.apply(record)] += 1
         owned.events.append(event)
+        owned.bytes += len(record.value or b"")
         self._events += 1
         self._bytes += len(record.value or b"")
         self._fold_s += time.perf_counter() - start
@@ -55,14 +58,20 @@ class Flusher:
 
     async def flush_unless_behind(self, fetched: int) -> None:
         """At every interval. fetched: facts in memory that wait to be folded."""
-        if flush_due(fetched, time.monotonic() - self._flushed_at_s, self._settings.flush_behind_s):
-            await self.flush()
+        now_s = time.monotonic()
+        await self.flush(
+            lambda owned: flush_due(
+                fetched, now_s - owned.taken_at_s, self._settings, waits=owned.state.waits_for_members
+            )
+        )
 
-    async def flush(self) -> None:
-        """Returns when the transactions are committed. Raises Fenced and other LogErrors."""
+    async def flush(self, due: Callable[[OwnedPartition], bool] = lambda _: True) -> None:
+        """Returns when the transactions of the partitions that are due are committed. Raises Fenced and other LogErrors."""
         async with self.lock:
-            batches = [(owned, owned.take()) for owned in self._partitions.values() if owned.pending]
-            self._events, self._bytes, self._flushed_at_s = 0, 0, time.monotonic()
+            pending = [owned for owned in self._partitions.values() if owned.pending and due(owned)]
+            batches = [(owned, owned.take()) for owned in pending]
+            self._events = sum(len(owned.events) for owned in self._partitions.values())
+            self._bytes = sum(owned.bytes for owned in self._partitions.values())
             self._count()
             if batches:
                 with self._metrics.commit_seconds.time():

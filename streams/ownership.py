@@ -7,6 +7,7 @@ folded.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -52,6 +53,10 @@ class OwnedPartition:
     def __init__(self, state: PartitionState, producer: TransactionalProducer) -> None:
         self.state = state
         self.events: list[FaustEvent] = []
+        self.bytes = 0
+        """The bytes of their facts."""
+        self.taken_at_s = 0.0
+        """The time of the last batch (monotonic)."""
         self._producer = producer
 
     @property
@@ -61,6 +66,7 @@ class OwnedPartition:
     def take(self) -> FoldedBatch:
         """Takes the events since the last batch; a snapshot, so folding goes on while it is written."""
         events, self.events = self.events, []
+        self.bytes, self.taken_at_s = 0, time.monotonic()
         return events, self.state.snapshot(now_us())
 
     def commit(self, batch: FoldedBatch) -> None:

@@ -25,9 +25,11 @@ class StreamsSettings(BaseSettings):
 
     flush_interval_s: float = Field(0.1, gt=0, le=10)
     """Time between two transactions of a partition. It adds to the latency of the pool."""
+    flush_waiting_s: float = Field(0.25, gt=0, le=60)
+    """The same, if it is longer, while every group that changed waits for members to end: nobody can train on it yet, and a row that
+    changes often is then written once."""
     flush_behind_s: float = Field(2.0, gt=0, le=60)
-    """Time between two transactions while fetched facts wait to be folded, if it is longer: a row that changes often is
-    then written once."""
+    """The same, if it is longer, while fetched facts wait to be folded."""
     flush_events_max: int = Field(4000, ge=1)
     """Folded facts, over all partitions, that make a flush without waiting for the interval."""
     flush_bytes_max: int = Field(64 << 20, ge=1)

@@ -102,6 +102,14 @@ def _group_reasons(group: GroupState, numbers: Sums) -> Iterator[str]:
         yield "no_ready_member"
 
 
+def waits_for_members(group: GroupState) -> bool:
+    """Returns whether a group cannot be ready, whatever comes, before more of its members have ended or it is closed."""
+    if group.closing is not None or group.declaration is None or group.declaration.expected_size is None:
+        return False
+    ended = sum(member.ending.status != "open" for member in group.trajectories.values())
+    return ended < group.declaration.expected_size
+
+
 def call_order(now: TrajectoryState) -> tuple[str, ...]:
     """Captured calls by (first received, call_id)."""
     captured = ((step.first_received_us, call_id) for call_id, step in now.steps.items() if step.capture is not None)

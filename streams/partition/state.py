@@ -13,6 +13,7 @@ from claw_r1.datapool import FOLD_VERSION
 from claw_r1.datapool.errors import RecordOverfull, UnusableFact
 from claw_r1.datapool.fold.fold import flag, fold
 from claw_r1.datapool.fold.project import GroupImage, PoolRow, RowKey, Rows, changes
+from claw_r1.datapool.fold.readiness import waits_for_members
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
 from claw_r1.eventlog.dead_letters import dead_letter
@@ -71,6 +72,14 @@ class PartitionState:
     def pending(self) -> bool:
         """Something happened that no batch holds yet."""
         return self._moved
+
+    @property
+    def waits_for_members(self) -> bool:
+        """All that changed since the last batch are groups that cannot be ready before more of their members have ended."""
+        states = self._groups.states
+        return not self._letters and all(
+            group_id in states and waits_for_members(states[group_id]) for group_id in self._dirty
+        )
 
     def expected(self, topic: str) -> int:
         """The offset that comes next. topic: full name."""

@@ -1,6 +1,7 @@
 """When a worker writes what it folded, and what it acknowledges."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +20,21 @@ from tests.streams.partition.test_state import record
 
 
 @pytest.mark.parametrize(
-    ("fetched", "since_s", "due"), [(0, 0.0, True), (1, 0.0, False), (4096, 1.9, False), (1, 2.0, True)]
+    ("fetched", "since_s", "waits", "due"),
+    [
+        (0, 0.0, False, True),
+        (1, 0.0, False, False),
+        (4096, 1.9, False, False),
+        (1, 2.0, False, True),
+        (0, 0.2, True, False),
+        (0, 0.25, True, True),
+        (1, 0.25, True, False),
+    ],
 )
-def test_a_flush_waits_while_facts_wait_and_never_for_long(fetched, since_s, due):
-    """An idle worker writes at every interval; one that lags gathers more, up to `flush_behind_s`."""
-    assert flush_due(fetched, since_s, behind_s=2.0) is due
+def test_a_flush_waits_while_facts_wait_and_never_for_long(fetched, since_s, waits, due):
+    """An idle worker writes at every interval; one that lags gathers more, up to `flush_behind_s`, and one whose groups all wait
+    for members, up to `flush_waiting_s`."""
+    assert flush_due(fetched, since_s, StreamsSettings(), waits=waits) is due
 
 
 class Producer:
@@ -81,6 +92,49 @@ async def test_what_is_committed_is_acknowledged_but_for_events_of_an_older_assi
     assert not flush.is_full
     await flush.flush()
     assert len(producer.batches) == 1, "nothing is pending"
+
+
+@pytest.mark.parametrize(
+    ("last", "hurries"),
+    [
+        ([], False),
+        ([facts.completed(trajectory="t0")], False),
+        ([facts.completed(trajectory="t0"), facts.completed(trajectory="t1")], True),
+        ([facts.closed()], True),
+        ([facts.call("undeclared")], True),
+        ([facts.reward(value=float("nan"))], True),
+    ],
+)
+async def test_a_partition_is_written_at_once_when_a_group_may_be_ready(last, hurries):
+    """One declared group of two, and what came last: while it waits for members, its rows wait for the next words; a group that is
+    whole, closed or undeclared, and a dead letter, do not."""
+    producer = Producer()
+    owned, flush = flusher(producer, flush_waiting_s=60)
+    said = [
+        facts.opened(expected_size=2),
+        facts.call(trajectory="t0"),
+        facts.call(trajectory="t1", call_id="c1"),
+        *last,
+    ]
+    owned.taken_at_s = time.monotonic()
+    for event in [FaustEvent(fact, offset) for offset, fact in enumerate(said)]:
+        flush.fold(owned, event, event.record)
+    await flush.flush_unless_behind(fetched=0)
+    assert bool(producer.batches) is hurries
+    await flush.flush()
+    assert (len(producer.batches), owned.pending) == (1, False)
+
+
+async def test_what_a_flush_leaves_counts_towards_the_one_that_waits_for_nothing():
+    """A partition that is not due yet keeps its facts, and a full one is due."""
+    owned, flush = flusher(Producer(), flush_events_max=2, flush_waiting_s=60)
+    owned.taken_at_s = time.monotonic()
+    for offset, fact in enumerate([facts.opened(expected_size=2), facts.call()]):
+        assert not flush.is_full
+        event = FaustEvent(fact, offset)
+        flush.fold(owned, event, event.record)
+        await flush.flush_unless_behind(fetched=0)
+    assert flush.is_full
 
 
 async def test_nothing_is_acknowledged_before_its_effect_is_committed():
