@@ -3,6 +3,7 @@
 It is looked at without being reaped: until `reap`, its pid and its group's number are nobody else's.
 """
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -39,6 +40,12 @@ def start(
     return subprocess.Popen(dying_with_parent(argv, death_signal), start_new_session=True, **options)
 
 
+def start_spoken_to(module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """A module as a child whose stdin and stdout are pipes of ours, on one thread for numbers."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return start(module_argv(module, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+
 def has_ended(process: "subprocess.Popen[Any]") -> bool:
     """Returns whether the child itself ended; descendants may be left."""
     if process.returncode is not None:
@@ -54,6 +61,23 @@ def wait(process: "subprocess.Popen[Any]", timeout_s: float) -> bool:
             return False
         time.sleep(POLL_S)
     return True
+
+
+async def ended(process: "subprocess.Popen[Any]") -> None:
+    """Returns when the child itself ended."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:  # it is reaped, or its kernel is older than 5.3
+        while not has_ended(process):  # noqa: ASYNC110  # such a kernel sets no event of ours
+            await asyncio.sleep(POLL_S)
+        return
+    has_come, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(pidfd, has_come.set)
+    try:
+        await has_come.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 def end(process: "subprocess.Popen[Any]", *steps: tuple[int, float]) -> int:

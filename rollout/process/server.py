@@ -22,7 +22,6 @@ from claw_r1.runtime.reaper import KILL_NOW, reaped
 log = structlog.get_logger()
 
 KILL_TIMEOUT_S = 3.0
-EXIT_POLL_S = 0.1
 KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
 """The exit codes of a reaper whose command was killed, and of one that was killed itself."""
 
@@ -73,8 +72,7 @@ class VllmServer:
         """The exit code of the server that was started last, when it has ended."""
         if (reaper := self._reaper) is None:
             raise ServerDied("vLLM was not started")
-        while not child.has_ended(reaper):  # noqa: ASYNC110  # the kernel sets no event of ours
-            await asyncio.sleep(EXIT_POLL_S)
+        await child.ended(reaper)
         return child.reap(reaper)
 
     async def stop(self, *, politely: bool = True) -> None:
