@@ -4,6 +4,7 @@ in ten minutes.
 `loop_cpu_ratio`, `loop_wall_ratio`: CPU seconds and seconds per batch of `claw demo` (every process below it, broker included,
 between its second batch and its last) ÷ those of a loop in one process: same model, tasks, sampling and optimizer,
 transformers' `generate` and a plain step, one thread, no log, no HTTP. The plain loop runs before and after the demo.
+`cpu_s_of` are the demo's CPU seconds per batch by process, `batches_to_90` the first of its batches whose mean reward is .90.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -35,6 +37,19 @@ TARGETS: Targets = {"loop_cpu_ratio": ("<=", 3.8), "loop_wall_ratio": ("<=", 4)}
 SAMPLE_S = 0.25
 DEMO_S = 1500.0
 UNCOUNTED = 2
+LEARNT = 0.9
+PROCESSES = {
+    "broker": "kafka.Kafka",
+    "engine": "VLLM::EngineCore",
+    "vllm_http": "vllm.entrypoints",
+    "gateway": "claw_r1.gateway",
+    "streams": "claw_r1.streams",
+    "trainer": "claw_r1.trainer",
+    "agents": "claw_r1.agentflow",
+    "supervisor": "claw_r1.rollout",
+    "demo": "claw_r1.claw",
+}
+"""Name -> the part of its command line that tells it from all before it."""
 
 
 class Generating(Player):
@@ -133,9 +148,10 @@ class CpuOfTree:
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
-        self._seen: dict[tuple[int, float], float] = {}
+        self._seen: dict[tuple[int, float], tuple[str, float]] = {}
         self.at_s: list[float] = []
-        self.cpu_s: list[float] = []
+        self.cpu_s: list[dict[str, float]] = []
+        """At each of these times, by process."""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -148,25 +164,33 @@ class CpuOfTree:
                 return
             for process in tree:
                 try:
-                    times = process.cpu_times()
+                    times, name = process.cpu_times(), name_of(" ".join(process.cmdline()))
                 except psutil.Error:  # it ended meanwhile
                     continue
-                self._seen[process.pid, process.create_time()] = times.user + times.system
+                self._seen[process.pid, process.create_time()] = name, times.user + times.system
             self.at_s.append(time.time())
-            self.cpu_s.append(sum(self._seen.values()))
+            cpu_s: dict[str, float] = defaultdict(float)
+            for name, seconds in self._seen.values():
+                cpu_s[name] += seconds
+            self.cpu_s.append(cpu_s)
 
-    def spent_s(self, begin: float, end: float) -> float:
-        """Between two times since the epoch; to the next sample."""
+    def spent_s(self, begin: float, end: float) -> dict[str, float]:
+        """Between two times since the epoch, by process; to the next sample."""
         first, last = (min(bisect.bisect_left(self.at_s, at), len(self.at_s) - 1) for at in (begin, end))
-        return self.cpu_s[last] - self.cpu_s[first]
+        return {name: seconds - self.cpu_s[first].get(name, 0.0) for name, seconds in self.cpu_s[last].items()}
 
     def close(self) -> None:
         self._end.set()
         self._thread.join()
 
 
-def demo(seed: int) -> tuple[float, float, float]:
-    """Returns the figures of `in_process` for `claw demo`. Raises RuntimeError when it does not end."""
+def name_of(command: str) -> str:
+    """The name of a process of the demo by its command line."""
+    return next((name for name, part in PROCESSES.items() if part in command), "others")
+
+
+def demo(seed: int) -> Figures:
+    """The figures of `claw demo`, `cpu_s` and `seconds` per batch. Raises RuntimeError when it does not end."""
     command = [sys.executable, "-m", "claw_r1.claw", "demo", "--json", "--seed", str(seed)]
     runs = claw_home() / "runs"
     before = set(runs.glob("demo-*"))
@@ -183,7 +207,14 @@ def demo(seed: int) -> tuple[float, float, float]:
     lines = [json.loads(line) for line in (added.pop() / "trainer" / "metrics.jsonl").read_text().splitlines()]
     begin, end = (lines[index]["occurred_at_us"] / 1e6 for index in (UNCOUNTED - 1, -1))
     batches = len(lines) - UNCOUNTED
-    return cpu.spent_s(begin, end) / batches, (end - begin) / batches, float(json.loads(said)["reward_last"])
+    spent_s = {name: seconds / batches for name, seconds in cpu.spent_s(begin, end).items()}
+    return {
+        "cpu_s": sum(spent_s.values()),
+        "seconds": (end - begin) / batches,
+        "reward_last": json.loads(said)["reward_last"],
+        "batches_to_90": next((n for n, line in enumerate(lines, 1) if line["reward"] >= LEARNT), None),
+        "cpu_s_of": {name: round(seconds, 3) for name, seconds in sorted(spent_s.items(), key=lambda one: -one[1])},
+    }
 
 
 def measure(batches: int, seed: int) -> Figures:
@@ -192,9 +223,9 @@ def measure(batches: int, seed: int) -> Figures:
     whole = demo(seed)
     plain = [fmean(pair) for pair in zip(first, in_process(batches, seed + 1), strict=True)]
     return {
-        "loop_cpu_ratio": round(whole[0] / plain[0], 2),
-        "loop_wall_ratio": round(whole[1] / plain[1], 2),
-        "demo": dict(zip(("cpu_s", "seconds", "reward_last"), (round(value, 3) for value in whole), strict=True)),
+        "loop_cpu_ratio": round(whole["cpu_s"] / plain[0], 2),
+        "loop_wall_ratio": round(whole["seconds"] / plain[1], 2),
+        "demo": {name: round(value, 3) if isinstance(value, float) else value for name, value in whole.items()},
         "plain": dict(zip(("cpu_s", "seconds", "reward_last"), (round(value, 3) for value in plain), strict=True)),
     }
 
