@@ -5,7 +5,9 @@ order; a partition that was taken from it, because it was silent for too long, i
 """
 
 import contextlib
+import threading
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 
 import structlog
 from confluent_kafka import (
@@ -121,10 +123,26 @@ class KafkaMembership:
         return True
 
     def close(self) -> None:
-        """Gives up all partitions (`on_revoked` is called) and leaves the group. Idempotent."""
-        self._closing = True
-        with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
-            self._consumer.close()
+        """Gives up all partitions (`on_revoked` is called) and leaves the group. Idempotent.
+
+        librdkafka may wait for ever in its close when partitions come or go meanwhile (its issues 4041 and 4884, open). Who does
+        not poll for `work_timeout_s` is put out of the group anyway, so nobody waits longer: the process can end then.
+        """
+        self._closing, closed = True, Future[None]()
+        threading.Thread(target=self._close, args=(closed,), name="kafka-close", daemon=True).start()
+        try:
+            closed.result(self._work_timeout_s)
+        except TimeoutError:
+            log.warning("log_client_does_not_close", group=self._group_id, waited_s=self._work_timeout_s)
+
+    def _close(self, closed: "Future[None]") -> None:
+        try:
+            with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
+                self._consumer.close()
+        except BaseException as error:  # noqa: BLE001  # of `on_revoked`: it is the caller's
+            closed.set_exception(error)
+        else:
+            closed.set_result(None)
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A group that never committed begins at the beginning: only an explicit offset says so."""

@@ -201,7 +201,7 @@ def drop_connections(port: int) -> int:
         with contextlib.suppress(OSError):  # closed meanwhile, or no connection
             if stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
                 with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                    if connection.getpeername()[1] == port:
+                    if connection.family != socket.AF_UNIX and connection.getpeername()[1] == port:
                         connection.shutdown(socket.SHUT_RDWR)
                         dropped += 1
     return dropped

@@ -422,3 +422,31 @@ def test_a_member_that_closes_while_it_joins_leaves_in_silence(log_settings):
         )
         time.sleep(0.15 * number)
         member.close()
+
+
+class _NeverClosed:
+    """A client whose close does not return, as librdkafka's may not when partitions come meanwhile."""
+
+    def close(self) -> None:
+        threading.Event().wait()
+
+
+def test_a_client_that_never_closes_keeps_nobody_longer_than_the_group_would(log_settings):
+    """The process can end: the group puts the member out after the same time."""
+    member = KafkaLog(log_settings).membership([CALLS], "stuck", on_revoked=lambda _: None, work_timeout_s=6)
+    client, member._consumer = member._consumer, _NeverClosed()
+    member._work_timeout_s = 0.2
+    member.close()
+    client.close()
+
+
+def test_what_goes_wrong_while_partitions_are_given_up_is_the_closers(log_settings):
+    """An error of whoever is told is raised by `close`."""
+
+    def refuse(_):
+        raise ZeroDivisionError
+
+    member = KafkaLog(log_settings).membership([CALLS], "refusing", on_revoked=refuse, work_timeout_s=60)
+    until(lambda: member.poll(0.1, 1) or member.places(), "partitions")
+    with pytest.raises(ZeroDivisionError):
+        member.close()
