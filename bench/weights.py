@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from bench.report import Targets, in_child, run
 
-PARTS = ("pause", "transfer", "halt", "patch", "throughput", "ranks", "feed")
+PARTS = ("pause", "transfer", "carrier", "halt", "patch", "throughput", "ranks", "feed")
 TARGETS: Targets = {
     "pause_ratio": ("<=", 1.2),
     "transfer_ratio": ("<=", 2),
     "transfer_host_ratio": ("<=", 0.3),
+    "carrier_ratio": ("<=", 1.5),
     "trainer_halt_ratio": ("<=", 3),
     "host_copies": ("<=", 2),
     "patch_bytes_ratio": ("<=", 0.04),

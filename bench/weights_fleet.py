@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +19,12 @@ import torch
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor
+from claw_r1.runtime import child
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
 from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER
+from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrying import Carrying
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
@@ -99,7 +103,10 @@ def _offer(model: str, copies: Path | None, pipe: "Connection[Any, Any]") -> Non
 
     torch.set_num_threads(1)
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    server, snapshots = TransferServer(), list[WeightsSnapshot]()
+    carrying = Carrying(
+        ("gloo",), "127.0.0.1", partial(child.start_spoken_to, CARRIER)
+    )  # no process until somebody asks
+    server, snapshots = TransferServer(carrying=carrying), list[WeightsSnapshot]()
     making = Snapshots(copies and HostCopies(copies).directory)
     for _ in range(2):
         with torch.no_grad():

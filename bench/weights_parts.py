@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -19,7 +20,10 @@ from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime import child
 from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.carry.carrier_process import CARRIER, Transport, carried_by
+from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.host_copies import HostCopies, HostCopy
 from claw_r1.weights.snapshot import Snapshots
@@ -122,25 +126,27 @@ def _together(processes: Sequence[_Remote], argument: object) -> float:
     return max(end for _, end in spans) - min(began for began, _ in spans)
 
 
-def _receive(directory: str) -> Callable[[WeightsPublished | None], None]:
+def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Callable[[WeightsPublished | None], None]:
     """Gets a version as a worker does, and holds it; None: lets the oldest go."""
-    settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory))
+    settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory), worker_id=directory)
     held: list[Fetched] = []
+    loop = asyncio.new_event_loop()  # whose threads stay: a carrier ends with the one that started it
+    carriage = Carriage(carried_by(transports, on_cpu=True), partial(child.start_spoken_to, CARRIER))
 
     def get(event: WeightsPublished | None) -> None:
         if event is None:
             held.pop(0).copy.close()
         else:
-            held.append(asyncio.run(fetch(settings, event)))
+            held.append(loop.run_until_complete(fetch(settings, event, None, carriage)))
 
     return get
 
 
-def _broadcast(file: str, rank: int, nbytes: int) -> Callable[[object], None]:
-    """All bytes from rank 0 to rank 1, bare; buffers are used again."""
+def _broadcast(file: str, rank: int, nbytes: int, world: int = 2) -> Callable[[object], None]:
+    """All bytes from rank 0 to the others, bare; buffers are used again."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", f"file://{file}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", f"file://{file}", rank=rank, world_size=world, timeout=timedelta(seconds=60))
     buffers = torch.zeros(nbytes, dtype=torch.uint8).split(GLOO_BYTES)
 
     def send(_: object) -> None:
@@ -150,6 +156,35 @@ def _broadcast(file: str, rank: int, nbytes: int) -> Callable[[object], None]:
         dist.barrier()
 
     return send
+
+
+def carrier(repeats: int) -> Figures:
+    """From asking to verified at two receivers of other hosts, by one collective over gloo and by HTTP, beside a bare broadcast to as many."""
+    with (
+        models() as directories,
+        tempfile.TemporaryDirectory(dir=SHM) as folder,
+        Trainer(directories["57m"]) as trainer,
+    ):
+        nbytes = trainer.stage(0).bytes_total
+        ways = {"carried": ("gloo", "http"), "http": ("http",)}
+        processes = {
+            way: [_Remote(_receive, f"{folder}/{way}{host}", names) for host in range(2)] for way, names in ways.items()
+        }
+        processes["gloo"] = [_Remote(_broadcast, f"{folder}/gloo", rank, nbytes, 3) for rank in range(3)]
+        spans: dict[str, list[float]] = {way: [] for way in processes}
+        for version in range(1, repeats + 2):
+            event = trainer.stage(version)
+            for way, hosts in processes.items():
+                spans[way].append(_together(hosts, event))
+                if way in ways:
+                    _together(hosts, None)
+        for process in (process for hosts in processes.values() for process in hosts):
+            process.close()
+    seconds = {way: median(values[1:]) for way, values in spans.items()}
+    return {
+        "carrier_ratio": round(seconds["carried"] / seconds["gloo"], 2),
+        **{f"carrier_{way}_s": round(value, 3) for way, value in seconds.items()},
+    }
 
 
 def throughput(repeats: int) -> Figures:

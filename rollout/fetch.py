@@ -10,11 +10,14 @@ from claw_r1.rollout.errors import SourceFailed
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
 from claw_r1.weights.host_copies import HostCopies, HostCopy, host_directories
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import Base, FromDirectory, FromTrainer
+
+TOLD_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +31,45 @@ class Fetched:
     failed: tuple[str, ...] = ()
     """The reasons for which sources before that one did not serve."""
 
+    def told(self) -> str:
+        """The source, and those reasons, in a few words."""
+        return "; ".join((self.source, *(f"not by {reason}" for reason in self.failed)))[:TOLD_CHARACTERS_MAX]
 
-async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetched | None = None) -> Fetched:
+
+VersionSource = FromCarrier | FromTrainer | FromDirectory
+
+
+async def fetch(
+    settings: RolloutSettings,
+    target: WeightsPublished,
+    held: Fetched | None = None,
+    carriage: Carriage | None = None,
+) -> Fetched:
     """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once.
 
-    held: a version that is here; of the same tensors, it saves most of the bytes.
+    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker, where it has one.
     """
     began = time.monotonic()
     reasons: list[str] = []
-    sources = _sources(settings, target, held)
+    sources = _sources(settings, target, held, carriage)
     while sources:
         source = sources.pop(0)
         try:
             manifest = manifest_of(target)
-            seconds = settings.fetch_timeout_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
+            base_s = settings.carry_timeout_s if isinstance(source, FromCarrier) else settings.fetch_timeout_s
+            seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
             copies = HostCopies(settings.copies_dir or default_directory(manifest))
             copy = await _taken(copies, manifest, source, seconds)
         except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
+            if carriage is not None and isinstance(source, FromCarrier):
+                carriage.failed()
             if isinstance(source, FromTrainer) and source.is_patched:  # the patch, or what it was for, is damaged
                 source.base = None
                 sources.insert(0, source)
             continue
+        if carriage is not None and isinstance(source, FromCarrier) and not copy.is_found:
+            carriage.succeeded()
         way = (
             "this host's memory" if copy.is_found else f"{source.name}, a patch" if _is_patched(source) else source.name
         )
@@ -57,13 +77,11 @@ async def fetch(settings: RolloutSettings, target: WeightsPublished, held: Fetch
     raise SourceFailed("; ".join(reasons) or "the event names neither a trainer nor a checkpoint")
 
 
-def _is_patched(source: FromTrainer | FromDirectory) -> bool:
+def _is_patched(source: VersionSource) -> bool:
     return isinstance(source, FromTrainer) and source.is_patched
 
 
-async def _taken(
-    copies: HostCopies, manifest: WeightsManifest, source: FromTrainer | FromDirectory, seconds: float
-) -> HostCopy:
+async def _taken(copies: HostCopies, manifest: WeightsManifest, source: VersionSource, seconds: float) -> HostCopy:
     """A source that sends a byte now and then would outlive the limits of its single reads: the deadline ends it, too."""
     deadline = Deadline(seconds)
     alarm = asyncio.get_running_loop().call_later(seconds, deadline.cancel)
@@ -95,22 +113,22 @@ def default_directory(manifest: WeightsManifest) -> Path:
 
 
 def _sources(
-    settings: RolloutSettings, target: WeightsPublished, held: Fetched | None
-) -> list[FromTrainer | FromDirectory]:
-    sources: list[FromTrainer | FromDirectory] = []
+    settings: RolloutSettings, target: WeightsPublished, held: Fetched | None, carriage: Carriage | None
+) -> list[VersionSource]:
+    sources: list[VersionSource] = []
     if target.offer_url is not None:
         files = weights_files()
-        is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
-        sources.append(
-            FromTrainer(
-                target.offer_url,
-                target.run_id,
-                target.version,
-                worker_id=settings.worker_id,
-                connect_timeout_s=settings.offer_timeout_s,
-                tls=files.context() if files else None,
-                base=Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None,
+        tls = files.context() if files else None
+        version = target.offer_url, target.run_id, target.version
+        worker_id, connect_timeout_s = settings.worker_id, settings.offer_timeout_s
+        if carriage is not None and carriage.is_wanted:
+            sources.append(
+                FromCarrier(carriage, *version, worker_id=worker_id, connect_timeout_s=connect_timeout_s, tls=tls)
             )
+        is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
+        base = Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None
+        sources.append(
+            FromTrainer(*version, worker_id=worker_id, connect_timeout_s=connect_timeout_s, tls=tls, base=base)
         )
     if target.checkpoint_uri is not None:
         sources.append(FromDirectory(target.checkpoint_uri))

@@ -37,6 +37,7 @@ class Status:
     capabilities: tuple[str, ...] = ()
     detail: str | None = None
     sync_ms: Mapping[str, float] = field(default_factory=dict)
+    weights_from: str | None = None
     kv_usage: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -99,5 +100,6 @@ class Reporter:
             detail=status.detail,
             kv_usage=status.kv_usage,
             sync_ms=status.sync_ms,
+            weights_from=status.weights_from,
             seconds=status.seconds,
         )

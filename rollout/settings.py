@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from claw_r1.weights.carry.carrier_process import Transport
 from claw_r1.weights.device import Wish, resolved
 
 
@@ -20,7 +21,7 @@ class RolloutSettings(BaseSettings):
         "model": "what it serves, and where",
         "device": "vLLM",
         "start_timeout_s": "supervision",
-        "offer_timeout_s": "weights",
+        "transports": "weights",
     }
 
     model: Path
@@ -82,6 +83,11 @@ class RolloutSettings(BaseSettings):
     restart_window_s: float = Field(default=600, gt=0)
     """Time over which restarts are counted."""
 
+    transports: tuple[Transport, ...] = ("http",)
+    """Ways by which versions may come from a trainer on another host, the best first; the trainer must offer them, too
+    (`offer_transports`). nccl, where both have GPUs, and gloo carry a version to all hosts at once; http serves whenever they do not."""
+    carry_timeout_s: float = Field(default=60, gt=0)
+    """How long a version may take by nccl or gloo, beside what its size adds; then it comes by http."""
     offer_timeout_s: float = Field(default=5, gt=0)
     """How long the trainer may take to begin its answer to a request for weights."""
     fetch_timeout_s: float = Field(default=30, gt=0)

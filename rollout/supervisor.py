@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -25,9 +26,12 @@ from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.sync import load
 from claw_r1.rollout.targets import Targets, is_same_weights, lag
 from claw_r1.rollout.watch import EngineWatch
+from claw_r1.runtime import child
 from claw_r1.runtime.restarts import Deaths, RestartBudget
 from claw_r1.schemas.events import WeightsPublished, WorkerState
 from claw_r1.schemas.http import BASE_LABEL
+from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
+from claw_r1.weights.carry.from_carrier import Carriage
 
 log = structlog.get_logger()
 
@@ -65,6 +69,9 @@ class Supervisor:
         self._feed = feed
         self._targets = Targets(settings.model_id, settings.run_id)
         self._reporter = Reporter(settings, server.url, sink)
+        self._carriage = Carriage(
+            carried_by(settings.transports, on_cpu=settings.runs_on_cpu), partial(child.start_spoken_to, CARRIER)
+        )
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
         """The copy that was fetched last."""
@@ -87,6 +94,7 @@ class Supervisor:
             await self._server.stop()
             self._keep(None)
             self._keep_served(None)
+            self._carriage.end()
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()
@@ -173,7 +181,7 @@ class Supervisor:
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
         """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
-        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched))
+        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched, self._carriage))
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())
@@ -213,7 +221,7 @@ class Supervisor:
         log.info(
             "weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms, **more
         )
-        self._reporter.change(loaded=target, sync_ms=times_ms)
+        self._reporter.change(loaded=target, sync_ms=times_ms, weights_from=fetched.told())
 
     async def _probe_on_wish(self, engine: EngineClient) -> None:
         """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""

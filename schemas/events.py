@@ -964,6 +964,8 @@ class WorkerReported(Struct, frozen=True, kw_only=True):
     """The last change of weights, milliseconds by phase: fetch, pause, load, finish, probe; and paused, the time without sampling."""
     seconds: Mapping[str, float] = {}
     """Since the start of this engine, by what it did: serving (a call was in it), idle (none), paused (weights changed)."""
+    weights_from: str | None = None
+    """How the loaded version came here (this host's memory, nccl, gloo, trainer, checkpoint), and why not by what was tried before."""
 
 
 Event = (

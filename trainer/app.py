@@ -4,9 +4,11 @@ import os
 import socket
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import structlog
+import torch
 from transformers.utils.logging import disable_progress_bar
 
 from claw_r1.datapool.view.planned_rows import FactSource
@@ -16,6 +18,7 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
+from claw_r1.runtime import child
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
@@ -36,6 +39,9 @@ from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
 from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
+from claw_r1.weights.carry.carrying import Carried, Carrying
+from claw_r1.weights.device import resolved
 from claw_r1.weights.host_copies import shared_directory
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
@@ -54,6 +60,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
             advertise_host=settings.offer_advertise,
             on_sent=_log_sent,
             tls=files.context(server=True) if files else None,
+            carrying=_carrying(settings),
         )
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
@@ -164,6 +171,22 @@ def _log_sent(sent: Sent) -> None:
     write = log.warning if sent.error else log.info
     mb, seconds = round(sent.bytes_total / 1e6, 3), round(sent.seconds, 3)
     write("weights_sent", worker=sent.worker_id, version=sent.version, mb=mb, seconds=seconds, error=sent.error)
+
+
+def _carrying(settings: TrainerSettings) -> Carrying | None:
+    """None where versions go by http alone."""
+    transports = carried_by(
+        settings.offer_transports, on_cpu=resolved(settings.device, sees_cuda=torch.cuda.is_available) == "cpu"
+    )
+    host = settings.offer_advertise or settings.offer_host
+    spawn = partial(child.start_spoken_to, CARRIER)
+    return Carrying(transports, host, spawn, on_carried=_log_carried) if transports else None
+
+
+def _log_carried(carried: Carried) -> None:
+    write, seconds = log.warning if carried.error else log.info, round(carried.seconds, 3)
+    how = {"transport": carried.transport, "version": carried.version, "workers": carried.workers}
+    write("weights_carried", **how, seconds=seconds, error=carried.error)
 
 
 def _linger(settings: TrainerSettings, version: int, stop: threading.Event) -> None:

@@ -17,6 +17,7 @@ from claw_r1.trainer.sections.critic import CriticSettings
 from claw_r1.trainer.sections.objective import ObjectiveSettings
 from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.trainer.sections.reference import ReferenceSettings
+from claw_r1.weights.carry.carrier_process import Transport
 from claw_r1.weights.device import Wish
 
 
@@ -43,7 +44,7 @@ class TrainerSettings(BaseSettings):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
-        "offer_port", "offer_advertise", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "evaluation_quiet_s",
         "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
@@ -135,6 +136,9 @@ class TrainerSettings(BaseSettings):
     """Port on which weights are served; 0 takes a free one."""
     offer_advertise: str | None = None
     """Host name by which workers reach the weights. Not set: `offer_host`."""
+    offer_transports: tuple[Transport, ...] = ("http",)
+    """Ways by which versions go to workers of other hosts that want them so (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where trainer and worker have
+    GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of `offer_advertise`; http is always there."""
     probe_tokens: int = Field(default=48, ge=0, le=1024)
     """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)

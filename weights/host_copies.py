@@ -7,12 +7,12 @@ A lock ends with its process, and what nobody holds is removed by whoever comes 
 """
 
 import fcntl
+import mmap
 import os
 import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from itertools import cycle
@@ -46,7 +46,17 @@ class TensorBytes(Protocol):
         """Fill the piece from byte `offset` of the tensor on. Raises WeightsError."""
 
 
-OpenSource = Callable[[WeightsManifest, Deadline], AbstractContextManager[TensorBytes]]
+class FillsFile:
+    """A source that writes into the file itself: the pieces that its bytes are asked for are the file's own."""
+
+    descriptor = -1
+    """The file, which has its size."""
+
+
+class OpenSource(Protocol):
+    """Opens a source of a version, by a deadline for all that it gives."""
+
+    def __call__(self, manifest: WeightsManifest, deadline: Deadline, /) -> AbstractContextManager[TensorBytes]: ...
 
 
 class HostCopy:
@@ -150,13 +160,18 @@ class HostCopies:
         deadline: Deadline,
     ) -> None:
         _allocate(descriptor, manifest.bytes_flat)
+        flat: memoryview | None = None
+        if isinstance(open_source, FillsFile):
+            open_source.descriptor = descriptor
+            flat = memoryview(mmap.mmap(descriptor, manifest.bytes_flat, mmap.MAP_SHARED, mmap.PROT_READ))
         with open_source(manifest, deadline) as source, _Hash(algorithm) as hashed:
             for tensor, start in manifest.offsets():
                 for offset in range(0, tensor.nbytes, PIECE_BYTES):
-                    piece = hashed.free_buffer()[: min(PIECE_BYTES, tensor.nbytes - offset)]
+                    length, begin = min(PIECE_BYTES, tensor.nbytes - offset), start + offset
+                    piece = hashed.free_buffer()[:length] if flat is None else flat[begin : begin + length]
                     source.readinto(tensor, offset, piece)
                     hashed.update(piece)
-                    if os.pwrite(descriptor, piece, start + offset) != len(piece):
+                    if flat is None and os.pwrite(descriptor, piece, begin) != length:
                         raise NoRoom(f"a copy of {manifest.bytes_flat / 1e6:.0f} MB could not be written")
                     deadline.remaining_s(tensor.name)
             digest = hashed.text()

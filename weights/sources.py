@@ -79,20 +79,16 @@ class FromTrainer:
     def __call__(self, manifest: WeightsManifest, deadline: Deadline) -> Iterator[TensorBytes]:
         """Raises TransferFailed or DeadlineExceeded."""
         parts = urlsplit(self._url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TransferFailed(f"{self._url} is no http:// or https:// URL")
-        timeout_s = min(self._connect_timeout_s, deadline.remaining_s("asking the trainer"))
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
-        if parts.scheme == "https":
-            tls = self._tls or ssl.create_default_context()
-            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=tls)
+        connection = connection_to(
+            self._url, min(self._connect_timeout_s, deadline.remaining_s("asking the trainer")), self._tls
+        )
         base, self.is_patched = self.base, False
         query = {**self._query, "digest": manifest.digest, **({"base": base.digest} if base else {})}
         target = f"{parts.path}?{urlencode(query)}"
         try:
             connection.connect()
             connected = connection.sock  # which the connection forgets as soon as it has the reply's headers
-            deadline.interrupted_by(partial(_shut, connected))
+            deadline.interrupted_by(partial(shut, connected))
             connection.request("GET", target, headers={"authorization": authorization()})
             reply = connection.getresponse()
             if reply.status != 200:
@@ -123,7 +119,19 @@ class FromTrainer:
             yield Patched(flat, body, manifest)
 
 
-def _shut(connected: socket.socket) -> None:
+def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """A connection to an offer, not yet made. Raises TransferFailed for another URL than http:// and https://."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise TransferFailed(f"{url} is no http:// or https:// URL")
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    context = tls or ssl.create_default_context()
+    return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context)
+
+
+def shut(connected: socket.socket) -> None:
+    """End whatever waits for this connection in another thread."""
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 

@@ -4,6 +4,9 @@
                 [&base=D]                                  200 the same, or with x-claw-weights: patch what makes them of
                                                            the version with that digest (weights/patch.py)
                                                            401 | 404 not staged | 503 enough are being sent to
+    POST /carry?run_id=R&version=N&digest=D&worker=ID      200 a line of JSON when a group is gathered, "done" when every byte was sent to
+         &transports=A,B&group=G                           all of it, an early end where a member is gone (weights/carry/carrying.py)
+                                                           401 | 404 not staged, or not carried so
     GET /healthz                                           200
 
 A worker asks for exactly the version that it saw published, so a version that was staged but never published
@@ -27,7 +30,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.schemas.http import WEIGHTS_HEADER
-from claw_r1.weights.errors import NotStaged
+from claw_r1.weights.carry.carrying import Carrying, is_closed
+from claw_r1.weights.errors import NotStaged, TransferFailed
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.patch import patch_of
 from claw_r1.weights.snapshot import WeightsSnapshot
@@ -68,12 +72,14 @@ class TransferServer:
         senders_max: int = 16,
         on_sent: Callable[[Sent], None] = lambda _: None,
         tls: ssl.SSLContext | None = None,
+        carrying: Carrying | None = None,
     ) -> None:
-        """tls: of a server, which then offers by https; one that trusts authorities sends a worker without a certificate of theirs
+        """carrying: by which versions are carried to those who ask for it; closed with this. tls: of a server, which then offers by https; one that trusts authorities sends a worker without a certificate of theirs
         nothing. The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
         check_secret(host)
         self.authorization, self.tls = authorization(), tls
         self._advertise_host = advertise_host or host
+        self.carrying = carrying
         self._stagings = Stagings()
         self._free = threading.Semaphore(senders_max)
         self._patching = ThreadPoolExecutor(1, thread_name_prefix="weights-patch")
@@ -171,6 +177,8 @@ class TransferServer:
         self._server.shutdown()
         self._server.server_close()
         self._patching.shutdown(wait=False, cancel_futures=True)
+        if self.carrying is not None:
+            self.carrying.close()
         self._thread.join(timeout=1.0)
 
 
@@ -218,25 +226,51 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(PIECE_TIMEOUT_S)
 
     def do_GET(self) -> None:
+        if self.path == "/healthz":
+            self._say(200, {"status": "ok"})
+        else:
+            self._answer("/weights", self._send)
+
+    def do_POST(self) -> None:
+        self._answer("/carry", self._carry)
+
+    def _answer(self, path: str, answer: "Callable[[Staging, dict[str, str]], None]") -> None:
+        """By what is staged, where the request asks for such a version and may."""
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path == "/healthz":
-            self._say(200, {"status": "ok"})
-        elif parts.path != "/weights":
+        if parts.path != path:
             self._say(404, {"error": "no such path"})
         elif not is_authorized(self.headers.get("authorization") or "", self.server.versions.authorization):
             self._say(401, {"error": f"another secret: {SECRET_VARIABLE} of trainer and worker must be the same"})
         elif not query.get("version", "").isdecimal() or not query.get("run_id") or not query.get("digest"):
             self._say(400, {"error": "needs ?run_id=R&version=N&digest=D"})
         else:
-            self._send(query)
+            try:
+                staging = self.server.versions.staged(query["run_id"], int(query["version"]), query["digest"])
+            except NotStaged as error:
+                self._say(404, {"error": str(error)})
+            else:
+                answer(staging, query)
 
-    def _send(self, query: dict[str, str]) -> None:
+    def _carry(self, staging: Staging, query: dict[str, str]) -> None:
+        carrying, transports = self.server.versions.carrying, query.get("transports", "").split(",")
         try:
-            staging = self.server.versions.staged(query["run_id"], int(query["version"]), query["digest"])
-        except NotStaged as error:
+            if carrying is None:
+                raise TransferFailed("nothing is carried here: offer_transports of the trainer names http alone")
+            seat = carrying.sit_down(staging, query.get("worker", "?"), transports, query.get("group", ""))
+        except TransferFailed as error:
             self._say(404, {"error": str(error)})
             return
+        self.close_connection = True  # the end of the connection is the end of the group
+        with suppress(OSError):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.flush()
+            for line in carrying.lines(seat, lambda: is_closed(self.connection)):
+                self.wfile.write(line)
+                self.wfile.flush()
+
+    def _send(self, staging: Staging, query: dict[str, str]) -> None:
         try:
             worker, base = query.get("worker", "?"), query.get("base", "")
             if not self.server.versions.send(staging, worker, base, self._begin, self.connection):

@@ -41,4 +41,6 @@ def _cells(worker: JsonDict) -> tuple[str, ...]:
     sync = worker["sync_ms"]
     names = [name for name in PHASES if name in sync] + sorted(sync.keys() - set(PHASES))
     phases = " ".join(f"{name} {sync[name]:.4g}" for name in names) or "-"
+    if worker["weights_from"]:
+        phases += f", from {worker['weights_from'].partition(';')[0]}"
     return worker["worker"], state, version, behind, str(worker["in_flight"]), usage, phases, worker["why"] or ""

@@ -63,5 +63,6 @@ def worker_row(worker: KnownWorker) -> JsonDict:
         "in_flight": report.in_flight,
         "kv_usage": report.kv_usage,
         "sync_ms": report.sync_ms,
+        "weights_from": report.weights_from,
         "seconds": report.seconds,
     }

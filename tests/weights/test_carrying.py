@@ -1,0 +1,149 @@
+"""Versions that are carried to several hosts at once, over gloo; hosts are folders of copies that know nothing of each other."""
+
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import torch
+
+from claw_r1.runtime import child
+from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrying import Carried, Carrying
+from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
+from claw_r1.weights.errors import TransferFailed
+from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.sources import SECRET_VARIABLE
+from claw_r1.weights.transfer_server import TransferServer
+from tests.patience import PATIENCE_S, until
+from tests.weights.tensors import Tensors, same, take
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+SPAWN = partial(child.start_spoken_to, CARRIER)
+BUCKET = 1 << 20
+
+
+def numbered(version: int) -> Tensors:
+    return [(f"t{i}", torch.full((1 << 18,), float(version * 100 + i))) for i in range(6)]
+
+
+class Host:
+    """A worker's side: its own copies, and its own carrier."""
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        self.copies, self.name, self._url = HostCopies(folder / name), name, url
+        self.carriage = Carriage(("gloo",), SPAWN)
+
+    def take(self, version: int, expected: Tensors) -> HostCopy:
+        source = FromCarrier(self.carriage, self._url, "run", version, worker_id=self.name, connect_timeout_s=30)
+        return take(self.copies, WeightsSnapshot.of(expected).manifest, source, seconds=120)
+
+
+@pytest.fixture
+def carried() -> list[Carried]:
+    return []
+
+
+@pytest.fixture
+def server(carried: list[Carried]) -> Iterator[TransferServer]:
+    """A trainer that carries by gloo."""
+    carrying = Carrying(("gloo",), "127.0.0.1", SPAWN, bucket_bytes=BUCKET, join_s=300, on_carried=carried.append)
+    server = TransferServer(carrying=carrying)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, server: TransferServer) -> Iterator[list[Host]]:
+    """Two other hosts."""
+    hosts = [Host(tmp_path, name, server.url) for name in ("a", "b")]
+    yield hosts
+    for host in hosts:
+        host.carriage.end()
+
+
+def stage(server: TransferServer, version: int) -> Tensors:
+    tensors = numbered(version)
+    server.stage("run", version, WeightsSnapshot.of(tensors))
+    return tensors
+
+
+def carried_to(hosts: list[Host], version: int, expected: Tensors, threads: ThreadPoolExecutor) -> list[HostCopy]:
+    """Both ask at the same time. The kernel ends a carrier with the thread that started it, so the threads stay."""
+    return [future.result() for future in [threads.submit(host.take, version, expected) for host in hosts]]
+
+
+def test_hosts_that_ask_together_are_one_group_from_version_to_version(
+    server: TransferServer, hosts: list[Host], carried: list[Carried], threads: ThreadPoolExecutor
+) -> None:
+    """Each has the bytes of the digest; the versions after the first start no process."""
+    seen = set()
+    for version in (1, 2, 3):
+        expected = stage(server, version)
+        copies = carried_to(hosts, version, expected, threads)
+        assert all(same(copy, expected) for copy in copies)
+        seen.add(tuple((host.carriage.group, host.carriage.carrier and host.carriage.carrier.pid) for host in hosts))
+    ((a, b),) = seen
+    assert a[0] == b[0] != ""
+    assert [(sorted(one.workers), one.error) for one in carried] == [(["a", "b"], None)] * 3
+
+
+def asked(server: TransferServer, content: str, **query: str) -> tuple[int, str]:
+    """Status and words of an answer to `POST /carry`."""
+    fields = {"run_id": "run", "version": "1", "digest": content, "worker": "w", "transports": "gloo", **query}
+    url = server.url.replace("/weights", f"/carry?{urlencode(fields)}")
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=PATIENCE_S) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read().decode()
+
+
+def test_who_asks_for_what_is_not_carried_is_told_why(server: TransferServer) -> None:
+    """Another version, other transports, a trainer that carries nothing: each is a 404 in words, and starts no process."""
+    digest = WeightsSnapshot.of(stage(server, 1)).manifest.digest
+    assert asked(server, digest, version="2")[0] == 404
+    assert asked(server, digest, transports="nccl,http") == (404, '{"error":"carried by gloo only"}')
+    assert asked(server, digest, digest="")[0] == 400
+    server.carrying = None
+    status, why = asked(server, digest)
+    assert status == 404
+    assert "offer_transports" in why
+
+
+def test_nothing_is_carried_to_who_lacks_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same secret as for HTTP."""
+    monkeypatch.setenv(SECRET_VARIABLE, "s")
+    server = TransferServer(carrying=Carrying(("gloo",), "127.0.0.1", SPAWN))
+    digest = WeightsSnapshot.of(stage(server, 1)).manifest.digest
+    assert asked(server, digest)[0] == 401
+    server.close()
+
+
+def test_a_carrier_that_never_starts_is_an_answer_in_words(tmp_path: Path) -> None:
+    """A trainer without room for a process ends the request early, which sends the worker to HTTP."""
+
+    def refuse(_: str) -> "subprocess.Popen[bytes]":
+        raise OSError("no more processes")
+
+    heard: list[Carried] = []
+    server = TransferServer(carrying=Carrying(("gloo",), "127.0.0.1", refuse, on_carried=heard.append))
+    expected = stage(server, 1)
+    with pytest.raises(TransferFailed):
+        Host(tmp_path, "a", server.url).take(1, expected)
+    until(lambda: heard)
+    assert heard[0].error == "no more processes"
+    server.close()

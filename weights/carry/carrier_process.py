@@ -1,0 +1,80 @@
+"""Carriers as seen by whoever starts them: orders out, progress in, each with a limit, and SIGKILL where one is passed."""
+
+import os
+import select
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import TransferFailed
+
+Spawn = Callable[[str], "subprocess.Popen[bytes]"]
+"""Starts `claw_r1.weights.carry.carrier` for a transport, with pipes at stdin and stdout; it must end with this process."""
+CARRIER = "claw_r1.weights.carry.carrier"
+Transport = Literal["nccl", "gloo", "http"]
+"""The ways by which versions travel between hosts."""
+LINE_BYTES_MAX = 4096
+
+
+def carried_by(transports: Sequence[Transport], *, on_cpu: bool) -> tuple[Transport, ...]:
+    """Returns those that need a carrier, and that a processor has."""
+    return tuple(name for name in transports if name == "gloo" or (name == "nccl" and not on_cpu))
+
+
+class Carrier:
+    """A running carrier. `end` may be called from any thread, and ends whatever waits for it here."""
+
+    def __init__(self, spawn: Spawn, transport: str) -> None:
+        """Raises OSError."""
+        self.transport = transport
+        self._process = spawn(transport)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._heard = b""
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def order(self, *words: object) -> None:
+        """Raises TransferFailed."""
+        try:
+            os.write(self._stdin, (" ".join(map(str, words)) + "\n").encode())
+        except (OSError, ValueError) as error:
+            raise TransferFailed(f"the carrier takes no orders: {error}") from error
+
+    def expect(self, word: str, deadline: Deadline, also: Callable[[], object] = lambda: None) -> list[str]:
+        """The words after the next line's first. `also`: asked every tenth of a second, may raise. Raises TransferFailed for another word or
+        the carrier's end, DeadlineExceeded."""
+        first, *words = self.hear(deadline, also)
+        if first != word:
+            raise TransferFailed(f"the carrier says {first!r} in place of {word!r}")
+        return words
+
+    def hear(self, deadline: Deadline, also: Callable[[], object] = lambda: None) -> list[str]:
+        """The words of the next line. Raises as `expect`."""
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        while b"\n" not in self._heard:
+            also()
+            left_s = deadline.remaining_s(f"a word of the {self.transport} carrier")
+            if poll.poll(min(left_s, 0.1) * 1000):
+                piece = os.read(self._stdout, LINE_BYTES_MAX)
+                if not piece:
+                    raise TransferFailed(f"the {self.transport} carrier ended")
+                self._heard += piece
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode(errors="replace").split(" ")
+
+    def end(self) -> None:
+        """SIGKILL: it owns nothing but what it carries. Idempotent."""
+        with suppress(OSError):
+            self._process.kill()
+        self._process.wait()
