@@ -131,7 +131,7 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
     settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory), worker_id=directory)
     held: list[Fetched] = []
     loop = asyncio.new_event_loop()  # whose threads stay: a carrier ends with the one that started it
-    carriage = Carriage(carried_by(transports, on_cpu=True), partial(child.start_spoken_to, CARRIER))
+    carriage = Carriage(carried_by(transports, lambda: True), partial(child.start_spoken_to, CARRIER))
 
     def get(event: WeightsPublished | None) -> None:
         if event is None:

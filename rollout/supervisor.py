@@ -70,7 +70,7 @@ class Supervisor:
         self._targets = Targets(settings.model_id, settings.run_id)
         self._reporter = Reporter(settings, server.url, sink)
         self._carriage = Carriage(
-            carried_by(settings.transports, on_cpu=settings.runs_on_cpu), partial(child.start_spoken_to, CARRIER)
+            carried_by(settings.transports, lambda: settings.runs_on_cpu), partial(child.start_spoken_to, CARRIER)
         )
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None

@@ -175,9 +175,8 @@ def _log_sent(sent: Sent) -> None:
 
 def _carrying(settings: TrainerSettings) -> Carrying | None:
     """None where versions go by http alone."""
-    transports = carried_by(
-        settings.offer_transports, on_cpu=resolved(settings.device, sees_cuda=torch.cuda.is_available) == "cpu"
-    )
+    sees_cuda = torch.cuda.is_available
+    transports = carried_by(settings.offer_transports, lambda: resolved(settings.device, sees_cuda=sees_cuda) == "cpu")
     host = settings.offer_advertise or settings.offer_host
     spawn = partial(child.start_spoken_to, CARRIER)
     return Carrying(transports, host, spawn, on_carried=_log_carried) if transports else None

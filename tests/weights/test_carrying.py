@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from claw_r1.runtime import child
-from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.errors import TransferFailed
@@ -147,3 +147,14 @@ def test_a_carrier_that_never_starts_is_an_answer_in_words(tmp_path: Path) -> No
     until(lambda: heard)
     assert heard[0].error == "no more processes"
     server.close()
+
+
+def test_only_what_a_processor_has_is_carried_by() -> None:
+    """HTTP needs no carrier, NCCL a GPU; who does not name it is not asked for one."""
+
+    def fail() -> bool:
+        raise AssertionError
+
+    assert carried_by(("nccl", "gloo", "http"), lambda: True) == ("gloo",)
+    assert carried_by(("nccl", "gloo", "http"), lambda: False) == ("nccl", "gloo")
+    assert carried_by(("http", "gloo"), fail) == ("gloo",)

@@ -18,9 +18,9 @@ Transport = Literal["nccl", "gloo", "http"]
 LINE_BYTES_MAX = 4096
 
 
-def carried_by(transports: Sequence[Transport], *, on_cpu: bool) -> tuple[Transport, ...]:
-    """Returns those that need a carrier, and that a processor has."""
-    return tuple(name for name in transports if name == "gloo" or (name == "nccl" and not on_cpu))
+def carried_by(transports: Sequence[Transport], runs_on_cpu: Callable[[], bool]) -> tuple[Transport, ...]:
+    """Returns those that need a carrier, and that a processor has. runs_on_cpu: asked for nccl alone, since the answer may take seconds."""
+    return tuple(name for name in transports if name == "gloo" or (name == "nccl" and not runs_on_cpu()))
 
 
 class Carrier:

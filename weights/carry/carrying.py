@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from claw_r1.weights.carry.carrier_process import Carrier, Spawn
 from claw_r1.weights.deadline import Deadline
-from claw_r1.weights.errors import TransferFailed, WeightsError
+from claw_r1.weights.errors import TransferFailed
 from claw_r1.weights.manifest import bytes_flat
 from claw_r1.weights.staging import Staging
 
@@ -92,7 +92,7 @@ class Carrying:
         self._asking: set[str] = set()
         """The workers that asked for this version."""
         self._expected: set[str] = set()
-        """Those that asked for the one before."""
+        """The workers that asked for the one before."""
         self._gatherings: dict[tuple[str, str], _Gathering] = {}
         self._group: _Group | None = None
         self._lock = threading.Condition()
@@ -158,8 +158,8 @@ class Carrying:
         try:
             if seats:
                 self._carry_to(seats, gathering)
-        except (WeightsError, OSError, ValueError) as failure:
-            error = str(failure)
+        except Exception as failure:  # noqa: BLE001  # whatever it is, it costs one version by this way
+            error = str(failure) or type(failure).__name__
             self._end_group()
         for seat in seats:
             for awaited in (seat.assignment, seat.outcome):

@@ -26,6 +26,7 @@ from tests.claw.events import ENVELOPE
 from tests.claw.workers.reported import report
 
 pytestmark = pytest.mark.kafka
+WAY = "trainer; not by gloo: a member of the group is gone"
 PROBED = {"load": 20.0, "probe": 4.0, "probe_gap": 1e-6}
 
 
@@ -105,7 +106,16 @@ def test_the_list_says_what_each_worker_serves(
         log_settings,
         *(version(number, "r") for number in range(3)),
         *(version(number, "other") for number in range(NEWEST_FIRST + 1)),
-        report("a", run_id="r", version=0, state="behind", detail="3 versions", kv_usage=0.5, sync_ms=PROBED),
+        report(
+            "a",
+            run_id="r",
+            version=0,
+            state="behind",
+            detail="3 versions",
+            kv_usage=0.5,
+            sync_ms=PROBED,
+            weights_from=WAY,
+        ),
         replace(report("b", run_id="other", version=NEWEST_FIRST), envelope=old),
         report("c", state="dead"),
     )
@@ -121,7 +131,8 @@ def test_the_list_says_what_each_worker_serves(
     assert (b["versions_behind"], b["silent"], a["silent"], c["silent"]) == (0, True, False, False)
     assert c["versions_behind"] is None
     text = "\n".join(as_text([worker_row(worker) for worker in known_workers(log_settings)]))
-    for words in ("behind", "50%", "load 20 probe 4", "silent "):
+    assert a["weights_from"] == WAY
+    for words in ("behind", "50%", "load 20 probe 4", ", from trainer", "silent "):
         assert words in text
 
 
