@@ -18,8 +18,9 @@ from claw_r1.agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, Token
 from claw_r1.agentflow.client import GatewayClient, as_header
 from claw_r1.agentflow.errors import EpisodeLimitExceeded, RequestRefused, RewardRefused, ToolError
 from claw_r1.schemas.envelopes import now_us
-from claw_r1.schemas.http import RIDING_MAX
+from claw_r1.schemas.http import REWARDS_HEADER, RIDING_MAX
 
+FORBIDDEN = 403
 RIDING_BYTES_MAX = 4096
 """The longest header of rewards that a request takes along: servers and proxies refuse much longer ones."""
 T = TypeVar("T")
@@ -161,6 +162,8 @@ class Episode(Branch):
         self._on_version = on_version
         self._outcome: float | None = None
         self._assigned: dict[tuple[str | None, str], list[float]] = {}
+        self.refusal: RewardRefused | None = None
+        """The first of its rewards that was refused."""
         self._waiting: list[JsonObject] = []
         """The rewards that no request has taken along yet."""
         self._revision = 0
@@ -180,10 +183,15 @@ class Episode(Branch):
     ) -> Reply:
         """A call of the episode or of one of its branches, counted. Raises EpisodeLimitExceeded, and what the client raises."""
         self.keep_limits(calls=self.calls + 1)
-        self.unanswered += 1
         parameters = {**sampling, **self._sampling}
-        reply = await self._carrying(lambda client: send(client)(self.trajectory, content, **parameters))
-        self.unanswered -= 1
+
+        async def ask(client: GatewayClient) -> Reply:
+            self.unanswered += 1
+            reply = await send(client)(self.trajectory, content, **parameters)
+            self.unanswered -= 1
+            return reply
+
+        reply = await self._carrying(ask)
         self.tokens += reply.completion_tokens
         self._note_call(reply.call_id, reply.policy_version)
         self.keep_limits(calls=self.calls)
@@ -235,11 +243,12 @@ class Episode(Branch):
                 self._waiting.insert(0, reward)
                 raise
         if refused is not None:
-            raise RewardRefused(refused.status, refused.message, refused.code)
+            self.refusal = self.refusal or RewardRefused(refused.status, refused.message, refused.code)
+            raise self.refusal
 
     async def _carrying(self, request: Callable[[GatewayClient], Awaitable[T]]) -> T:
-        """The answer to a request that takes the waiting rewards along, where a header has room for them. One that is refused may be so
-        for a reward: they are then stored one by one. Raises RewardRefused, and what the request raises."""
+        """The answer to a request that takes the waiting rewards along, where a header has room for them. One that is refused for a
+        reward is repeated by nobody: the rewards are then stored one by one. Raises RewardRefused, and what the request raises."""
         if len(self._waiting) > RIDING_MAX or len(as_header(self._waiting)) > RIDING_BYTES_MAX:
             await self.flush()
         riding, self._waiting = self._waiting, []
@@ -247,7 +256,7 @@ class Episode(Branch):
             return await request(self._client.carrying(riding))
         except BaseException as error:
             self._waiting[:0] = riding
-            if isinstance(error, RequestRefused):
+            if isinstance(error, RequestRefused) and (error.status == FORBIDDEN or error.is_of(REWARDS_HEADER)):
                 await self.flush()
             raise
 

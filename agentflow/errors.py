@@ -16,10 +16,14 @@ class GatewayUnavailable(AgentFlowError):
 class RequestRefused(AgentFlowError):
     """The gateway or the engine answered no; the same request would be refused again."""
 
-    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None) -> None:
         super().__init__(f"HTTP {status}{f' ({code})' if code else ''}: {message}")
         self.status, self.message = status, message
-        self.code = code
+        self.code, self.param = code, param
+
+    def is_of(self, param: str) -> bool:
+        """Returns whether the gateway names this part of the request, or a part of it, as what is wrong."""
+        return self.param is not None and self.param.partition(".")[0] == param
 
 
 class RewardRefused(RequestRefused):

@@ -52,11 +52,7 @@ async def play(flow: AgentFlow, episode: Episode, settings: AgentFlowSettings) -
         failure = _log_failure(episode, error)  # of something that the flow itself cancelled
     except Exception as error:  # noqa: BLE001  # the flow is foreign code: its failure is an outcome of the episode
         failure = _log_failure(episode, error)
-    try:
-        reported = await _report(episode, _status(failure))
-    except RewardRefused as error:  # which no longer waits, so it is refused once
-        failure = failure or _log_failure(episode, error)
-        reported = await _report(episode, _status(failure))
+    failure, reported = await _reported(episode, failure)
     return EpisodeResult(
         trajectory=episode.trajectory,
         status=_status(failure),
@@ -92,6 +88,8 @@ async def _run_in_time(flow: AgentFlow, episode: Episode) -> None:
         if not limit.expired():
             raise
     episode.keep_limits(calls=episode.calls)  # a flow may have caught what it went beyond
+    if episode.refusal is not None:  # and this
+        raise episode.refusal
 
 
 def _log_failure(episode: Episode, error: BaseException) -> str:
@@ -107,24 +105,25 @@ def _status(failure: str | None) -> TrajectoryOutcome:
     return "completed" if failure is None else "failed"
 
 
-async def _report(episode: Episode, status: TrajectoryOutcome) -> bool:
-    """Returns whether the gateway knows. Raises RewardRefused, when it does not."""
-    try:
-        await episode.complete(status)
-    except RewardRefused:
-        raise
-    except AgentFlowError as error:
-        log.error("completion_lost", trajectory_id=episode.trajectory.trajectory_id, reason=str(error))
-        return False
-    return True
+async def _reported(episode: Episode, failure: str | None) -> tuple[str | None, bool]:
+    """The failure, and whether the gateway knows how the episode ended."""
+    for _ in range(2):
+        try:
+            await episode.complete(_status(failure))
+        except RewardRefused as error:  # which no longer waits, so it is refused once
+            failure = failure or _log_failure(episode, error)
+        except AgentFlowError as error:
+            log.error("completion_lost", trajectory_id=episode.trajectory.trajectory_id, reason=str(error))
+            return failure, False
+        else:
+            return failure, True
+    return failure, False
 
 
 async def _farewell(episode: Episode, settings: AgentFlowSettings) -> None:
     try:
         async with asyncio.timeout(settings.farewell_timeout_s):
-            await _report(episode, "failed")
-    except RewardRefused as error:
-        log.error("completion_lost", trajectory_id=episode.trajectory.trajectory_id, reason=str(error))
+            await _reported(episode, "stopped")
     except TimeoutError:
         log.warning("farewell_timed_out", trajectory_id=episode.trajectory.trajectory_id)
 

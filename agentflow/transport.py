@@ -132,7 +132,9 @@ class GatewayTransport:
         if answer.status == BUSY or answer.status in UNAVAILABLE:
             return _Failure(f"HTTP {answer.status}", answer.retry_after_s())
         refusal = _error_of(answer.body)
-        raise RequestRefused(answer.status, str(refusal.get("message", "no message")), refusal.get("code"))
+        raise RequestRefused(
+            answer.status, str(refusal.get("message", "no message")), refusal.get("code"), refusal.get("param")
+        )
 
     async def _once(self, method: str, url: str, headers: Mapping[str, str], payload: bytes | None) -> GatewayAnswer:
         if self._session is None:

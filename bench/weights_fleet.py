@@ -103,9 +103,7 @@ def _offer(model: str, copies: Path | None, pipe: "Connection[Any, Any]") -> Non
 
     torch.set_num_threads(1)
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    carrying = Carrying(
-        ("gloo",), "127.0.0.1", partial(child.start_spoken_to, CARRIER)
-    )  # no process until somebody asks
+    carrying = Carrying(("gloo",), partial(child.start_spoken_to, CARRIER))  # no process until somebody asks
     server, snapshots = TransferServer(carrying=carrying), list[WeightsSnapshot]()
     making = Snapshots(copies and HostCopies(copies).directory)
     for _ in range(2):

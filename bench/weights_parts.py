@@ -138,6 +138,8 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
             held.pop(0).copy.close()
         else:
             held.append(loop.run_until_complete(fetch(settings, event, None, carriage)))
+            if carriage.transports and held[-1].source not in carriage.transports:
+                raise RuntimeError(f"it came by {held[-1].told()}")
 
     return get
 

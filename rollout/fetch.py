@@ -18,6 +18,9 @@ from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import Base, FromDirectory, FromTrainer
 
 TOLD_CHARACTERS_MAX = 300
+OTHERS_FIRST_S = 2.0
+"""The longest time for which a worker without a carrier leaves the copy to the one of its host that has one."""
+POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,13 @@ async def fetch(
             base_s = settings.carry_timeout_s if isinstance(source, FromCarrier) else settings.fetch_timeout_s
             seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
             copies = HostCopies(settings.copies_dir or default_directory(manifest))
+            if carriage is not None and isinstance(source, FromCarrier) and not carriage.is_wanted(copies.directory):
+                await _begun(copies, manifest)
+                continue
             copy = await _taken(copies, manifest, source, seconds)
         except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
-            if carriage is not None and isinstance(source, FromCarrier):
+            if carriage is not None and isinstance(source, FromCarrier) and source.is_blamed:
                 carriage.failed()
             if isinstance(source, FromTrainer) and source.is_patched:  # the patch, or what it was for, is damaged
                 source.base = None
@@ -94,6 +100,13 @@ async def _taken(copies: HostCopies, manifest: WeightsManifest, source: VersionS
         alarm.cancel()
 
 
+async def _begun(copies: HostCopies, manifest: WeightsManifest) -> None:
+    """Returns when another worker of the host has begun this version's copy, or has had time enough to do so."""
+    ends_at = time.monotonic() + OTHERS_FIRST_S
+    while time.monotonic() < ends_at and not copies.has(manifest.digest):  # noqa: ASYNC110  # another process sets no event of ours
+        await asyncio.sleep(POLL_S)
+
+
 def manifest_of(target: WeightsPublished) -> WeightsManifest:
     """Returns the manifest of the committed event: it alone says which bytes are this version's."""
     tensors = (TensorShape(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in target.manifest)
@@ -105,8 +118,7 @@ def default_directory(manifest: WeightsManifest) -> Path:
     often have 64 MB of it), else a folder among temporary files."""
     places = host_directories()
     for directory in filter(Path.is_dir, places):
-        HostCopies(directory)  # sweeps it
-        if any(directory.glob(f"{manifest.digest}*")):
+        if HostCopies(directory).has(manifest.digest):
             return directory
     has_room = shutil.disk_usage(places[0].parent).free > manifest.bytes_flat
     return places[0] if has_room else places[-1]
@@ -121,7 +133,7 @@ def _sources(
         tls = files.context() if files else None
         version = target.offer_url, target.run_id, target.version
         worker_id, connect_timeout_s = settings.worker_id, settings.offer_timeout_s
-        if carriage is not None and carriage.is_wanted:
+        if carriage is not None and carriage.transports:
             sources.append(
                 FromCarrier(carriage, *version, worker_id=worker_id, connect_timeout_s=connect_timeout_s, tls=tls)
             )

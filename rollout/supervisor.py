@@ -94,7 +94,7 @@ class Supervisor:
             await self._server.stop()
             self._keep(None)
             self._keep_served(None)
-            self._carriage.end()
+            self._carriage.close()
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()

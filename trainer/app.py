@@ -177,9 +177,8 @@ def _carrying(settings: TrainerSettings) -> Carrying | None:
     """None where versions go by http alone."""
     sees_cuda = torch.cuda.is_available
     transports = carried_by(settings.offer_transports, lambda: resolved(settings.device, sees_cuda=sees_cuda) == "cpu")
-    host = settings.offer_advertise or settings.offer_host
     spawn = partial(child.start_spoken_to, CARRIER)
-    return Carrying(transports, host, spawn, on_carried=_log_carried) if transports else None
+    return Carrying(transports, spawn, on_carried=_log_carried) if transports else None
 
 
 def _log_carried(carried: Carried) -> None:

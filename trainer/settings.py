@@ -138,7 +138,7 @@ class TrainerSettings(BaseSettings):
     """Host name by which workers reach the weights. Not set: `offer_host`."""
     offer_transports: tuple[Transport, ...] = ("http",)
     """Ways by which versions go to workers of other hosts that want them so (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where trainer and worker have
-    GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of `offer_advertise`; http is always there."""
+    GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of their own; http is always there."""
     probe_tokens: int = Field(default=48, ge=0, le=1024)
     """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)

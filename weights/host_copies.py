@@ -78,7 +78,7 @@ class HostCopy:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
-        if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, self._final):
+        if locked(descriptor, fcntl.LOCK_EX) and is_at(descriptor, self._final):
             self._final.unlink(missing_ok=True)
         os.close(descriptor)
 
@@ -98,6 +98,10 @@ class HostCopies:
             raise PermissionError(f"{directory} is not this user's alone")
         self.directory = directory
         self.sweep()
+
+    def has(self, digest: str) -> bool:
+        """Returns whether a copy of this version is here, or is being made."""
+        return any(self.directory.glob(f"{digest}*"))
 
     def take(self, manifest: WeightsManifest, open_source: OpenSource, deadline: Deadline) -> HostCopy:
         """A copy that is there, or that somebody is about to finish, else one from the source. Blocks.
@@ -124,7 +128,7 @@ class HostCopies:
             unfinished.unlink(missing_ok=True)
             os.close(descriptor)
             raise
-        _locked(descriptor, fcntl.LOCK_SH)
+        locked(descriptor, fcntl.LOCK_SH)
         return HostCopy(descriptor, final)
 
     def _begin(self, final: Path) -> tuple[int, Path] | None:
@@ -134,7 +138,7 @@ class HostCopies:
             if time.time() - unfinished.stat().st_mtime > STALLED_S:
                 unfinished = final.with_name(f"{final.name}.{os.getpid()}{UNFINISHED}")
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
-        if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, unfinished):
+        if locked(descriptor, fcntl.LOCK_EX) and is_at(descriptor, unfinished):
             return descriptor, unfinished
         os.close(descriptor)
         return None
@@ -147,7 +151,7 @@ class HostCopies:
                     _sweep_link(path)
                     continue
                 descriptor = os.open(path, os.O_RDWR)
-                if _locked(descriptor, fcntl.LOCK_EX) and _is_at(descriptor, path):
+                if locked(descriptor, fcntl.LOCK_EX) and is_at(descriptor, path):
                     path.unlink()
                 os.close(descriptor)
 
@@ -228,7 +232,7 @@ def _opened(final: Path, nbytes: int) -> HostCopy | None:
         descriptor = os.open(final, os.O_RDWR)
     except FileNotFoundError:
         return None
-    if _locked(descriptor, fcntl.LOCK_SH) and _is_at(descriptor, final):
+    if locked(descriptor, fcntl.LOCK_SH) and is_at(descriptor, final):
         return HostCopy(descriptor, final, is_found=True)
     os.close(descriptor)  # its last holder is just removing it
     return None
@@ -258,7 +262,7 @@ def shared_directory() -> Path | None:
     return None
 
 
-def _locked(descriptor: int, kind: int) -> bool:
+def locked(descriptor: int, kind: int) -> bool:
     """Locks the file, and returns whether the lock is ours now."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -267,7 +271,7 @@ def _locked(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
     """Returns whether the open file still has this name: between opening and locking, another may have removed or
     renamed it."""
     try:

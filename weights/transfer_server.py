@@ -6,7 +6,7 @@
                                                            401 | 404 not staged | 503 enough are being sent to
     POST /carry?run_id=R&version=N&digest=D&worker=ID      200 a line of JSON when a group is gathered, "done" when every byte was sent to
          &transports=A,B&group=G                           all of it, an early end where a member is gone (weights/carry/carrying.py)
-                                                           401 | 404 not staged, or not carried so
+                                                           401 | 404 not staged | 501 not carried so
     GET /healthz                                           200
 
 A worker asks for exactly the version that it saw published, so a version that was staged but never published
@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from claw_r1.schemas.http import WEIGHTS_HEADER
-from claw_r1.weights.carry.carrying import Carrying, is_closed
+from claw_r1.weights.carry.carrying import Carrying, Seat, is_gone
 from claw_r1.weights.errors import NotStaged, TransferFailed
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.patch import patch_of
@@ -254,21 +254,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _carry(self, staging: Staging, query: dict[str, str]) -> None:
         carrying, transports = self.server.versions.carrying, query.get("transports", "").split(",")
+        seat = Seat(query.get("worker", "?"), query.get("group", ""), self.connection.getsockname()[0])
         try:
             if carrying is None:
                 raise TransferFailed("nothing is carried here: offer_transports of the trainer names http alone")
-            seat = carrying.sit_down(staging, query.get("worker", "?"), transports, query.get("group", ""))
+            carrying.sit_down(staging, seat, transports)
         except TransferFailed as error:
-            self._say(404, {"error": str(error)})
+            self._say(501, {"error": str(error)})
             return
         self.close_connection = True  # the end of the connection is the end of the group
-        with suppress(OSError):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.flush()
-            for line in carrying.lines(seat, lambda: is_closed(self.connection)):
-                self.wfile.write(line)
+        try:
+            with suppress(OSError):
+                self.send_response(200)
+                self.end_headers()
                 self.wfile.flush()
+                for line in carrying.lines(seat, lambda: is_gone(self.connection, seat)):
+                    self.wfile.write(line)
+                    self.wfile.flush()
+        finally:
+            carrying.leave(seat)
 
     def _send(self, staging: Staging, query: dict[str, str]) -> None:
         try:

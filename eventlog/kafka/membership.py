@@ -90,7 +90,7 @@ class KafkaMembership:
         were assigned and the committed offsets cannot be had.
         """
         if self._secrets.changed():  # a client reads certificates when it is made: leave in order, and join again
-            self._consumer.close()
+            self._end(self._consumer)
             self._consumer = self._joining()
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]
@@ -128,21 +128,18 @@ class KafkaMembership:
         librdkafka may wait for ever in its close when partitions come or go meanwhile (its issues 4041 and 4884, open). Who does
         not poll for `work_timeout_s` is put out of the group anyway, so nobody waits longer: the process can end then.
         """
-        self._closing, closed = True, Future[None]()
-        threading.Thread(target=self._close, args=(closed,), name="kafka-close", daemon=True).start()
+        self._closing = True
+        self._end(self._consumer)
+
+    def _end(self, consumer: Consumer) -> None:
+        closed: Future[None] = Future()
+        threading.Thread(target=_close, args=(consumer, closed), name="kafka-close", daemon=True).start()
         try:
             closed.result(self._work_timeout_s)
         except TimeoutError:
+            if closed.done():  # of `on_revoked`
+                raise
             log.warning("log_client_does_not_close", group=self._group_id, waited_s=self._work_timeout_s)
-
-    def _close(self, closed: "Future[None]") -> None:
-        try:
-            with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
-                self._consumer.close()
-        except BaseException as error:  # noqa: BLE001  # of `on_revoked`: it is the caller's
-            closed.set_exception(error)
-        else:
-            closed.set_result(None)
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A group that never committed begins at the beginning: only an explicit offset says so."""
@@ -203,3 +200,13 @@ IGNORED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED, *PUT_OUT, *
 
 def _places(partitions: Sequence[TopicPartition]) -> list[Place]:
     return [(at.topic, at.partition) for at in partitions]
+
+
+def _close(consumer: Consumer, closed: "Future[None]") -> None:
+    try:
+        with contextlib.suppress(RuntimeError):  # confluent's word for "closed already"
+            consumer.close()
+    except BaseException as error:  # noqa: BLE001  # of `on_revoked`: it is the caller's
+        closed.set_exception(error)
+    else:
+        closed.set_result(None)

@@ -7,7 +7,7 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import structlog
@@ -156,26 +156,29 @@ class Control:
 
     async def assign_reward(self, request: Request, body: AssignReward) -> JSONResponse:
         who = _identity(request)
-        return await self._accept(REWARDS, who, self._reward(body, who, request.scope[KEY], _headers(request)))
+        reward = self._reward(body, who, request.scope[KEY], _headers(request))
+        self.keyed.note(*reward.keyed)
+        return await self._accept(REWARDS, who, reward.event)
 
     async def take_rewards(self, exchange: Exchange, riding: bytes) -> None:
-        """Stores the rewards that a request takes along, all or, where one is refused, none. The n-th is what a request of its own
+        """Stores the rewards that a request takes along; where one is refused, none. The n-th is what a request of its own
         under the key `<idempotency key>#<n>` would be. Raises as `assign_reward`."""
         request = Request(asgi_scope(exchange))
         who, headers = _identity(request), _headers(request)
-        events = [
+        rewards = [
             self._reward(body, who, exchange.key, numbered(headers, number))
             for number, body in enumerate(rewards_in(riding))
         ]
-        await asyncio.gather(*(self.publish(REWARDS, who.group_id, event) for event in events))
+        for reward in rewards:
+            self.keyed.note(*reward.keyed)
+        await asyncio.gather(*(self.publish(REWARDS, who.group_id, reward.event) for reward in rewards))
 
-    def _reward(self, body: AssignReward, who: Identity, key: ApiKey | None, headers: ClientHeaders) -> RewardAssigned:
+    def _reward(self, body: AssignReward, who: Identity, key: ApiKey | None, headers: ClientHeaders) -> "_Reward":
         place = ("rewards", who.group_id, who.trajectory_id)
         keyed = headers.idempotency_key, place, f"{body.model_dump_json()} {headers.key_name}"
         at_us = self.keyed.first_us(*keyed, now_us())
         event = reward_assigned(as_speaker(body, key, self._sources, at_us), who, headers, self.producer, at_us)
-        self.keyed.note(*keyed, at_us)
-        return event
+        return _Reward(event, (*keyed, at_us))
 
     async def submit_steps(
         self, request: Request, body: SubmitSteps, channel: Annotated[NameBody | None, Query()] = None
@@ -253,6 +256,13 @@ class Control:
         except LogError as error:
             log.error("event_not_captured", kind=type(event).__name__, error=str(error))
             raise NotCaptured("the event could not be stored; send it again", retry_after_s=1.0) from error
+
+
+class _Reward(NamedTuple):
+    """A reward that may be stored, and what is then known under its idempotency key."""
+
+    event: RewardAssigned
+    keyed: tuple[str | None, tuple[str, ...], str, int]
 
 
 class StrictRequest(Request):

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from claw_r1.agentflow.bodies import TrajectoryId
 from claw_r1.agentflow.client import GatewayClient
 from claw_r1.agentflow.episode import Episode, EpisodeResult
-from claw_r1.agentflow.errors import FlowNotFound, GatewayUnavailable
+from claw_r1.agentflow.errors import FlowNotFound, GatewayUnavailable, RequestRefused
 from claw_r1.agentflow.flow import AgentFlow, load_flow, play
 from claw_r1.agentflow.settings import AgentFlowSettings
 from claw_r1.schemas.envelopes import now_us
@@ -135,6 +136,53 @@ async def test_a_refused_reward_fails_its_episode_and_no_other_is_lost(calls_aft
     assert "not this one" in (result.failure or "")
     assert sorted(body["value"] for body in fake.bodies("rewards")) == [0.1, 0.3]
     assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": 0, "rewards": 2, "ids": ("t", "g")}]
+
+
+async def test_an_episode_that_is_stopped_with_a_refused_reward_is_ended_all_the_same() -> None:
+    """Its trajectory would hold the run's room until its deadline."""
+    called = asyncio.Event()
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.2)
+        called.set()
+        await asyncio.Event().wait()
+
+    async with FakeGateway(refused_values=[0.2]) as fake:
+        playing = asyncio.create_task(played(fake, script))
+        await called.wait()
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+    assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": 0, "ids": ("t", "g")}]
+
+
+async def test_a_flow_that_catches_the_refusal_of_a_reward_is_a_failed_one() -> None:
+    """What it earned is not what it was given."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.2)
+        with contextlib.suppress(RequestRefused):
+            await episode.chat(HELLO)
+        episode.outcome = 1.0
+
+    async with FakeGateway(refused_values=[0.2]) as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reported) == ("failed", True)
+    assert fake.bodies("complete_trajectory")[0]["status"] == "failed"
+
+
+async def test_a_call_that_is_refused_for_itself_leaves_its_rewards_waiting() -> None:
+    """They ride with the next request: nothing is stored twice for a prompt that is too long."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.5)
+        fake.outages.append("400")
+        with contextlib.suppress(RequestRefused):
+            await episode.chat(HELLO)
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert result.status == "completed"
+    assert [name for name, _, _ in fake.requests] == ["rewards", "chat/completions", "rewards", "complete_trajectory"]
 
 
 async def test_rewards_that_rode_with_an_unanswered_call_ride_again() -> None:

@@ -15,13 +15,14 @@ import torch
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
+from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.carry.carrier_process import CARRIER
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.host_copies import tensors as tensors_of
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.rollout.test_sync import published
 from tests.soak import in_soak
 
@@ -66,11 +67,17 @@ class Fleet:
         """Whose carrier, at which of its lines, gets which signal."""
         self.carried: list[Carried] = []
         spawn, heard = self._spawn("trainer"), self.carried.append
-        carrying = Carrying(("gloo",), "127.0.0.1", spawn, bucket_bytes=BUCKET, join_s=300, on_carried=heard)
+        carrying = Carrying(("gloo",), spawn, bucket_bytes=BUCKET, join_s=300, on_carried=heard)
         self.server = TransferServer(carrying=carrying)
         self.carriages = {name: Carriage(("gloo",), self._spawn(name)) for name in ("a", "b")}
+        self.hosts = {name: folder / name for name in ("a", "b", "c")}
+        """The copies of each worker's host."""
         self.pids: list[int] = []
         self._folder, self._version = folder, 0
+
+    def add(self, name: str, host: str) -> None:
+        """Another worker, on this one's host."""
+        self.hosts[name], self.carriages[name] = self.hosts[host], Carriage(("gloo",), self._spawn(name))
 
     def _spawn(self, name: str) -> Callable[[str], "subprocess.Popen[bytes]"]:
         def on_line(process: "subprocess.Popen[bytes]", line: str) -> None:
@@ -88,41 +95,38 @@ class Fleet:
 
         return spawn
 
-    async def next_version(self, carry_timeout_s: float) -> list[Fetched]:
-        """Both have it, whole; how."""
+    async def next_version(self, carry_timeout_s: float, late_s: float = 0.0) -> list[Fetched]:
+        """All have it, whole, the last of them later; how."""
         self._version += 1
         tensors = {f"t{i}": torch.full((1 << 16,), float(self._version + i)) for i in range(5)}
         snapshot = WeightsSnapshot.of(tensors.items())
         self.server.stage("run", self._version, snapshot)
         event = published(None, self.server.url, self._version, snapshot.manifest)
-        fetched = await asyncio.gather(
-            *(
-                fetch(
-                    RolloutSettings(
-                        model=self._folder,
-                        model_id="m",
-                        worker_id=name,
-                        copies_dir=self._folder / name,
-                        carry_timeout_s=carry_timeout_s,
-                        offer_timeout_s=60,
-                        fetch_timeout_s=120,
-                    ),
-                    event,
-                    None,
-                    carriage,
-                )
-                for name, carriage in self.carriages.items()
-            )
-        )
+        last = list(self.carriages)[-1]
+        late = {name: late_s if name == last else 0.0 for name in self.carriages}
+        fetched = await asyncio.gather(*[self._fetched(event, name, carry_timeout_s, late[name]) for name in late])
         for one in fetched:
             loaded = dict(tensors_of(one.copy.path, one.manifest))
             assert all(loaded[name].equal(tensor) for name, tensor in tensors.items())
         return fetched
 
+    async def _fetched(self, event: WeightsPublished, name: str, carry_timeout_s: float, late_s: float) -> Fetched:
+        await asyncio.sleep(late_s)
+        settings = RolloutSettings(
+            model=self._folder,
+            model_id="m",
+            worker_id=name,
+            copies_dir=self.hosts[name],
+            carry_timeout_s=carry_timeout_s,
+            offer_timeout_s=60,
+            fetch_timeout_s=120,
+        )
+        return await fetch(settings, event, None, self.carriages[name])
+
     def close(self) -> None:
         self.server.close()
         for carriage in self.carriages.values():
-            carriage.end()
+            carriage.close()
 
 
 @pytest.fixture
@@ -130,7 +134,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path)
     yield fleet
     fleet.close()
-    assert not [pid for pid in fleet.pids if Path(f"/proc/{pid}").exists()]
+    until(lambda: not [pid for pid in fleet.pids if Path(f"/proc/{pid}").exists()])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,31 @@ async def test_one_who_joins_and_one_who_leaves_make_a_new_group(fleet: Fleet) -
     assert group == fleet.carriages["a"].group != ""
     await fleet.next_version(300)
     assert group == fleet.carriages["a"].group == late.group
-    fleet.carriages.pop("b").end()
+    fleet.carriages.pop("b").close()
     await fleet.next_version(300)
     assert fleet.carriages["a"].group not in {"", group}
     assert all(one.error is None for one in fleet.carried)
+
+
+async def test_the_workers_of_a_host_have_one_carrier(fleet: Fleet) -> None:
+    """One of them asks, the others take its copy; so the group stands, whoever comes first. When that one ends, another has a carrier."""
+    fleet.add("a2", host="a")
+    for _ in range(3):
+        await fleet.next_version(300)
+    assert len(fleet.pids) == 3
+    assert all(one.error is None and len(one.workers) == 2 for one in fleet.carried)
+    (owner,) = (name for name in ("a", "a2") if fleet.carriages[name].carrier)
+    fleet.carriages.pop(owner).close()
+    await fleet.next_version(300)
+    assert len(fleet.pids) == 6
+    assert [sorted(one.workers)[1:] for one in fleet.carried] == [["b"]] * 4
+
+
+async def test_one_who_is_always_late_ends_nobodys_group(fleet: Fleet) -> None:
+    """It is carried to by itself, and its group stands beside that of the others."""
+    fleet.add("c", host="c")
+    for _ in range(3):
+        await fleet.next_version(300, late_s=2)
+    assert len(fleet.pids) == 5
+    assert all(one.error is None for one in fleet.carried)
+    assert [one.workers for one in fleet.carried] == [("a", "b"), ("c",)] * 3

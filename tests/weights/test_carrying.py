@@ -54,7 +54,7 @@ def carried() -> list[Carried]:
 @pytest.fixture
 def server(carried: list[Carried]) -> Iterator[TransferServer]:
     """A trainer that carries by gloo."""
-    carrying = Carrying(("gloo",), "127.0.0.1", SPAWN, bucket_bytes=BUCKET, join_s=300, on_carried=carried.append)
+    carrying = Carrying(("gloo",), SPAWN, bucket_bytes=BUCKET, join_s=300, on_carried=carried.append)
     server = TransferServer(carrying=carrying)
     yield server
     server.close()
@@ -127,7 +127,7 @@ def test_who_asks_for_what_is_not_carried_is_told_why(server: TransferServer) ->
 def test_nothing_is_carried_to_who_lacks_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same secret as for HTTP."""
     monkeypatch.setenv(SECRET_VARIABLE, "s")
-    server = TransferServer(carrying=Carrying(("gloo",), "127.0.0.1", SPAWN))
+    server = TransferServer(carrying=Carrying(("gloo",), SPAWN))
     digest = WeightsSnapshot.of(stage(server, 1)).manifest.digest
     assert asked(server, digest)[0] == 401
     server.close()
@@ -140,7 +140,7 @@ def test_a_carrier_that_never_starts_is_an_answer_in_words(tmp_path: Path) -> No
         raise OSError("no more processes")
 
     heard: list[Carried] = []
-    server = TransferServer(carrying=Carrying(("gloo",), "127.0.0.1", refuse, on_carried=heard.append))
+    server = TransferServer(carrying=Carrying(("gloo",), refuse, on_carried=heard.append))
     expected = stage(server, 1)
     with pytest.raises(TransferFailed):
         Host(tmp_path, "a", server.url).take(1, expected)

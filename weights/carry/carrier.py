@@ -76,7 +76,8 @@ class Nccl:
         self._group.broadcast(device, 0).wait()
         if not self._sends:
             pinned.copy_(device, non_blocking=True)
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()  # the sender, too: its buffers are filled again
+        if not self._sends:
             bucket.copy_(pinned)
 
 
@@ -97,7 +98,7 @@ def obey() -> None:
     """Carries out orders."""
     transport: type[Gloo | Nccl] = TRANSPORTS[sys.argv[1]]
     group: Collective | None = None
-    import torch  # noqa: F401  # seconds: whoever started this need not wait for them when it has something to carry
+    import torch  # seconds: whoever started this need not wait for them when it has something to carry
 
     say("loaded")
     for line in sys.stdin:
@@ -105,6 +106,7 @@ def obey() -> None:
         if order == "join":
             rank, world, host, port, address = int(words[0]), int(words[1]), words[2], int(words[3]), words[4]
             group = transport(store_at(rank, host, port), rank, world, address)
+            group.broadcast(torch.zeros(1, dtype=torch.uint8))  # a communicator may be made at its first use
             say("joined")
         elif group is not None:
             carry(group, Path(" ".join(words[2:])), int(words[0]), int(words[1]), sends=rank == 0)

@@ -3,8 +3,10 @@
 import os
 import select
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Literal
 
 from claw_r1.weights.deadline import Deadline
@@ -16,11 +18,20 @@ CARRIER = "claw_r1.weights.carry.carrier"
 Transport = Literal["nccl", "gloo", "http"]
 """The ways by which versions travel between hosts."""
 LINE_BYTES_MAX = 4096
+STALLED_S = 10.0
+RATE_MIN = 20e6
+"""Bytes per second, and seconds beside, without which a version does not get on."""
+
+
+def bucket_s(bucket_bytes: int) -> float:
+    """Returns the longest time from one bucket to the next."""
+    return STALLED_S + bucket_bytes / RATE_MIN
 
 
 def carried_by(transports: Sequence[Transport], runs_on_cpu: Callable[[], bool]) -> tuple[Transport, ...]:
-    """Returns those that need a carrier, and that a processor has. runs_on_cpu: asked for nccl alone, since the answer may take seconds."""
-    return tuple(name for name in transports if name == "gloo" or (name == "nccl" and not runs_on_cpu()))
+    """Returns those that stand before http, and that a processor has. runs_on_cpu: asked for nccl alone, since the answer may take seconds."""
+    before = takewhile(lambda name: name != "http", transports)
+    return tuple(name for name in before if name == "gloo" or not runs_on_cpu())
 
 
 class Carrier:
@@ -74,7 +85,8 @@ class Carrier:
         return line.decode(errors="replace").split(" ")
 
     def end(self) -> None:
-        """SIGKILL: it owns nothing but what it carries. Idempotent."""
+        """SIGKILL: it owns nothing but what it carries. Returns at once, since the kernel may take seconds to clear what it mapped.
+        Idempotent."""
         with suppress(OSError):
             self._process.kill()
-        self._process.wait()
+        threading.Thread(target=self._process.wait, name="carrier-reaper", daemon=True).start()

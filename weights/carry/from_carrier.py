@@ -4,6 +4,7 @@ Invariant: bytes that a carrier wrote count by their digest, as all others do. N
 when it is done, and whatever goes wrong before ends it.
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -14,21 +15,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from claw_r1.weights.carry.carrier_process import Carrier, Spawn
+from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
-from claw_r1.weights.host_copies import FillsFile, TensorBytes
+from claw_r1.weights.host_copies import FillsFile, TensorBytes, is_at, locked
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import ANSWER_CHARACTERS, authorization, connection_to, shut
 
 FAILURES_MAX = 2
 """Failures in a row after which a worker asks for nothing to be carried, for `RESTS_S`."""
 RESTS_S = 600.0
-FAREWELL_S = 5.0
-"""How long a worker that has all bytes waits to hear that the others have, too: its group stands then."""
+POLL_S = 0.1
 
 
 class Carriage:
@@ -38,13 +40,22 @@ class Carriage:
         self.transports = tuple(transports)
         self.carrier: Carrier | None = None
         self._group = ""
-        self._spawn = spawn
+        self._spawn, self._lock = spawn, -1
         self._failures, self._rests_until_s = 0, 0.0
 
-    @property
-    def is_wanted(self) -> bool:
-        """Carriers were not tried in vain of late."""
-        return bool(self.transports) and time.monotonic() >= self._rests_until_s
+    def is_wanted(self, directory: Path) -> bool:
+        """Carriers were not tried in vain of late, and this worker is the one of its host that has one. directory: of the host's copies."""
+        return bool(self.transports) and time.monotonic() >= self._rests_until_s and self._owns(directory)
+
+    def _owns(self, directory: Path) -> bool:
+        if self._lock < 0:
+            path = directory / "carrier"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            if not locked(descriptor, fcntl.LOCK_EX) or not is_at(descriptor, path):
+                os.close(descriptor)
+                return False
+            self._lock = descriptor
+        return True
 
     @property
     def group(self) -> str:
@@ -66,8 +77,7 @@ class Carriage:
         return carrier
 
     def failed(self) -> None:
-        """The carrier is of no more use, and after some failures none is."""
-        self.end()
+        """After some failures in a row nothing is asked of carriers for a while."""
         self._failures += 1
         if self._failures >= FAILURES_MAX:
             self._failures, self._rests_until_s = 0, time.monotonic() + RESTS_S
@@ -77,10 +87,17 @@ class Carriage:
         self._failures = 0
 
     def end(self) -> None:
-        """Idempotent."""
+        """Ends the carrier. Idempotent."""
         carrier, self.carrier, self._group = self.carrier, None, ""
         if carrier is not None:
             carrier.end()
+
+    def close(self) -> None:
+        """Another worker of the host may have a carrier from now on."""
+        self.end()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
 
 class FromCarrier(FillsFile):
@@ -97,14 +114,13 @@ class FromCarrier(FillsFile):
         connect_timeout_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.name = "/".join(carriage.transports)
+        """The transports that are tried; once there is a group, its own."""
+        self.is_blamed = False
+        """A failure is one of carriers: there was a group, or there never will be."""
         self._carriage, self._url = carriage, offer_url
         self._query = {"run_id": run_id, "version": str(version), "worker": worker_id, "group": carriage.group}
         self._connect_timeout_s, self._tls = connect_timeout_s, tls
-
-    @property
-    def name(self) -> str:
-        """The transport, as reports name it."""
-        return "/".join(self._carriage.transports)
 
     @contextmanager
     def __call__(self, manifest: WeightsManifest, deadline: Deadline) -> Iterator[TensorBytes]:
@@ -116,16 +132,8 @@ class FromCarrier(FillsFile):
             connected = connection.sock  # which the connection forgets as soon as it has the reply's headers
             deadline.interrupted_by(partial(shut, connected))
             with self._asked(connection, connected, manifest, deadline) as reply:
-                seat = json.loads(reply.readline())
-                watch = _Watch(connected, reply)
-                carrier = self._carriage.joined(seat, deadline, watch)
-                deadline.interrupted_by(carrier.end)
-                path = f"/proc/{os.getpid()}/fd/{self.descriptor}"
-                carrier.order("carry", manifest.bytes_flat, int(seat["bucket"]), path)
-                filled = Filled(carrier, self.descriptor, manifest, deadline, watch)
-                yield filled
-                if not filled.finished():
-                    self._carriage.end()
+                watch = _Watch(connected, reply, self.descriptor)
+                yield from self._carried(json.loads(watch.line(deadline)), manifest, deadline, watch)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             raise TransferFailed(f"{self._url}: {error!r}") from error
         finally:
@@ -141,38 +149,92 @@ class FromCarrier(FillsFile):
         """The reply, of which the first line comes when the group is gathered."""
         query = {**self._query, "digest": manifest.digest, "transports": ",".join(self._carriage.transports)}
         connection.request("POST", f"/carry?{urlencode(query)}", headers={"authorization": authorization()})
-        connected.settimeout(deadline.remaining_s("a group"))
         reply = connection.getresponse()
-        if reply.status != 200:
+        connected.settimeout(deadline.remaining_s("a group"))
+        if reply.status != HTTPStatus.OK:
+            self.is_blamed = reply.status == HTTPStatus.NOT_IMPLEMENTED
             raise TransferFailed(f"{reply.status} {reply.read(ANSWER_CHARACTERS).decode(errors='replace')}")
         return reply
+
+    def _carried(
+        self, seat: dict[str, Any], manifest: WeightsManifest, deadline: Deadline, watch: "_Watch"
+    ) -> Iterator[TensorBytes]:
+        """The carrier writes to nothing any more when this has ended, whatever the reason."""
+        self.is_blamed, self.name = True, str(seat["transport"])
+        try:
+            carrier = self._carriage.joined(seat, deadline, watch)
+            deadline.interrupted_by(carrier.end)
+            path = f"/proc/{os.getpid()}/fd/{self.descriptor}"
+            carrier.order("carry", manifest.bytes_flat, int(seat["bucket"]), path)
+            filled = Filled(carrier, manifest, deadline, watch, bucket_s(int(seat["bucket"])))
+            yield filled
+            filled.finish()
+        except BaseException:
+            self._carriage.end()
+            raise
 
 
 class _Watch:
     """The request that is open as long as the group is whole."""
 
-    def __init__(self, connected: socket.socket, reply: http.client.HTTPResponse) -> None:
-        self.is_over = False
-        """Every byte was sent to everybody."""
-        self._connected, self._reply = connected, reply
+    def __init__(self, connected: socket.socket, reply: http.client.HTTPResponse, descriptor: int) -> None:
+        """descriptor: of the file that is filled."""
+        self._connected, self._reply, self._descriptor = connected, reply, descriptor
+        self._is_over = False
 
-    def look(self, timeout_s: float = 0.0) -> None:
-        """Raises TransferFailed when a member is gone, OSError after the time."""
-        poll = select.poll()
-        poll.register(self._connected, select.POLLIN)
-        if not self.is_over and poll.poll(timeout_s * 1000):
+    def line(self, deadline: Deadline) -> bytes:
+        """The next line. Raises TransferFailed when a member is gone, DeadlineExceeded."""
+        while not self._is_readable(POLL_S):
+            self.touch()
+            deadline.remaining_s("a group")
+        line = self._reply.readline()
+        if not line:
+            raise TransferFailed("a member of the group is gone")
+        return line
+
+    def look(self) -> None:
+        """Raises TransferFailed when a member is gone. The line that all is sent ends the watch."""
+        self.touch()
+        if not self._is_over and self._is_readable(0):
             if not self._reply.readline():
                 raise TransferFailed("a member of the group is gone")
-            self.is_over = True
+            self._is_over = True
+
+    def touch(self) -> None:
+        """Tell the other workers of this host that their copy gets on: a mapping's writes leave no trace."""
+        os.utime(self._descriptor)
+
+    def leave(self) -> None:
+        """Tell the trainer that this worker has all: its group need not end with it."""
+        with suppress(OSError):
+            self._connected.sendall(b"\n")
+
+    def _is_readable(self, timeout_s: float) -> bool:
+        """Returns whether there is a line, or the end of all."""
+        poll = select.poll()
+        poll.register(self._connected, select.POLLIN)
+        return self._has_read() or bool(poll.poll(timeout_s * 1000))
+
+    def _has_read(self) -> bool:
+        """Returns whether the reply's buffer holds what came with its headers."""
+        before_s = self._connected.gettimeout()
+        self._connected.settimeout(0)
+        try:
+            return bool(self._reply.fp.peek(1))
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        finally:
+            self._connected.settimeout(before_s)
 
 
 class Filled:
     """The bytes of a copy (`claw_r1.weights.host_copies.TensorBytes`) that a carrier writes, as far as it is."""
 
     def __init__(
-        self, carrier: Carrier, descriptor: int, manifest: WeightsManifest, deadline: Deadline, watch: _Watch
+        self, carrier: Carrier, manifest: WeightsManifest, deadline: Deadline, watch: _Watch, each_s: float
     ) -> None:
-        self._carrier, self._descriptor, self._deadline, self._watch = carrier, descriptor, deadline, watch
+        """each_s: the longest time from one bucket to the next."""
+        self._carrier, self._deadline, self._watch, self._each_s = carrier, deadline, watch, each_s
         self._begins: Mapping[TensorShape, int] = dict(manifest.offsets())
         self._there, self._is_done = 0, False
 
@@ -181,21 +243,17 @@ class Filled:
         while self._there < self._begins[tensor] + offset + len(piece):
             self._hear()
 
-    def finished(self) -> bool:
-        """Waits until the carrier has let go of the file; returns whether everybody else has all bytes, too."""
+    def finish(self) -> None:
+        """Returns when the carrier has let go of the file."""
         while not self._is_done:
             self._hear()
-        with suppress(TransferFailed, OSError):
-            self._watch.look(FAREWELL_S)
-        return self._watch.is_over
+        self._watch.leave()
 
     def _hear(self) -> None:
-        word, *numbers = self._carrier.hear(self._deadline, self._watch.look)
+        limit = Deadline(min(self._each_s, self._deadline.remaining_s("a bucket"))) if self._there else self._deadline
+        word, *numbers = self._carrier.hear(limit, self._watch.look)
         if word == "at":
             self._there = int(numbers[0])
-            os.utime(
-                self._descriptor
-            )  # the mapping's writes leave no trace for whoever looks whether this copy gets on
         elif word == "done":
             self._is_done = True
         else:
