@@ -113,14 +113,14 @@ def asked(server: TransferServer, content: str, **query: str) -> tuple[int, str]
 
 
 def test_who_asks_for_what_is_not_carried_is_told_why(server: TransferServer) -> None:
-    """Another version, other transports, a trainer that carries nothing: each is a 404 in words, and starts no process."""
+    """Another version, other transports, a trainer that carries nothing: each is a refusal in words, and starts no process."""
     digest = WeightsSnapshot.of(stage(server, 1)).manifest.digest
     assert asked(server, digest, version="2")[0] == 404
-    assert asked(server, digest, transports="nccl,http") == (404, '{"error":"carried by gloo only"}')
+    assert asked(server, digest, transports="nccl,http") == (501, '{"error":"carried by gloo only"}')
     assert asked(server, digest, digest="")[0] == 400
     server.carrying = None
     status, why = asked(server, digest)
-    assert status == 404
+    assert status == 501
     assert "offer_transports" in why
 
 
@@ -150,11 +150,12 @@ def test_a_carrier_that_never_starts_is_an_answer_in_words(tmp_path: Path) -> No
 
 
 def test_only_what_a_processor_has_is_carried_by() -> None:
-    """HTTP needs no carrier, NCCL a GPU; who does not name it is not asked for one."""
+    """HTTP needs no carrier, and what stands behind it is not asked for; NCCL needs a GPU, which is not looked for without it."""
 
     def fail() -> bool:
         raise AssertionError
 
     assert carried_by(("nccl", "gloo", "http"), lambda: True) == ("gloo",)
     assert carried_by(("nccl", "gloo", "http"), lambda: False) == ("nccl", "gloo")
-    assert carried_by(("http", "gloo"), fail) == ("gloo",)
+    assert carried_by(("gloo", "http"), fail) == ("gloo",)
+    assert carried_by(("http", "nccl", "gloo"), fail) == ()
