@@ -130,9 +130,7 @@ class StreamsWorker:
             self._exit(ExitCode.STALLED, stall)
 
     async def _tick(self, writer: DecisionWriter) -> None:
-        """Decisions are taken under the lock, where nothing is half folded, and written outside it. What waits for members is written before:
-        a group is looked past while it changes."""
-        await self._flusher.flush()
+        """Decisions are taken under the lock, where nothing is half folded, and written outside it."""
         async with self._flusher.lock:
             states = self._ownership.states
             due = await writer.due(states, now_us())
