@@ -62,20 +62,20 @@ async def fetch(
             base_s = settings.carry_timeout_s if isinstance(source, FromCarrier) else settings.fetch_timeout_s
             seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
             copies = HostCopies(settings.copies_dir or default_directory(manifest))
-            if carriage is not None and isinstance(source, FromCarrier) and not carriage.is_wanted(copies.directory):
+            if isinstance(source, FromCarrier) and not source.carriage.is_wanted(copies.directory):
                 await _begun(copies, manifest)
                 continue
             copy = await _taken(copies, manifest, source, seconds)
         except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
-            if carriage is not None and isinstance(source, FromCarrier) and source.is_blamed:
-                carriage.failed()
+            if isinstance(source, FromCarrier) and source.is_blamed:
+                source.carriage.failed()
             if isinstance(source, FromTrainer) and source.is_patched:  # the patch, or what it was for, is damaged
                 source.base = None
                 sources.insert(0, source)
             continue
-        if carriage is not None and isinstance(source, FromCarrier) and not copy.is_found:
-            carriage.succeeded()
+        if isinstance(source, FromCarrier) and not copy.is_found:
+            source.carriage.succeeded()
         way = (
             "this host's memory" if copy.is_found else f"{source.name}, a patch" if _is_patched(source) else source.name
         )

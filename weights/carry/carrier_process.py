@@ -2,6 +2,7 @@
 
 import os
 import select
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +27,13 @@ RATE_MIN = 20e6
 def bucket_s(bucket_bytes: int) -> float:
     """Returns the longest time from one bucket to the next."""
     return STALLED_S + bucket_bytes / RATE_MIN
+
+
+def readable(source: int | socket.socket, timeout_s: float = 0.0) -> bool:
+    """Returns whether there is something to read, or an end, before the time is over."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def carried_by(transports: Sequence[Transport], runs_on_cpu: Callable[[], bool]) -> tuple[Transport, ...]:
@@ -71,12 +79,10 @@ class Carrier:
 
     def hear(self, deadline: Deadline, also: Callable[[], object] = lambda: None) -> list[str]:
         """The words of the next line. Raises as `expect`."""
-        poll = select.poll()
-        poll.register(self._stdout, select.POLLIN)
         while b"\n" not in self._heard:
             also()
             left_s = deadline.remaining_s(f"a word of the {self.transport} carrier")
-            if poll.poll(min(left_s, 0.1) * 1000):
+            if readable(self._stdout, min(left_s, 0.1)):
                 piece = os.read(self._stdout, LINE_BYTES_MAX)
                 if not piece:
                     raise TransferFailed(f"the {self.transport} carrier ended")

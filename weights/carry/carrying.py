@@ -6,7 +6,6 @@ changed: when one of its workers asks with others, or without it, its carrier is
 """
 
 import json
-import select
 import socket
 import threading
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s
+from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s, readable
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
 from claw_r1.weights.manifest import bytes_flat
@@ -232,9 +231,7 @@ def _is_done(awaited: "Future[Any]") -> bool:
 
 def is_gone(connection: socket.socket, seat: Seat) -> bool:
     """Returns whether the other end has closed. A byte from it says that it has all."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    if not poll.poll(0):
+    if not readable(connection):
         return False
     try:
         seat.has_all = bool(connection.recv(1)) or seat.has_all

@@ -8,7 +8,6 @@ import fcntl
 import http.client
 import json
 import os
-import select
 import socket
 import ssl
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s
+from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s, readable
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
 from claw_r1.weights.host_copies import FillsFile, TensorBytes, is_at, locked
@@ -118,7 +117,7 @@ class FromCarrier(FillsFile):
         """The transports that are tried; once there is a group, its own."""
         self.is_blamed = False
         """A failure is one of carriers: there was a group, or there never will be."""
-        self._carriage, self._url = carriage, offer_url
+        self.carriage, self._url = carriage, offer_url
         self._query = {"run_id": run_id, "version": str(version), "worker": worker_id, "group": carriage.group}
         self._connect_timeout_s, self._tls = connect_timeout_s, tls
 
@@ -147,7 +146,7 @@ class FromCarrier(FillsFile):
         deadline: Deadline,
     ) -> http.client.HTTPResponse:
         """The reply, of which the first line comes when the group is gathered."""
-        query = {**self._query, "digest": manifest.digest, "transports": ",".join(self._carriage.transports)}
+        query = {**self._query, "digest": manifest.digest, "transports": ",".join(self.carriage.transports)}
         connection.request("POST", f"/carry?{urlencode(query)}", headers={"authorization": authorization()})
         reply = connection.getresponse()
         connected.settimeout(deadline.remaining_s("a group"))
@@ -162,7 +161,7 @@ class FromCarrier(FillsFile):
         """The carrier writes to nothing any more when this has ended, whatever the reason."""
         self.is_blamed, self.name = True, str(seat["transport"])
         try:
-            carrier = self._carriage.joined(seat, deadline, watch)
+            carrier = self.carriage.joined(seat, deadline, watch)
             deadline.interrupted_by(carrier.end)
             path = f"/proc/{os.getpid()}/fd/{self.descriptor}"
             carrier.order("carry", manifest.bytes_flat, int(seat["bucket"]), path)
@@ -170,7 +169,7 @@ class FromCarrier(FillsFile):
             yield filled
             filled.finish()
         except BaseException:
-            self._carriage.end()
+            self.carriage.end()
             raise
 
 
@@ -211,9 +210,7 @@ class _Watch:
 
     def _is_readable(self, timeout_s: float) -> bool:
         """Returns whether there is a line, or the end of all."""
-        poll = select.poll()
-        poll.register(self._connected, select.POLLIN)
-        return self._has_read() or bool(poll.poll(timeout_s * 1000))
+        return self._has_read() or readable(self._connected, timeout_s)
 
     def _has_read(self) -> bool:
         """Returns whether the reply's buffer holds what came with its headers."""
