@@ -115,6 +115,26 @@ def test_search_mark_compare_and_step_by_keys(opening: Open) -> None:
     one.clean(page)
 
 
+def test_a_key_counts_from_the_first_sight_of_the_rows(opening: Open) -> None:
+    """A search brings other rows: who presses `j` before the browser has painted them stands on the first, and stays there."""
+    one = opening(animals("cat", "dog", "cow"))
+    page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
+    page.evaluate("""() => new MutationObserver((changes, seen) => {
+        const rows = [...document.querySelectorAll(".cells:not(.heads) a")].map((link) => link.textContent);
+        if (rows.join() !== "cat,cow") return;
+        seen.disconnect();
+        document.activeElement.blur();
+        document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }));
+        window.pressed = true;
+    }).observe(document.body, { childList: true, subtree: true, characterData: true })""")
+    page.keyboard.press("/")
+    page.keyboard.type("c")
+    until(page, "window.pressed")
+    until(page, "new URLSearchParams(location.search).get('at') === 'g/cat'")
+    expect(page.locator(f"{ROW}.current")).to_contain_text("cat")
+    one.clean(page)
+
+
 def test_the_address_holds_what_is_seen(opening: Open) -> None:
     """Sort, columns, filter, marks and the row one is at come back with a reload; the way back goes back."""
     one = opening(herd(300))

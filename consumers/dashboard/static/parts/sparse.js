@@ -7,8 +7,8 @@ const PAGE = 100;
 const PAGES_MAX = 30;
 const AGAIN_MS = 400;
 
-/** Rows of `/rows?query`: {total, fresh (rows that came since), place, row(at), seen(first, last), take, problem, reading, stamp}. at: key of the row whose place is
- * sought. about(update): whether a change concerns the list. `take`: the order is made anew, with what came; follow: at each change. */
+/** Rows of `/rows?query`: {total, fresh (rows that came since), place, row(at), seen(first, last), take, problem, reading, order, shown (the order
+ * that they stand in)}. at: key of the row whose place is sought. about(update): whether a change concerns the list. `take`: the order is made anew, with what came; follow: at each change. */
 export function useSparse(query, at, about, follow) {
   const [, setDrawn] = useState(0);
   const draw = () => setDrawn((drawn) => drawn + 1);
@@ -119,6 +119,7 @@ export function useSparse(query, at, about, follow) {
     problem: own?.problem ?? null,
     growing: own?.reading ?? false,
     order: own?.order ?? "",
+    shown: own?.shown ?? "",
     row: (index) => own?.pages.get(Math.floor(index / PAGE))?.rows[index % PAGE],
     seen: (first, last) => own?.seen(first, last),
     take: () => own?.take(),

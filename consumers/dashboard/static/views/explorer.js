@@ -458,12 +458,11 @@ function List({ params, types, kind }) {
     params.get("follow") === "1",
   );
   const marks = params.getAll("m");
-  const [index, setIndex] = useState(-1);
+  const [chosen, setChosen] = useState({ order: "", index: -1 });
+  const index = chosen.order === list.shown ? chosen.index : list.place ?? -1; // by an effect it came after a key of who sees the rows
+  const choose = (at) => setChosen({ order: list.shown, index: at });
   const field = useRef(null);
   const follow = params.get("follow") === "1";
-  useEffect(() => {
-    setIndex(list.place ?? -1);
-  }, [list.order]);
   useEffect(() => {
     if (list.fresh && (follow || list.growing)) list.take();
   }, [list.fresh, follow]);
@@ -473,7 +472,7 @@ function List({ params, types, kind }) {
     const timer = setTimeout(() => change({ at: row.key }), 200);
     return () => clearTimeout(timer);
   }, [row?.key]);
-  const move = (to) => setIndex(Math.max(0, Math.min(to, (list.total || 1) - 1)));
+  const move = (to) => choose(Math.max(0, Math.min(to, (list.total || 1) - 1)));
   const mark = (key) =>
     change({ m: marks.includes(key) ? marks.filter((each) => each !== key) : [...marks, key].slice(-MARKS_MAX) });
   const open = (event) => {
@@ -553,7 +552,7 @@ function List({ params, types, kind }) {
                 <${Row} index=${at} row=${each} kind=${kind} columns=${columns} types=${types}
                   current=${at === index} marked=${Boolean(
                     each && marks.includes(each.key),
-                  )} choose=${setIndex} mark=${mark} f=${f} />
+                  )} choose=${choose} mark=${mark} f=${f} />
               `;
             }} /></div></div></div>
           <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${queryOf(filter, {
