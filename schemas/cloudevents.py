@@ -7,6 +7,13 @@ from functools import cache, lru_cache
 from claw_r1.schemas.events import Event
 
 Headers = Sequence[tuple[str, bytes]]
+RUN_HEADER = "claw_run"
+"""The header of a row of the pool that names the run of its group, where that is known."""
+
+
+def of_run(run_id: str | None) -> Headers:
+    """Returns the header of the rows of a run's groups."""
+    return () if run_id is None else ((RUN_HEADER, run_id.encode("utf-8", "surrogatepass")),)
 
 
 def headers(event: Event) -> Headers:

@@ -18,7 +18,7 @@ from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.records import Outgoing, Record
-from claw_r1.schemas.cloudevents import headers
+from claw_r1.schemas.cloudevents import Headers, headers, of_run
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import StreamPosition
 from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
@@ -163,7 +163,11 @@ class PartitionState:
     def snapshot(self, now_us: int) -> list[Outgoing]:
         """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
         rows = {group_id: self._project(group_id) for group_id in list(self._dirty)}
-        batch = [self._outgoing(key, row) for changed in rows.values() for key, row in changed.items()]
+        batch = [
+            self._outgoing(key, row, of_run(self._groups.states[group_id].run_id))
+            for group_id, changed in rows.items()
+            for key, row in changed.items()
+        ]
         batch += [*self._letters, self._position(now_us)]
         self._dirty, self._letters, self._moved = {}, [], False
         self._groups.settle(rows)
@@ -182,14 +186,16 @@ class PartitionState:
                 groups.states[group_id] = state
             # What is flagged instead may make a full row some words larger: there is room for them.
             groups.images[group_id], rows = changes(before, groups.states[group_id])
+        if before is not None and before.state.run_id not in (None, groups.states[group_id].run_id):
+            rows = {**changes(None, groups.states[group_id])[1], **rows}  # the headers of all its rows name another run
         return rows
 
-    def _outgoing(self, key: RowKey, row: PoolRow | None) -> Outgoing:
+    def _outgoing(self, key: RowKey, row: PoolRow | None, own: Headers) -> Outgoing:
         topic = POOL[key.topic]
         if row is None:
             return Outgoing.tombstone(topic, key.key, self.partition)
         return Outgoing(
-            topic=topic, key=key.key, value=row.value, headers=headers(row.record), partition=self.partition
+            topic=topic, key=key.key, value=row.value, headers=(*headers(row.record), *own), partition=self.partition
         )
 
     def _position(self, now_us: int) -> Outgoing:

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.eventlog.records import Record
+from claw_r1.schemas.cloudevents import RUN_HEADER
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, parts
@@ -40,6 +41,7 @@ class Log:
         offsets = {"claw.calls": itertools.count(), "claw.rewards": itertools.count()}
         self.facts = [record(event, next(offsets[facts.topic_of(event)])) for event in events]
         self.rows = {}
+        self.runs = {}
         self.letters = []
 
     def commit(self, state):
@@ -48,6 +50,7 @@ class Log:
                 self.letters.append(item)
             else:
                 self.rows[item.topic.name, item.key] = item.value
+                self.runs[item.topic.name, item.key] = dict(item.headers).get(RUN_HEADER)
 
     def recovered(self, resting_max=0):
         cold = SqliteColdStore()
@@ -80,9 +83,30 @@ def test_killed_anywhere_the_pool_ends_as_the_oracle_says(events, random):
     assert log.letters == []
     assert log.pool().keys() == log.expected().keys()
     assert log.pool() == log.expected()
+    _check_headers(log)
     assert decode(log.rows[POSITIONS.name, b"0"]).offsets == {
         topic: len(queue) for topic, queue in queues.items() if queue
     }
+
+
+def _check_headers(log):
+    """Whoever passes over rows of other runs by their headers passes over none of its own."""
+    own = {key: decode(value).run_id for (topic, key), value in log.pool().items() if topic == GROUPS.name}
+    for (topic, key), run in log.runs.items():
+        if (topic, key) in log.pool() and run is not None:
+            assert run.decode() == own[group_of(topic, key)]
+
+
+def test_rows_name_the_run_of_their_group_also_when_it_changes():
+    """Calls named one run, the opening, which comes late, another: rows that did not change are written again."""
+    log = Log([facts.call(envelope=facts.envelope(run_id="a")), facts.opened(envelope=facts.envelope(run_id="b"))])
+    state = PartitionState(0, 1)
+    for one, run in zip(log.facts, (b"a", b"b"), strict=True):
+        state.apply(one)
+        log.commit(state)
+        named = {topic: each for (topic, _), each in log.runs.items()}
+        assert named == {"datapool.steps": run, "datapool.trajectories": run, GROUPS.name: run, POSITIONS.name: None}
+    assert log.pool() == log.expected()
 
 
 def _kill_anywhere(log, queues, resting_max, random):
