@@ -1,7 +1,9 @@
 """The costs of reading the whole pool: `python -m bench.datapool_reading [STEPS]` prints one JSON object.
 
 Rows as the streams write them (steps of 512 + 128 tokens) stand on a broker, the one that is named or runs, else the kept
-one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of its own with all its threads and its start.
+one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of its own with all its threads and its start;
+`again_COMMAND_cpu_s`: where one before it kept its view. `other_runs_ratio`: CPU of a run's view of a pool of ten runs, by that of one in which it
+is alone.
 `takeover_cpu_s`: of this process while a streams worker's state is read back for all partitions.
 """
 
@@ -12,20 +14,25 @@ import subprocess
 import sys
 import time
 import uuid
+from tempfile import TemporaryDirectory
 
 from bench.datapool_view import MEMBERS, Written, group_rows
 from bench.episodes import publish
 from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.cloudevents import of_run
 from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from claw_r1.streams.recovery import recover
 
 PARTITIONS = 8
 CALLS = 4
+OWN, RUNS = "own", 10
+CAUGHT_UP_S = 600.0
 TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 COMMANDS = {
     "stats": ["stats"],
@@ -33,6 +40,7 @@ COMMANDS = {
     "groups": ["groups", "--limit", "20"],
     "stats_of_group": ["stats", "--group", "g000000"],
     "batch": ["batch", "--preset", "grpo"],
+    "why": ["why", "g000000-t3-1"],
 }
 
 
@@ -46,26 +54,65 @@ def measure(steps: int = 20_000) -> dict[str, float]:
         groups = steps // (MEMBERS * CALLS)
         rows = (row for number in range(groups) for row in group_rows(number, CALLS, 512, 128))
         publish(settings, map(_outgoing, rows))
-        figures = {f"read_{name}_cpu_s": command_cpu_s(settings, words) for name, words in COMMANDS.items()}
+        figures: dict[str, float] = {}
+        with TemporaryDirectory() as kept:
+            for name, words in COMMANDS.items():
+                with TemporaryDirectory() as empty:
+                    figures[f"read_{name}_cpu_s"] = command_cpu_s(settings, words, empty)
+            command_cpu_s(settings, COMMANDS["stats"], kept)
+            for name, words in COMMANDS.items():
+                figures[f"again_{name}_cpu_s"] = command_cpu_s(settings, words, kept)
         began = time.process_time()
         recover(settings, range(PARTITIONS))
         figures["takeover_cpu_s"] = round(time.process_time() - began, 2)
+        figures["other_runs_ratio"] = other_runs_ratio(settings, groups)
     return {"read_steps": groups * MEMBERS * CALLS, **figures}
 
 
-def _outgoing(row: Written) -> Outgoing:
+def _outgoing(row: Written, run: str = OWN) -> Outgoing:
     topic, key, value = row
-    group = key if topic == GROUPS.name else parts(key)[0].encode()
-    return Outgoing(topic=TOPICS[topic], key=key, value=value, partition=partition_of(group, PARTITIONS))
+    group, headers = key if topic == GROUPS.name else parts(key)[0].encode(), of_run(run)
+    return Outgoing(
+        topic=TOPICS[topic], key=key, value=value, headers=headers, partition=partition_of(group, PARTITIONS)
+    )
 
 
-def command_cpu_s(settings: LogSettings, words: list[str]) -> float:
+def other_runs_ratio(settings: LogSettings, groups: int) -> float:
+    """CPU of a run's view of a pool of ten runs, by that of a pool in which it is alone."""
+    alone, crowded = (
+        settings.model_copy(update={"prefix": f"{settings.prefix}{name}"}) for name in ("alone", "crowded")
+    )
+    for each, runs in ((alone, 1), (crowded, RUNS)):
+        create_topics(each)
+        numbers = ((number, run) for number in range(groups // RUNS) for run in range(runs))
+        publish(
+            each,
+            (
+                _outgoing(row, str(run) if run else OWN)
+                for number, run in numbers
+                for row in group_rows(number * RUNS + run, CALLS, 512, 128)
+            ),
+        )
+    return round(_view_cpu_s(crowded) / _view_cpu_s(alone), 2)
+
+
+def _view_cpu_s(settings: LogSettings) -> float:
+    began = time.process_time()
+    view = PoolView(settings, run=OWN)
+    view.start()
+    view.wait_caught_up(CAUGHT_UP_S)
+    view.groups()
+    view.stop()
+    return time.process_time() - began
+
+
+def command_cpu_s(settings: LogSettings, words: list[str], views_dir: str) -> float:
     """CPU seconds of a command that must answer."""
     before = _children_s()
     command = [sys.executable, "-m", "claw_r1.claw", "pool", *words, "--prefix", settings.prefix, "--json"]
     done = subprocess.run(
         command,
-        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers},
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers, "CLAW_LOG_VIEWS_DIR": views_dir},
         capture_output=True,
         check=False,
     )

@@ -3,7 +3,8 @@
 All times are CPU times of this process, so that a busy machine does not show. What is measured: rows as the streams write them (made by the real folds) applied to `PoolRows`, without the broker.
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
 trajectory and 8 trajectories a group, of which one in 10 has a quality and five scores on every step. `view_bytes_per_step`: growth of the process's resident memory per step.
-`listed_seconds_100k`: of a view with columns, which people and pages ask; `view_…` is of a trainer's.
+`listed_seconds_100k`: of a view with columns, which people and pages ask; `view_…` is of a trainer's. `view_start_s`, `view_start_tail_s`: seconds
+until such a view of all these steps, ended before, has its rows again, and until it has a hundredth more.
 `select_first_cpu_s_100k`, `select_idle_cpu_s_100k`: a trainer's look at all of it while its batch is not whole (one group in
 10 may be trained, the others wait for a quality), the first one and one after which nothing changed.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench.episodes import call, prompt_edge
 from claw_r1.datapool.batch.plan import assemble
@@ -32,6 +34,7 @@ from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_tr
 from claw_r1.datapool.view.planned_rows import rows_of
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.snapshot import ViewFile
 from claw_r1.datapool.view.why import Perspective, why
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.settings import LogSettings
@@ -75,7 +78,35 @@ def view_figures(steps: int) -> dict[str, float]:
         "listed_seconds_100k": listed_seconds,
         "query_ms_100k": max(questions.values()),
         **{f"query_{name}_ms": value for name, value in questions.items()},
+        **_restarted(listed, figures["view_steps"]),
     }
+
+
+def _restarted(rows: PoolRows, steps: float) -> dict[str, float]:
+    """Ends a listed view of so many steps, and begins it again from its file: as it was, and with a hundredth that is new."""
+    with TemporaryDirectory() as directory:
+        ended, begun = (ViewFile(Path(directory) / "bench.view", "bench") for _ in range(2))
+        saved_s = _seconds(lambda: ended.save(rows, {}))
+        closed_s = _seconds(lambda: ended.close(rows))
+        bytes_ = ended.path.stat().st_size
+        again: list[PoolRows] = []
+        start_s = _seconds(lambda: again.append(begun.restored({})[0]))
+        new = range(int(steps) // (MEMBERS * 4), int(steps * 1.01) // (MEMBERS * 4))
+        tail = [row for number in new for row in group_rows(number, 4, 512, 128)]
+        tail_s = _seconds(lambda: [again[0].apply(*row) for row in tail])
+        begun.close(again[0])
+    return {
+        "view_start_s": round(start_s, 3),
+        "view_start_tail_s": round(start_s + tail_s, 3),
+        "view_save_s": round(saved_s + closed_s, 3),
+        "view_file_bytes_per_step": round(bytes_ / steps),
+    }
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
 
 
 def _filled(rows: PoolRows, steps: int) -> dict[str, float]:

@@ -4,11 +4,13 @@ it could not run.
 Heavy imports stay inside the commands, so that `--help` is instant.
 """
 
+import os
 import sys
 
 from claw_r1.claw.clients import clients
 from claw_r1.claw.data.commands import data
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
 from claw_r1.claw.keys.commands import keys
 from claw_r1.claw.label.commands import label
 from claw_r1.claw.local.commands import stack
@@ -52,6 +54,7 @@ app.add_typer(keys, rich_help_panel=OPERATORS)
 def main() -> None:
     """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
+    os.environ.setdefault("CLAW_HOME", str(claw_home()))  # programs that we start may run in another folder
     try:
         secured_stack()
         app()

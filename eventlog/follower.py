@@ -74,11 +74,12 @@ class Follower:
                 f"not at the end of the log within {timeout_s} s: {self._done}, ends {goal.ends}", goal.left(self._done)
             )
 
-    def stop(self) -> None:
-        """Ends the thread after the record in hand. Idempotent; may be called from `on_record` or `on_error`."""
+    def stop(self) -> bool:
+        """Ends the thread after the record in hand; whether it has ended. Idempotent; may be called from `on_record` or `on_error`."""
         self._stopping.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

@@ -38,7 +38,7 @@ class Topic:
 
 
 COMPACTION = {
-    # A view begins at 0 with its process; one that is paused for longer than delete.retention.ms misses tombstones.
+    # A view that is paused for longer than delete.retention.ms misses tombstones; one from an older file is begun again at 0.
     "segment.ms": str(DAY_MS // 4),
     "min.cleanable.dirty.ratio": "0.3",
     "max.compaction.lag.ms": str(DAY_MS),

@@ -65,7 +65,12 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
         resources.callback(transfer_server.close)
         dependencies = TrainerDependencies(
             learner=learner,
-            pool=_pool(settings, lambda group: may_concern(group, settings.run_id, settings.spec.policy), resources),
+            pool=_pool(
+                settings,
+                lambda group: may_concern(group, settings.run_id, settings.spec.policy),
+                resources,
+                _own_run(settings),
+            ),
             facts=_facts(settings, resources),
             journal=kafka_journal(settings.log_settings(), settings.run_id, settings.model_id),
             transfer_server=transfer_server,
@@ -130,8 +135,8 @@ def _learner(
     return resources.enter_context(leading(settings, ranks, stop))
 
 
-def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack) -> PoolView:
-    pool = PoolView(settings.log_settings(), keep=keep)
+def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack, run: str | None = None) -> PoolView:
+    pool = PoolView(settings.log_settings(), keep=keep, run=run)
     resources.callback(pool.stop)
     pool.start()
     return pool
@@ -165,6 +170,11 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)
+
+
+def _own_run(settings: TrainerSettings) -> str | None:
+    """The run of which alone `may_concern` keeps groups, besides those of none; None: it keeps those of any."""
+    return None if settings.spec.policy == "any" else settings.run_id
 
 
 def _log_sent(sent: Sent) -> None:

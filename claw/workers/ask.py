@@ -58,7 +58,7 @@ def _ask(
             raise CannotRun(f"worker {before.worker_id} has ended already")
         is_done, last = done_after(before), before
         key = before.worker_id.encode()
-        with LogReader(settings, [WORKERS], start="end", wants=lambda _, other: other == key) as reader:
+        with LogReader(settings, [WORKERS], start="end", wants=lambda _, other, __: other == key) as reader:
             post(before, wish)
             done = False
             for report in _reports(reader, before, timeout_s):

@@ -20,7 +20,7 @@ class TracedVerdict:
 def trace_verdict(settings: LogSettings, verdict_id: str) -> TracedVerdict | None:
     """None when no scorer kept a verdict of this id. Raises BrokerUnreachable, TopicMissing."""
     key = verdict_id.encode("utf-8", "surrogatepass")
-    with LogReader(settings, [VERDICTS], wants=lambda _, each: each == key) as reader:
+    with LogReader(settings, [VERDICTS], wants=lambda _, each, __: each == key) as reader:
         verdicts = [event for event in readable(reader.read_to_end()) if isinstance(event, VerdictKept)]
     if not verdicts:
         return None

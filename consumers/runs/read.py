@@ -30,7 +30,7 @@ def read_named(settings: LogSettings, names: Iterable[str]) -> list[Run]:
     runs = {run.run_id: run for run in read_all(settings)}
     chosen = [_named(runs, name) for name in names]
     models = {run.model_id.encode() for run in chosen}
-    with LogReader(settings, [WEIGHTS], wants=lambda _, key: key in models) as reader:
+    with LogReader(settings, [WEIGHTS], wants=lambda _, key, __: key in models) as reader:
         for event in readable(reader.read_to_end()):
             run = runs.get(getattr(event, "run_id", ""))
             if run in chosen:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
-from claw_r1.datapool.view.store import Digests, StepStore
+from claw_r1.datapool.view.store import Digests, StepStore, as_bytes, as_text
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupMember, GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import parts
@@ -44,6 +46,17 @@ class GroupRows:
     trajectories: dict[str, TrajectoryRows] = field(default_factory=dict)
     whole: bool | None = None
     """None: not looked at since the last change."""
+
+
+class RowsSnapshot(Struct, array_like=True):
+    """The meaning of rows in a store: by number the groups that are there, whether they were found whole, digests of trajectories."""
+
+    groups: list[int]
+    whole: list[bool | None]
+    digests: dict[int, str]
+    reward_slots: list[bytes]
+    tables: bytes
+    """`claw_r1.datapool.view.listing.tables.TablesSnapshot`, packed."""
 
 
 class PoolRecords(Protocol):
@@ -108,6 +121,38 @@ class PoolRows:
         self._offered: list[GroupRecord] | None = None
         """Whole groups in order of id; None: not looked for since the last change."""
 
+    def snapshot(self) -> RowsSnapshot:
+        """Returns what `restore` takes, of a view that is listed; rows and their words are in the store."""
+        groups = self._groups.values()
+        return RowsSnapshot(
+            groups=[group.number for group in groups],
+            whole=[group.whole for group in groups],
+            digests={rows.number: rows.digest for group in groups for rows in group.trajectories.values()},
+            reward_slots=list(map(as_bytes, self.reward_slots)),
+            tables=self.tables.snapshot(),
+        )
+
+    def restore(self, snapshot: RowsSnapshot) -> None:
+        """Take the place of these rows, which are none, with the store that was saved with the snapshot."""
+        tables = self.tables
+        tables.restore(snapshot.tables)
+        by_number = {
+            number: GroupRows(number, whole=whole)
+            for number, whole in zip(snapshot.groups, snapshot.whole, strict=True)
+        }
+        self._groups = {tables.groups.ids(number)[0]: group for number, group in by_number.items()}
+        owners = tables.trajectories.owners.tolist()
+        for number, digest in snapshot.digests.items():
+            trajectory_id = tables.trajectories.ids(number)[1]
+            by_number[owners[number]].trajectories[trajectory_id] = TrajectoryRows(number, digest)
+        self.reward_slots = set(map(as_text, snapshot.reward_slots))
+        self.store.fresh = len(tables.steps)
+
+    @property
+    def size(self) -> int:
+        """Rows that ever had a number, of a view that is listed."""
+        return sum(len(self.tables.table(kind)) for kind in ("groups", "trajectories", "steps"))
+
     @property
     def tables(self) -> "PoolTables":
         """The columns. Raises ValueError for a view that is not listed."""
@@ -159,6 +204,10 @@ class PoolRows:
             self._records.put_group(group.number, record, value, members)
         if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
+
+    def holds(self, group_id: str) -> bool:
+        """Returns whether any row of the group is here."""
+        return group_id in self._groups
 
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""

@@ -1,19 +1,18 @@
 """Step rows on disk (sqlite), so that the memory of a view does not grow with calls; of a view that lists its rows, those of
 trajectories and groups, too. Not thread-safe.
 
-Invariant: nothing here outlives the process. The database is sqlite's own temporary file (`""`): it has no name, spills
-to disk when its cache is full, and is gone with the connection. One transaction is never committed and no journal kept,
-because a view that dies is read again from the log. Ids are stored as bytes: they may hold what sqlite calls no text.
+Invariant: what is on disk under a name is of the moment of a `save`. Without a name nothing outlives the process: the database is
+sqlite's own temporary file (`""`), which spills to disk when its cache is full and is gone with the connection; its one transaction
+is never committed and no journal kept. Ids are stored as bytes: they may hold what sqlite calls no text.
 """
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 SCHEMA = """
-PRAGMA journal_mode = OFF;
-PRAGMA synchronous = OFF;
-PRAGMA cache_size = -16384;
 CREATE TABLE steps (g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, PRIMARY KEY (g, t, c)) WITHOUT ROWID;
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, value BLOB);
 CREATE TABLE groups (id INTEGER PRIMARY KEY, value BLOB);
@@ -22,8 +21,12 @@ CREATE TABLE words_of_groups (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE words_of_trajectories (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE words_of_steps (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
-BEGIN;
+CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);
 """
+UNNAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
+NAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN;"
+PART_BYTES = 64 << 20
+"""The size of a part of a snapshot: a value of sqlite's is at most 1 GB."""
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
 PUT = (
     "INSERT INTO steps (g, t, c, id, row_digest) VALUES (?, ?, ?, ?, ?) "
@@ -46,15 +49,79 @@ class StepStore:
     """The latest step row per call."""
 
     def __init__(self) -> None:
-        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._db.executescript(SCHEMA)
-        self._fresh = 0
+        self._db, self._path = _connected(""), Path()
+        self._db.executescript(SCHEMA + UNNAMED)
+        self.fresh = 0
+        """The number that the next new step has."""
+
+    def open(self, path: Path) -> bytes:
+        """Go on in a file that `save` wrote: what its last `save` was given. Raises sqlite3.Error."""
+        self.close()
+        self._db, self._path = _connected(str(path)), path
+        self._db.executescript(NAMED)
+        return self._snapshot()
+
+    def copy(self, path: Path) -> bytes:
+        """Take in what another process last saved in its file, which stays its own: as `open`. Raises sqlite3.Error."""
+        self.close()
+        self._db, self._path = _connected(""), Path()
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+            source.backup(self._db)
+        self._db.executescript(UNNAMED)
+        return self._snapshot()
+
+    def save(self, snapshot: bytes, path: Path) -> None:
+        """Keep all rows as they are now, and the snapshot, in a file of this name, at once. Raises OSError where there was no file and
+        none can be made, sqlite3.Error where the one that is there cannot be written: rows may be missing then."""
+        if self._path == path:
+            self._keep(self._db, snapshot)
+            self._db.execute("BEGIN")
+            return
+        self._db.execute("COMMIT")
+        try:
+            self._write(snapshot, path)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{path}: {error}") from error
+        finally:
+            if self._path != path:
+                self._db.execute("BEGIN")
+
+    def _write(self, snapshot: bytes, path: Path) -> None:
+        new = path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with closing(_connected(str(new))) as named:
+            named.executescript(
+                "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF"
+            )  # it has its name when it is whole
+            self._db.backup(named)
+            named.execute("BEGIN")
+            self._keep(named, snapshot)
+        new.replace(path)
+        self.open(path)
+
+    def is_sound(self) -> bool:
+        """Returns whether sqlite finds its pages in order."""
+        return bool(self._db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+
+    def close(self) -> None:
+        """Let the file go, of which nothing is left in a journal. What was not saved is gone. Idempotent."""
+        self._db.close()
+
+    @staticmethod
+    def _keep(db: sqlite3.Connection, snapshot: bytes) -> None:
+        db.execute("DELETE FROM snapshot")
+        parts = (snapshot[at : at + PART_BYTES] for at in range(0, len(snapshot), PART_BYTES))
+        db.executemany("INSERT INTO snapshot (part) VALUES (?)", ((part,) for part in parts))
+        db.execute("COMMIT")
+
+    def _snapshot(self) -> bytes:
+        return b"".join(part for (part,) in self._db.execute("SELECT part FROM snapshot ORDER BY id"))
 
     def put_step(self, ids: RowIds, value: bytes, row_digest: str) -> int:
         """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
-        row = (*_key(ids), self._fresh, bytes.fromhex(row_digest))
+        row = (*_key(ids), self.fresh, bytes.fromhex(row_digest))
         ((number,),) = self._db.execute(PUT, row).fetchall()
-        self._fresh += number == self._fresh
+        self.fresh += number == self.fresh
         self._db.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (number, value))
         return int(number)
 
@@ -138,6 +205,10 @@ class StepStore:
         return [
             number for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
         ]
+
+
+def _connected(name: str) -> sqlite3.Connection:
+    return sqlite3.connect(name, isolation_level=None, check_same_thread=False, timeout=0)
 
 
 def as_bytes(text: str) -> bytes:

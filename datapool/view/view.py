@@ -2,28 +2,42 @@
 
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
 so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
-latest row per key; a replay is a restart. Steps and tokens lie in a temporary file (`store.py`), groups and trajectories
-in memory, where `keep` and `forget` bound them, or in that file, too.
+latest row per key; a replay is a restart. Steps lie in a temporary file (`store.py`), groups and trajectories
+in memory, where `keep` and `forget` bound them, or in that file, too. A listed view goes on where one before it ended (`snapshot.py`).
 """
 
+import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
+
+import structlog
 
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.view.progress import ReadProgress, WatchedReader
 from claw_r1.datapool.view.rows import KeepGroup, PoolRows
+from claw_r1.datapool.view.snapshot import ViewFile, view_path
+from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.admin import end_offsets, topics_id
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.protocols import Reader
-from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.cloudevents import RUN_HEADER, Headers
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
 
+log = structlog.get_logger()
 T = TypeVar("T")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
+SAVED_ROWS = 20_000
+"""A view saves itself after so many rows, and after a quarter of all that it has: each is then written five times at most."""
+SAVED_AT_END_ROWS = 1_000
+"""The fewest rows for which it is worth the time at the end."""
 
 
 class PoolView:
@@ -35,6 +49,7 @@ class PoolView:
         *,
         keep: KeepGroup | None = None,
         group: str | None = None,
+        run: str | None = None,
         topics: Sequence[Topic] = TOPICS,
         listed: bool = False,
         open_reader: Callable[[], Reader] | None = None,
@@ -42,17 +57,21 @@ class PoolView:
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
-        What nobody will ask for need not be taken in. group: its rows alone. topics: without
+        What nobody will ask for need not be taken in. group: its rows alone. run: rows of groups that are known to be of another run are
+        passed over, undecoded. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
         `claw_r1.datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
         thread after each row that was taken in, with `Topic.name` and the row's key.
         """
-        self._open_reader: Callable[[], Reader] = open_reader or (
-            lambda: LogReader(settings, topics, wants=lambda _topic, key: _wants(group, key))
-        )
+        self._open_reader: Callable[[], Reader] = open_reader or (lambda: self._opened(settings, topics, group))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
         self._rows = PoolRows(keep, listed=listed)
         self._heard = heard
+        self._run = None if run is None else run.encode("utf-8", "surrogatepass")
+        self._may_be_kept = listed and keep is None and settings.views_dir is not None
+        self._file: ViewFile | None = None
+        self._offsets: dict[Place, int] = {}
+        self._unsaved, self._save_at = 0, SAVED_ROWS
         self._lock = threading.Lock()
         self._follower: Follower | None = None
         self._reader: WatchedReader | None = None
@@ -64,6 +83,26 @@ class PoolView:
         self._reader = WatchedReader(self._open_reader())
         self._follower = Follower(self._reader, self._apply)
         self._follower.start()
+
+    def _opened(self, settings: LogSettings, topics: Sequence[Topic], group: str | None) -> Reader:
+        """A reader of what the view's file has not; with a group, and no file yet, of its rows alone."""
+        path = view_path(settings.views_dir, settings.catalogue()) if self._may_be_kept and settings.views_dir else None
+        if path is None or (group is not None and not path.exists()):
+            return LogReader(settings, topics, wants=partial(self._wants, group))
+        self._file = ViewFile(path, topics_id(settings, TOPICS))
+        self._rows, offsets = self._file.restored(end_offsets(settings, TOPICS))
+        self._offsets, self._save_at = dict(offsets), _worth_saving(self._rows)
+        return LogReader(settings, topics, start=self._offsets)
+
+    def _wants(self, group: str | None, topic: str, key: bytes | None, headers: Headers) -> bool:
+        """Returns whether a row is taken in, by its key and its headers. A group of another run has to be heard of where it was not known to be
+        one, since it is dropped then."""
+        own = key or b""
+        if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
+            return False
+        if self._run is None or all(value == self._run for name, value in headers if name == RUN_HEADER):
+            return True
+        return self._names[topic] == GROUPS.name and self._rows.holds(own.decode("utf-8", "surrogatepass"))
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
@@ -97,7 +136,7 @@ class PoolView:
 
         Raises ViewFailed, and whatever the question raises.
         """
-        with self._lock:
+        with self._lock, self._file_in_order():
             return question(self._live())
 
     def forget(self, group_id: str) -> None:
@@ -106,9 +145,16 @@ class PoolView:
             self._rows.forget(group_id)
 
     def stop(self) -> None:
-        """Stop following. Idempotent."""
-        if self._follower is not None:
-            self._follower.stop()
+        """Stop following, and save what a next view need not read again; no question has an answer afterwards. Idempotent."""
+        if self._follower is not None and self._follower.stop() and self._file is not None:
+            with self._lock:
+                if self._follower.error is None and self._unsaved >= SAVED_AT_END_ROWS:
+                    with suppress(sqlite3.Error):  # what was saved before is as it was
+                        self._save(self._file)
+                if isinstance(self._follower.error, HistoryCut):
+                    self._file.discard()
+                self._file.close(self._rows)
+                self._file = None
 
     def _live(self) -> PoolRows:
         if self._follower is not None and self._follower.error is not None:
@@ -117,13 +163,36 @@ class PoolView:
 
     def _apply(self, record: Record) -> None:
         name, key = self._names[record.topic], record.key or b""
-        with self._lock:
+        with self._lock, self._file_in_order():
             self._rows.apply(name, key, record.value)
             self.changes += 1
+            if self._file is not None:
+                self._offsets[record.topic, record.partition] = record.offset + 1
+                self._unsaved += 1
+                if self._unsaved >= self._save_at:
+                    self._save(self._file)
         self._heard(name, key)
 
+    def _save(self, file: ViewFile) -> None:
+        """Keep all that was read so far. Where no file can be made, that costs the next start its time, and this view nothing. Raises
+        sqlite3.Error where the file that rows stand in cannot be written."""
+        self._unsaved, self._save_at = 0, _worth_saving(self._rows)
+        try:
+            file.save(self._rows, self._offsets)
+        except OSError as error:
+            log.warning("view_not_saved", file=str(file.path), error=str(error))
 
-def _wants(group: str | None, key: bytes | None) -> bool:
-    """Returns whether a row is taken in, by its key."""
-    own = key or b""
-    return group is None or own == group_key(group) or own.startswith(trajectory_key(group, ""))
+    @contextmanager
+    def _file_in_order(self) -> Iterator[None]:
+        """A damaged file is left, and the next start reads the log. Raises ViewFailed."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if self._file is not None and type(error) is sqlite3.DatabaseError:  # not: a disk that is full
+                self._file.discard()
+            raise ViewFailed(f"the view's file cannot be used: {error}") from error
+
+
+def _worth_saving(rows: PoolRows) -> int:
+    """Rows to take in until the next save."""
+    return max(SAVED_ROWS, rows.size // 4)

@@ -7,7 +7,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to re-export them
     AdminClient,
     ConfigResource,
@@ -153,6 +161,17 @@ def as_on_broker(settings: LogSettings) -> LogSettings:
         raise TopicMissing(name)
     replicas = len(next(iter(topic.partitions.values())).replicas)
     return settings.model_copy(update={"partitions": len(topic.partitions), "replication": replicas})
+
+
+def topics_id(settings: LogSettings, topics: Sequence[Topic]) -> str:
+    """The ids that the cluster gave these topics when they were made: others have other ones, whatever their names. Raises TopicMissing, LogError."""
+    names = [settings.catalogue().name(topic) for topic in topics]
+    admin = AdminClient(admin_config(settings))  # its answers end with it
+    answers = admin.describe_topics(TopicCollection(names), request_timeout=settings.connect_timeout_s)
+    try:
+        return " ".join(str(answers[name].result().topic_id) for name in names)
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings, names[0]) from raised
 
 
 def end_offsets(settings: LogSettings, topics: Sequence[Topic]) -> dict[Place, int]:

@@ -345,8 +345,6 @@ def fetched(consumer: Consumer, timeout_s: float, messages_max: int) -> list[Mes
 
 def record_of(message: Message) -> Record:
     """A consumed message without error as a Record."""
-    pairs: list[tuple[str, str | bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]  # never a dict here
-    headers = tuple((name, _bytes(value)) for name, value in pairs)
     return Record(
         topic=str(message.topic()),
         partition=int(message.partition() or 0),
@@ -354,8 +352,14 @@ def record_of(message: Message) -> Record:
         timestamp_ms=message.timestamp()[1],
         key=message.key(),
         value=message.value(),
-        headers=headers,
+        headers=headers_of(message),
     )
+
+
+def headers_of(message: Message) -> tuple[tuple[str, bytes], ...]:
+    """The headers of a consumed message; one without a value is empty."""
+    pairs: list[tuple[str, str | bytes | None]] = list(message.headers() or ())  # type: ignore[arg-type]  # never a dict here
+    return tuple((name, _bytes(value)) for name, value in pairs)
 
 
 def _bytes(value: str | bytes | None) -> bytes:

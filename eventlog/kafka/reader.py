@@ -26,6 +26,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
     consumer_config,
     error_of,
     fetched,
+    headers_of,
     heals,
     patiently,
     record_of,
@@ -37,6 +38,7 @@ from claw_r1.eventlog.protocols import Start
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.cloudevents import Headers
 from claw_r1.schemas.topics import Topic
 
 # The ways of reading, all in one place.
@@ -50,6 +52,7 @@ __all__ = [
     "stream_ranges",
 ]
 
+Wants = Callable[[str, bytes | None, Headers], bool]
 POLL_S = 0.2
 RECORDS_PER_POLL = 2000
 
@@ -64,11 +67,11 @@ class LogReader:
         *,
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
-        wants: Callable[[str, bytes | None], bool] = lambda _topic, _key: True,
+        wants: Wants = lambda _topic, _key, _headers: True,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
-        wants: by full topic name and key; what it refuses is passed over before it is made into a record.
+        wants: by full topic name, key and headers; what it refuses is passed over before it is made into a record.
         Raises BrokerUnreachable, TopicMissing.
         """
         self._settings = settings
@@ -180,7 +183,7 @@ class LogReader:
         error = message.error()
         if error is None:
             self._positions[place] = int(message.offset() or 0) + 1
-            return record_of(message) if self._wants(place[0], message.key()) else None
+            return record_of(message) if self._wants(place[0], message.key(), headers_of(message)) else None
         if error.code() == KafkaError._PARTITION_EOF:
             self._positions[place] = max(self._positions[place], int(message.offset() or 0))
             return None

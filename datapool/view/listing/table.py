@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from claw_r1.datapool.view.listing.columns import Column
@@ -37,6 +38,18 @@ def ids_of(key: bytes) -> tuple[str, ...]:
     return tuple(as_text(part.replace(b"\0\xff", b"\0")) for part in BETWEEN.split(key))
 
 
+class TableSnapshot(Struct, array_like=True):
+    """All of a table, by number. Arrays as bytes, of this machine's order of bytes; words as bytes, since text may hold what is no
+    Unicode."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    alive: bytes
+    owners: bytes
+    order: bytes
+    words: dict[str, list[bytes | list[bytes]]]
+
+
 class _Codes(dict[Any, Any]):  # codes are whole numbers
     """The code of each word, given when it first comes; that of None is NaN."""
 
@@ -48,6 +61,19 @@ class _Codes(dict[Any, Any]):  # codes are whole numbers
         code = self[word] = len(self._words)
         self._words.append(word)
         return code
+
+
+def _lowered(key: bytes, text: str) -> bytes:
+    lowered = text.lower()
+    return key if lowered == text else as_bytes(lowered)
+
+
+def _packed(word: str | tuple[str, ...]) -> bytes | list[bytes]:
+    return as_bytes(word) if isinstance(word, str) else [as_bytes(each) for each in word]
+
+
+def _unpacked(word: bytes | list[bytes]) -> str | tuple[str, ...]:
+    return as_text(word) if isinstance(word, bytes) else tuple(map(as_text, word))
 
 
 class ColumnTable:
@@ -73,6 +99,35 @@ class ColumnTable:
         self._word_ranks: dict[str, Floats] = {}
         self.changes = 0
 
+    def snapshot(self) -> TableSnapshot:
+        """Returns what `restore` takes."""
+        return TableSnapshot(
+            keys=self._keys,
+            values=[self.values(name).tobytes() for name in self._at],
+            alive=self.alive.tobytes(),
+            owners=self.owners.tobytes(),
+            order=self.order().tobytes(),
+            words={name: [_packed(word) for word in words] for name, words in self.words.items()},
+        )
+
+    def restore(self, snapshot: TableSnapshot) -> None:
+        """Take the place of this table, which is empty, by one of the same columns."""
+        self._keys = snapshot.keys
+        self.lowered = [key.lower() if key.isascii() else _lowered(key, "\0".join(ids_of(key))) for key in self._keys]
+        rows = max(len(self._keys), FIRST_ROWS)
+        self._values = np.full((rows, len(self._at)), np.nan, order="F")
+        self._alive, self._owners = np.zeros(rows, bool), np.zeros(rows, np.int64)
+        for at, column in enumerate(snapshot.values):
+            self._values[: len(self), at] = np.frombuffer(column, np.float64)
+        self._alive[: len(self)] = np.frombuffer(snapshot.alive, bool)
+        self._owners[: len(self)] = np.frombuffer(snapshot.owners, np.int64)
+        self._order = np.frombuffer(snapshot.order, np.int64)
+        self._ranks = np.empty_like(self._order)
+        self._ranks[self._order] = np.arange(len(self._order))
+        for name, words in snapshot.words.items():
+            for word in words:
+                self.codes[name][_unpacked(word)]  # which gives it the next code
+
     def __len__(self) -> int:
         """Numbers that were ever reserved."""
         return len(self._keys)
@@ -84,10 +139,9 @@ class ColumnTable:
             self._values = np.asfortranarray(np.concatenate([self._values, np.full_like(self._values, np.nan)]))
             self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
             self._owners = np.concatenate([self._owners, np.zeros_like(self._owners)])
-        lowered = text.lower()
         key = as_bytes(text) if text.count("\0") == len(ids) - 1 else key_of(ids)
         self._keys.append(key)
-        self.lowered.append(key if lowered == text else as_bytes(lowered))
+        self.lowered.append(_lowered(key, text))
         self._owners[number] = owner
         return number
 

@@ -5,26 +5,34 @@ all of that? Tags are those that a batch spec sees: a step carries its trajector
 disk in the view's store; numbers tie a step to its trajectory and that to its group, also before their own rows came.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
-from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
-from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers
+from claw_r1.datapool.view.listing.scores import RowScores, ScoresSnapshot, scores_of
+from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers, TableSnapshot
 from claw_r1.datapool.view.pool_filter import PoolFilter, score_bound
 from claw_r1.datapool.view.rows import PooledRow
 from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
-ScorerName = str | tuple[str, str]
-"""A scorer of steps is name@version, one of trajectories the source and the name of a reward."""
 COMING_ROWS = 1024
+
+
+class TablesSnapshot(Struct, array_like=True):
+    """All columns, and what ties the kinds together."""
+
+    tables: dict[RowKind, TableSnapshot]
+    members: dict[int, list[int]]
+    left_out: list[int]
+    scores: dict[RowKind, list[ScoresSnapshot]]
 
 
 class PoolTables:
@@ -33,20 +41,37 @@ class PoolTables:
     def __init__(self, store: StepStore) -> None:
         self._store = store
         self._tables: dict[RowKind, ColumnTable] = {kind: ColumnTable(columns) for kind, columns in COLUMNS.items()}
-        self._coming: dict[RowKind, dict[int, tuple[PooledRow, bytes]]] = {
-            "groups": {},
-            "trajectories": {},
-            "steps": {},
-        }
+        self._coming: dict[RowKind, dict[int, tuple[PooledRow, bytes]]] = {kind: {} for kind in COLUMNS}
         """Rows that no column has yet, by number: many at once cost less, and each question takes them in."""
         self._members: dict[int, list[int]] = {}
         """Numbers of the trajectories that a group's row names."""
         self._is_member: RowMask = np.zeros(1, bool)
         self._left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
-        self._given: dict[RowKind, dict[ScorerName, dict[int, float]]] = {kind: {} for kind in COLUMNS}
-        """The values that each scorer gave, by number of a trajectory or a step."""
+        self._scores: dict[RowKind, RowScores] = {kind: RowScores() for kind in COLUMNS}
         self._made: dict[tuple[RowKind, str], tuple[tuple[int, ...], Floats]] = {}
+
+    def snapshot(self) -> bytes:
+        """Returns what `restore` takes; the rows themselves, and their words, are in the store."""
+        snapshot = TablesSnapshot(
+            tables={kind: self.table(kind).snapshot() for kind in COLUMNS},
+            members=self._members,
+            left_out=list(self._left_out),
+            scores={kind: scores.snapshot() for kind, scores in self._scores.items()},
+        )
+        return msgspec.msgpack.encode(snapshot)
+
+    def restore(self, packed_snapshot: bytes) -> None:
+        """Take the place of these tables, which are empty. Raises msgspec.DecodeError."""
+        snapshot = msgspec.msgpack.decode(packed_snapshot, type=TablesSnapshot)
+        for kind, table in snapshot.tables.items():
+            self._tables[kind].restore(table)
+        self._members = snapshot.members
+        self._is_member = np.zeros(len(self._tables["trajectories"]), bool)
+        self._is_member[list(chain(*self._members.values()))] = True
+        self._left_out = set(snapshot.left_out)
+        for kind, scores in snapshot.scores.items():
+            self._scores[kind].restore(scores)
 
     def table(self, kind: RowKind) -> ColumnTable:
         """With all rows that have come."""
@@ -87,7 +112,7 @@ class PoolTables:
             self._set_members(number, [])
             self._left_out.discard(number)
         else:
-            self._give(kind, number, {})
+            self._scores[kind].put(number, {}, is_new=not table.has(number))
         table.drop(number)
         self._store.unlist(kind, number)
 
@@ -192,7 +217,7 @@ class PoolTables:
             if kind != "steps":
                 self._store.list_rows(kind, [(at, value) for at, (_, value) in rows.items()])
             for at, record in zip(numbers, records, strict=True):
-                self._give(kind, at, _scores(record))
+                self._scores[kind].put(at, scores_of(record), is_new=not table.has(at))
             table.put(numbers, records)
             rows.clear()
 
@@ -202,14 +227,6 @@ class PoolTables:
         self._is_member[self._members.get(number, [])] = False
         self._is_member[members] = True
         self._members[number] = members
-
-    def _give(self, kind: RowKind, number: int, scores: Mapping[ScorerName, float]) -> None:
-        """A row has these scores by scorer, and no longer those that it had."""
-        by_scorer = self._given[kind]
-        for of_scorer in by_scorer.values() if self._tables[kind].has(number) else ():
-            of_scorer.pop(number, None)
-        for scorer, score in scores.items():
-            by_scorer.setdefault(scorer, {})[number] = score
 
     def _tests(self, kind: RowKind, terms: PoolFilter) -> Iterator[RowMask]:
         """Makes one mask for each field of a filter that is set."""
@@ -251,7 +268,7 @@ class PoolTables:
         ]
         masks = [test(value) for value, test in tests if value is not None]
         for bound in map(score_bound, terms.score):
-            scores = self._given["steps"].get(bound.scorer, {})
+            scores = self._scores["steps"].of(bound.scorer)
             numbers = [number for number, score in scores.items() if bound.low <= score <= bound.high]
             masks.append(self.at("steps", numbers))
         return masks
@@ -359,7 +376,7 @@ class PoolTables:
     def _scorers_apart(self) -> Floats:
         """The distance between the highest and the lowest rank that scorers give; a rank is the share below, half of those beside."""
         low, high = np.full(len(self.trajectories), np.inf), np.full(len(self.trajectories), -np.inf)
-        for scores in self._given["trajectories"].values():
+        for scores in self._scores["trajectories"].of_each():
             numbers = np.fromiter(scores.keys(), np.int64, len(scores))
             values = np.fromiter(scores.values(), np.float64, len(scores))
             ordered = np.sort(values)
@@ -376,20 +393,6 @@ def _words(record: PooledRow) -> Sequence[str | None]:
         return (curation.note, *record.tags, *curation.tags) if curation else record.tags
     metadata = record.metadata if isinstance(record, TrajectoryRecord) else None
     return record.task, metadata, *record.tags
-
-
-def _scores(record: PooledRow) -> dict[ScorerName, float]:
-    """The values that scorers gave a step, and the finite ones that they gave a trajectory as a whole."""
-    if isinstance(record, StepRecord):
-        scores = record.curation.scores if record.curation else {}
-        return {scorer: score for scorer, score in scores.items() if score is not None}
-    slots = record.rewards if isinstance(record, TrajectoryRecord) else ()
-    return {
-        (slot.source, slot.name): slot.value
-        for slot in slots
-        if slot.step_index is None and not slot.source.startswith(HUMAN)
-        if slot.value is not None and math.isfinite(slot.value)
-    }
 
 
 def _tagged(table: ColumnTable, tag: str) -> RowMask:

@@ -1,0 +1,176 @@
+"""A view between two processes: a file under a name that has its rows as of some offsets, so that a start reads the log's tail.
+
+Invariant: a file is of one moment, or it is not used. It is left, and the log read from the beginning, when it is of other topics, older
+than tombstones are kept, or damaged; and one process at a time writes it, while others start from what it saved last.
+"""
+
+import fcntl
+import inspect
+import os
+import sqlite3
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.view import rows as rows_module
+from claw_r1.datapool.view import store as store_module
+from claw_r1.datapool.view.rows import PoolRows, RowsSnapshot
+from claw_r1.eventlog.records import Place
+from claw_r1.schemas.topics import COMPACTION, DAY_MS, Catalogue
+
+log = structlog.get_logger()
+
+AGE_MAX_S = (int(COMPACTION["delete.retention.ms"]) - DAY_MS) / 1000
+"""A day later tombstones may be gone that the rows of a file have not seen."""
+UNUSED_MAX_S = 30 * 86400.0
+CHUNK_BYTES = 16 << 20
+CRC_BYTES = 4
+SUM_SUFFIX = ".sum"
+
+
+class ViewSnapshot(Struct, array_like=True):
+    """The rows of a file, and where they come from. log_id: of their topics, as `topics_id`."""
+
+    log_id: str
+    saved_s: float
+    offsets: list[tuple[str, int, int]]
+    """Topic, partition, and the offset that reading goes on at."""
+    rows: RowsSnapshot
+
+
+def view_path(directory: Path, catalogue: Catalogue) -> Path:
+    """The file of a pool's listed view. Of another generation, version of the folds, or code that makes or reads what is in it, it is another one."""
+    from claw_r1.datapool.view.listing import columns, scores, table, tables  # numpy is not where nothing is listed
+
+    code = "".join(
+        map(inspect.getsource, (columns, scores, table, tables, rows_module, store_module, sys.modules[__name__]))
+    )
+    layout = sha256(code.encode()).hexdigest()[:8]
+    return directory / f"{catalogue.prefix}.g{catalogue.generation}.f{FOLD_VERSION}.{layout}.view"
+
+
+class ViewFile:
+    """The file of one view. Used by one thread at a time."""
+
+    def __init__(self, path: Path, log_id: str, now_s: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._log_id, self._now_s = log_id, now_s
+        self._lock: int | None = None
+        self._others = False
+
+    def restored(self, ends: Mapping[Place, int]) -> tuple[PoolRows, Mapping[Place, int]]:
+        """Rows as they were saved, and the offsets to read on at. Where there is no use for the file, which the log says in a line: no rows,
+        and no offsets. ends: of the log now."""
+        rows = PoolRows(listed=True)
+        if not self.path.exists():
+            return rows, {}
+        self._others = not self._locked()
+        try:
+            snapshot = self._read(rows, ends)
+            rows.restore(snapshot.rows)
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
+            log.warning("view_begun_again", file=str(self.path), reason=str(error))
+            rows.store.close()
+            self.discard()
+            return PoolRows(listed=True), {}
+        return rows, {(topic, partition): offset for topic, partition, offset in snapshot.offsets}
+
+    def _read(self, rows: PoolRows, ends: Mapping[Place, int]) -> ViewSnapshot:
+        """Raises ValueError where the file is not to be used, and whatever a damaged one raises."""
+        is_known_sound = not self._others and self._has_its_sum()
+        packed = rows.store.copy(self.path) if self._others else rows.store.open(self.path)
+        if not is_known_sound and not rows.store.is_sound():
+            raise ValueError("it is damaged")
+        if zlib.crc32(packed[CRC_BYTES:]).to_bytes(CRC_BYTES, "big") != packed[:CRC_BYTES]:
+            raise ValueError("its snapshot is damaged")
+        snapshot = msgspec.msgpack.decode(packed[CRC_BYTES:], type=ViewSnapshot)
+        if snapshot.log_id != self._log_id:
+            raise ValueError("it is of other topics: of another broker, or made anew")
+        if not 0 <= self._now_s() - snapshot.saved_s <= AGE_MAX_S:
+            raise ValueError("it is older than tombstones are kept, or this machine's clock went back")
+        if any(offset > ends.get((topic, partition), 0) for topic, partition, offset in snapshot.offsets):
+            raise ValueError("the topics end before it")
+        return snapshot
+
+    def save(self, rows: PoolRows, offsets: Mapping[Place, int]) -> bool:
+        """Keep the rows as of these offsets; False: another process keeps them. Raises sqlite3.Error, OSError."""
+        if self._others or not self._locked():
+            return False
+        snapshot = ViewSnapshot(
+            self._log_id, self._now_s(), [(*place, at) for place, at in offsets.items()], rows.snapshot()
+        )
+        packed = msgspec.msgpack.encode(snapshot)
+        rows.store.save(zlib.crc32(packed).to_bytes(CRC_BYTES, "big") + packed, self.path)
+        return True
+
+    def close(self, rows: PoolRows) -> None:
+        """Let the file go, after the last `save`. Nothing can be asked of the rows afterwards."""
+        rows.store.close()
+        if self._lock is not None and self.path.exists():
+            self._sum_path.write_text(_sum(self.path))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def discard(self) -> None:
+        """There is no such file any more, but where another process writes it; the next start reads the log."""
+        if self._lock is None:
+            return
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self._sum_path.unlink(missing_ok=True)
+
+    @property
+    def _sum_path(self) -> Path:
+        return self.path.with_suffix(SUM_SUFFIX)
+
+    def _locked(self) -> bool:
+        """Returns whether this process is the one that writes the file."""
+        if self._lock is not None:
+            return True
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        sweep(self.path.parent, self._now_s() - UNUSED_MAX_S)
+        return True
+
+    def _has_its_sum(self) -> bool:
+        """Returns whether the file was closed in order, and is as it was then. Raises ValueError where it is not."""
+        with suppress(FileNotFoundError):
+            expected = self._sum_path.read_text()
+            self._sum_path.unlink()  # it holds until something is written
+            if expected != _sum(self.path):
+                raise ValueError("it is damaged, or another one was put in its place")
+            return True
+        return False
+
+
+def _sum(path: Path) -> str:
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            crc = zlib.crc32(piece, crc)
+    return f"{crc:08x}"
+
+
+def sweep(directory: Path, before_s: float) -> None:
+    """Remove the files of views that nobody has used since."""
+    for path in directory.glob("*.view"):
+        with suppress(OSError):
+            if path.stat().st_mtime < before_s:
+                path.unlink()
+                path.with_suffix(SUM_SUFFIX).unlink(missing_ok=True)

@@ -1,0 +1,336 @@
+"""A view that goes on where one before it ended has what one has that read everything, whatever happened to its file."""
+
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claw_r1.datapool.view.listing.query import stats
+from claw_r1.datapool.view.rows import PoolRows
+from claw_r1.datapool.view.snapshot import AGE_MAX_S, UNUSED_MAX_S, ViewFile, view_path
+from claw_r1.datapool.view.view import SAVED_AT_END_ROWS, PoolView
+from claw_r1.eventlog.kafka.admin import create_topics, topics_id
+from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.cloudevents import of_run
+from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
+from tests import facts
+from tests.datapool.view.listing.test_pages import everything
+from tests.datapool.view.listing.test_tables import FILTERS, random_facts
+from tests.trainer.pooled import SETTINGS, group, rows_of
+
+PLACE = ("claw.datapool.steps", 0)
+ENDS = {PLACE: 1_000_000}
+TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
+
+
+def written(seed: int, count: int = 60) -> list[tuple[str, bytes, bytes | None]]:
+    """Rows of a pool in the order of its folds."""
+    log = MemoryLog(SETTINGS)
+    rows = rows_of(random_facts(seed, count), lambda item: log.append([item])[0])
+    return [(topic, key, value) for _, topic, key, value in rows]
+
+
+def bare(rows) -> PoolRows:
+    view = PoolRows(listed=True)
+    for row in rows:
+        view.apply(*row)
+    return view
+
+
+def same(view: PoolRows, other: PoolRows, filters=()) -> None:
+    """All rows, columns, whole groups and their members, and what filters and counts find."""
+    for kind in ("groups", "trajectories", "steps"):
+        assert everything(view, kind) == everything(other, kind)
+        assert everything(view, kind, sort="task", descending=True) == everything(
+            other, kind, sort="task", descending=True
+        )
+    for each in filters:
+        assert stats(view, each) == stats(other, each)
+    assert view.groups() == other.groups()
+    assert [view.members(one) for one in view.groups()] == [other.members(one) for one in other.groups()]
+    assert list(view.trajectory_rows()) == list(other.trajectory_rows())
+    assert view.reward_slots == other.reward_slots
+
+
+@given(st.integers(0, 10_000), st.lists(FILTERS, max_size=4), st.lists(st.integers(0, 150), max_size=3))
+def test_a_view_from_a_file_has_what_one_without_has(tmp_path_factory, seed, filters, ends):
+    """Ended and begun again at any rows, asked in between or not, with a group that is forgotten."""
+    path, rows, at = tmp_path_factory.mktemp("views") / "a.view", written(seed), 0
+    for end in [*sorted(ends), len(rows)]:
+        with closing(Opened(path)) as one:
+            assert one.at == at
+            for row in rows[at:end]:
+                one.rows.apply(*row)
+            at = max(at, min(end, len(rows)))
+            if end % 2:
+                same(one.rows, bare(rows[:at]), filters)
+            one.save(at)
+    with closing(Opened(path)) as one:
+        same(one.rows, bare(rows), filters)
+        one.rows.forget("h")
+        one.save(at)
+    with closing(Opened(path)) as one:
+        other = bare(rows)
+        for view in (one.rows, other):
+            view.forget("h")
+            view.apply(*next(row for row in rows if row[0] == GROUPS.name))
+        same(one.rows, other, filters)
+
+
+class Opened:
+    """A view's file and what it holds, as its next process finds it."""
+
+    def __init__(self, path: Path, log_id: str = "ids", now_s: float = 1e9, ends=ENDS) -> None:
+        self.file = ViewFile(path, log_id, lambda: now_s)
+        self.rows, offsets = self.file.restored(ends)
+        self.at = offsets.get(PLACE, 0)
+
+    def save(self, at: int) -> bool:
+        return self.file.save(self.rows, {PLACE: at})
+
+    def close(self) -> None:
+        self.file.close(self.rows)
+
+
+def saved(path: Path, rows, *, in_order: bool = True) -> None:
+    one = Opened(path)
+    for row in rows:
+        one.rows.apply(*row)
+    assert one.save(len(rows))
+    one.close()
+    if not in_order:
+        path.with_suffix(".sum").unlink()
+
+
+KILLED = """
+import pickle
+import sys
+from pathlib import Path
+from claw_r1.datapool.view.snapshot import ViewFile
+path, place, every = Path(sys.argv[1]), ("claw.datapool.steps", 0), int(sys.argv[2])
+written = pickle.loads(path.with_suffix(".rows").read_bytes())
+file = ViewFile(path, "ids", lambda: 1e9)
+rows, offsets = file.restored({place: 1_000_000})
+for at in range(offsets.get(place, 0), len(written)):
+    rows.apply(*written[at])
+    if at % every == 0:
+        file.save(rows, {place: at + 1})
+    print(at, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_a_kill_at_any_moment_leaves_a_file_that_is_right(tmp_path):
+    """Killed in the middle of rows and of saves, again and again: each next one goes on from a moment that was saved."""
+    path, dice, rows = tmp_path / "a.view", random.Random(1), written(7, 400)
+    path.with_suffix(".rows").write_bytes(pickle.dumps(rows))
+    reached = 0
+    for _ in range(5):
+        child = subprocess.Popen([sys.executable, "-c", KILLED, path, "9"], stdout=subprocess.PIPE)
+        for line in child.stdout:
+            if int(line) >= reached + dice.randint(20, 60):
+                break
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        with closing(Opened(path)) as one:
+            assert one.at > reached
+            reached = one.at
+            same(one.rows, bare(rows[:reached]))
+        path.with_suffix(".sum").unlink()  # as after a kill, which the look of this test was not
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("at", [0, 0.3, 0.6, 1])
+def test_a_file_that_is_cut_or_overwritten_is_begun_again(tmp_path, at, in_order):
+    """Whether it was closed in order or not, and wherever the damage is that sqlite can see."""
+    path, rows = tmp_path / "a.view", written(3)
+    saved(path, rows, in_order=in_order)
+    whole = path.read_bytes()
+    begin = int(at * (len(whole) - 4096))
+    for damaged in (whole[: begin // 2], whole[:begin] + os.urandom(4096) + whole[begin + 4096 :]):
+        path.write_bytes(damaged)
+        with closing(Opened(path)) as one:
+            assert (one.at, one.rows.size) == (0, 0)
+            for row in rows:
+                one.rows.apply(*row)
+            same(one.rows, bare(rows))
+
+
+def test_one_bit_that_changed_after_a_file_was_closed_is_seen(tmp_path):
+    """In what sqlite takes for good, too."""
+    path, dice = tmp_path / "a.view", random.Random(2)
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        saved(path, written(3, 10))
+        whole = bytearray(path.read_bytes())
+        whole[dice.randrange(len(whole))] ^= 1 << dice.randrange(8)
+        path.write_bytes(whole)
+        with closing(Opened(path)) as one:
+            assert one.at == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "options"),
+    [
+        ("of other topics", {"log_id": "others"}),
+        ("older than", {"now_s": 1e9 + AGE_MAX_S + 1}),
+        ("clock went back", {"now_s": 1e9 - 1}),
+        ("end before it", {"ends": {PLACE: 3}}),
+        ("end before it", {"ends": {}}),
+    ],
+)
+def test_a_file_that_may_not_fit_the_log_is_begun_again(tmp_path, capsys, reason, options):
+    """The log says why, in one line; and the file is gone, so that the next start does not say it again."""
+    path = tmp_path / "a.view"
+    saved(path, written(3))
+    with closing(Opened(path, **options)) as one:
+        assert one.at == 0
+    assert reason in capsys.readouterr().out
+    assert not path.exists()
+
+
+def test_a_second_process_starts_from_what_the_first_one_saved(tmp_path):
+    """It has a copy of its own, and writes no file: the first goes on saving."""
+    path, rows = tmp_path / "a.view", written(5)
+    half = len(rows) // 2
+    saved(path, rows[:half])
+    with closing(Opened(path)) as first, closing(Opened(path)) as second:
+        for row in rows[half:]:
+            first.rows.apply(*row)
+        assert second.at == half
+        assert not second.save(len(rows))
+        assert first.save(len(rows))
+        with closing(Opened(path)) as third:
+            assert third.at == len(rows)
+            for row in rows[half:]:
+                second.rows.apply(*row)
+            for one in (first, second, third):
+                same(one.rows, bare(rows))
+
+
+def test_files_of_other_versions_stay_and_unused_ones_go(tmp_path):
+    """A file of a newer version has another name: nobody overwrites it. A month later nobody wants it back."""
+    path, newer, unused = (tmp_path / name for name in ("claw.g1.f11.view", "claw.g1.f12.view", "claw.g1.f9.view"))
+    for other in (newer, unused):
+        other.write_text("of another version")
+    os.utime(newer, (1e9 - UNUSED_MAX_S + 60,) * 2)
+    os.utime(unused, (1e9 - UNUSED_MAX_S - 60,) * 2)
+    saved(path, written(3))
+    assert newer.read_text() == "of another version"
+    assert not unused.exists()
+
+
+def test_a_full_disk_costs_the_next_start_and_not_this_view(tmp_path):
+    """A file that cannot be written is an error of the save alone: rows are taken in and asked for as before."""
+    path, rows = tmp_path / "none" / "a.view", written(5)
+    half = len(rows) // 2
+    one = Opened(path)
+    for row in rows[:half]:
+        one.rows.apply(*row)
+    path.parent.mkdir(exist_ok=True)
+    path.with_suffix(".new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        one.save(half)
+    for row in rows[half:]:
+        one.rows.apply(*row)
+    same(one.rows, bare(rows))
+    path.with_suffix(".new").rmdir()
+    assert one.save(len(rows))
+    one.close()
+    with closing(Opened(path)) as again:
+        same(again.rows, bare(rows))
+
+
+@pytest.mark.kafka
+def test_a_view_of_a_real_log_reads_the_tail(log_settings, tmp_path):
+    """What stood in the topics when the view before it ended is not read again, nor is it of topics that were made anew."""
+    settings = log_settings.model_copy(update={"views_dir": tmp_path})
+    create_topics(settings)
+    histories = [group(f"g{number}", [0.0, 1.0, 0.5]) for number in range(60)]
+    rows = [
+        Outgoing(topic=TOPICS[topic], key=key, value=value)
+        for history in histories
+        for topic, key, value in written_of(history)
+    ]
+    assert len(rows) > SAVED_AT_END_ROWS
+    with closing(KafkaLog(settings).producer()) as producer:
+        for row in rows[:-2]:
+            producer.produce(row)
+        producer.produce(rows[-1]).result()
+        assert asked(settings, tmp_path) > SAVED_AT_END_ROWS
+        assert view_path(tmp_path, settings.catalogue()).exists()
+        producer.produce(rows[-2]).result()
+        assert asked(settings, tmp_path) == 1
+        assert asked(settings, tmp_path, group="g7") == 1
+        assert len({topics_id(settings, [topic]) for topic in TOPICS.values()} | {""}) == len(TOPICS) + 1
+
+
+@pytest.mark.kafka
+def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings):
+    """It takes in its own and those of no run yet; a group that turns out to be another run's is dropped, as it ever was."""
+    create_topics(log_settings)
+    late = written_of([facts.opened("late", envelope=facts.envelope(run_id=None))])
+    own, others = (
+        [(row, run) for number in range(4) for row in written_of(group(f"{run}-{number}", [0.0, 1.0], run=run))]
+        for run in ("own", "other")
+    )
+    rows = [(row, None) for row in late] + own + others
+    random.Random(1).shuffle(others)
+    with closing(KafkaLog(log_settings).producer()) as producer:
+        for (topic, key, value), run in rows:
+            item = Outgoing(topic=TOPICS[topic], key=key, value=value, headers=of_run(run))
+            producer.produce(item).result()
+        views = [PoolView(log_settings, keep=lambda row: row.run_id in (None, "own"), run=run) for run in (None, "own")]
+        for view in views:
+            view.start()
+        try:
+            for view in views:
+                view.wait_caught_up(60)
+            everybodys, owns = views
+            assert owns.groups() == everybodys.groups()
+            assert len(owns.groups()) == 5
+            assert (everybodys.changes, owns.changes) == (len(rows), len(late) + len(own))
+            for topic, key, value in written_of([facts.opened("late", envelope=facts.envelope(run_id="other"))]):
+                producer.produce(Outgoing(topic=TOPICS[topic], key=key, value=value, headers=of_run("other"))).result()
+            owns.wait_caught_up(60)
+            assert [one.group_id for one in owns.groups()] == [f"own-{number}" for number in range(4)]
+        finally:
+            for view in views:
+                view.stop()
+
+
+def asked(settings, views_dir: Path, group: str | None = None) -> int:
+    """The rows that a view read from the log, which has what one without a file has."""
+    kept, plain = (
+        PoolView(settings.model_copy(update={"views_dir": each}), listed=True, group=group)
+        for each in (views_dir, None)
+    )
+    for view in (kept, plain):
+        view.start()
+    try:
+        for view in (kept, plain):
+            view.wait_caught_up(60)
+        if group is None:
+            for kind in ("groups", "trajectories", "steps"):
+                assert kept.ask(partial(everything, kind=kind)) == plain.ask(partial(everything, kind=kind))
+        assert kept.ask(lambda rows: rows.group(group or "g1")) == plain.ask(lambda rows: rows.group(group or "g1"))
+        return kept.changes
+    finally:
+        for view in (kept, plain):
+            view.stop()
+
+
+def written_of(history) -> list[tuple[str, bytes, bytes | None]]:
+    log = MemoryLog(SETTINGS)
+    return [(topic, key, value) for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0])]
