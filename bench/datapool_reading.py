@@ -39,7 +39,6 @@ COMMANDS = {
     "steps": ["steps", "--limit", "20"],
     "groups": ["groups", "--limit", "20"],
     "stats_of_group": ["stats", "--group", "g000000"],
-    "batch": ["batch", "--preset", "grpo"],
     "why": ["why", "g000000-t3-1"],
 }
 

@@ -25,6 +25,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.cloudevents import Headers
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS
 from tests.eventlog.samples import AnyLog, item, names, started, visible
 from tests.patience import until
@@ -118,9 +119,9 @@ def test_a_reader_passes_over_what_nobody_wants_and_gets_behind_it(
         )
     asked = set[tuple[str, bytes | None]]()
 
-    def wants(topic: str, key: bytes | None) -> bool:
+    def wants(topic: str, key: bytes | None, headers: Headers) -> bool:
         asked.add((topic, key))
-        return key == b"odd"
+        return key == b"odd" and "ce_type" in dict(headers)
 
     reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0], wants=wants)))
     assert names(list(reader.read_to_end())) == [str(number) for number in range(1, 50, 2)]
