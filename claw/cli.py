@@ -54,7 +54,7 @@ app.add_typer(keys, rich_help_panel=OPERATORS)
 def main() -> None:
     """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
-    os.environ.setdefault("CLAW_HOME", str(claw_home()))  # programs that we start may run in another folder
+    os.environ.setdefault("CLAW_LOG_VIEWS_DIR", str(claw_home() / "views"))  # for programs that we start, too
     try:
         secured_stack()
         app()

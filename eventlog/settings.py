@@ -16,10 +16,6 @@ def _kafka_servers() -> str:
     return os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
 
 
-def _views_dir() -> Path | None:
-    return Path(home) / "views" if (home := os.environ.get("CLAW_HOME")) else None
-
-
 class LogSettings(LogSecurity):
     """Settings `CLAW_LOG_*`; the broker's address also comes from `KAFKA_BOOTSTRAP_SERVERS`."""
 
@@ -60,9 +56,9 @@ class LogSettings(LogSecurity):
     """How long a transaction is opened, committed or replayed before its owner gives up."""
     fetch_wait_ms: int = Field(default=100, ge=1)
     """How long the broker holds a fetch that finds nothing; records that arrive are sent at once."""
-    views_dir: Path | None = Field(default_factory=_views_dir)
-    """Folder on a local disk in which lists of the pool are kept between two starts, so that a start reads what came since. Not
-    set: `views` in CLAW_HOME; without that none are kept."""
+    views_dir: Path | None = None
+    """Folder on a local disk in which lists of the pool are kept between two starts, so that a start reads what came since; `claw` takes
+    `views` in its home."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """More librdkafka settings as a JSON object, which streams' own
     client does not know; never logged."""

@@ -2,8 +2,8 @@
 position. Safe from any thread.
 
 Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery:
-each is followed from its beginning, answers are there from the first second and say how far they are; a
-restart reads everything anew.
+each is followed from its beginning, the pool from where a view before this one ended; answers are there from the first second and
+say how far they are.
 """
 
 import threading

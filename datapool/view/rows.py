@@ -126,7 +126,7 @@ class PoolRows:
         groups = self._groups.values()
         return RowsSnapshot(
             groups=[group.number for group in groups],
-            whole=[group.whole for group in groups],
+            whole=[group.whole or None for group in groups],  # what is not whole may be so by code that is newer
             digests={rows.number: rows.digest for group in groups for rows in group.trajectories.values()},
             reward_slots=list(map(as_bytes, self.reward_slots)),
             tables=self.tables.snapshot(),
@@ -204,10 +204,6 @@ class PoolRows:
             self._records.put_group(group.number, record, value, members)
         if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
-
-    def holds(self, group_id: str) -> bool:
-        """Returns whether any row of the group is here."""
-        return group_id in self._groups
 
     def forget(self, group_id: str) -> None:
         """Drop the group's rows, and whatever else comes for it."""

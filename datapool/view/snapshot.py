@@ -31,6 +31,8 @@ log = structlog.get_logger()
 
 AGE_MAX_S = (int(COMPACTION["delete.retention.ms"]) - DAY_MS) / 1000
 """A day later tombstones may be gone that the rows of a file have not seen."""
+CLOCK_S = 60.0
+"""A clock may be set back so far without a word."""
 UNUSED_MAX_S = 30 * 86400.0
 CHUNK_BYTES = 16 << 20
 CRC_BYTES = 4
@@ -41,7 +43,8 @@ class ViewSnapshot(Struct, array_like=True):
     """The rows of a file, and where they come from. log_id: of their topics, as `topics_id`."""
 
     log_id: str
-    saved_s: float
+    read_s: float
+    """The time of the last moment at which all that stood in the topics had been read."""
     offsets: list[tuple[str, int, int]]
     """Topic, partition, and the offset that reading goes on at."""
     rows: RowsSnapshot
@@ -63,6 +66,8 @@ class ViewFile:
 
     def __init__(self, path: Path, log_id: str, now_s: Callable[[], float] = time.time) -> None:
         self.path = path
+        self.read_s = now_s()
+        """The time as of which the rows are known to lack nothing; of rows that are read from the beginning, when that was begun."""
         self._log_id, self._now_s = log_id, now_s
         self._lock: int | None = None
         self._others = False
@@ -71,18 +76,38 @@ class ViewFile:
         """Rows as they were saved, and the offsets to read on at. Where there is no use for the file, which the log says in a line: no rows,
         and no offsets. ends: of the log now."""
         rows = PoolRows(listed=True)
-        if not self.path.exists():
-            return rows, {}
-        self._others = not self._locked()
         try:
+            if not self.exists():
+                return rows, {}
+            self._others = not self._locked()
             snapshot = self._read(rows, ends)
             rows.restore(snapshot.rows)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
             log.warning("view_begun_again", file=str(self.path), reason=str(error))
             rows.store.close()
-            self.discard()
+            if isinstance(
+                error, OSError | sqlite3.OperationalError
+            ):  # nobody's damage: no access, or somebody is at it
+                self._others = True
+            else:
+                self.discard()
             return PoolRows(listed=True), {}
+        self.read_s = snapshot.read_s
         return rows, {(topic, partition): offset for topic, partition, offset in snapshot.offsets}
+
+    def exists(self) -> bool:
+        """Returns whether there is a file, for who may look."""
+        with suppress(OSError):
+            return self.path.exists()
+        return False
+
+    def caught_up(self) -> None:
+        """Notes that all rows are read up to now. After a pause longer than tombstones are kept, the file is given up."""
+        now_s = self._now_s()
+        if not -CLOCK_S <= now_s - self.read_s <= AGE_MAX_S:
+            self.discard()
+            self._others = True
+        self.read_s = now_s
 
     def _read(self, rows: PoolRows, ends: Mapping[Place, int]) -> ViewSnapshot:
         """Raises ValueError where the file is not to be used, and whatever a damaged one raises."""
@@ -95,7 +120,7 @@ class ViewFile:
         snapshot = msgspec.msgpack.decode(packed[CRC_BYTES:], type=ViewSnapshot)
         if snapshot.log_id != self._log_id:
             raise ValueError("it is of other topics: of another broker, or made anew")
-        if not 0 <= self._now_s() - snapshot.saved_s <= AGE_MAX_S:
+        if not -CLOCK_S <= self._now_s() - snapshot.read_s <= AGE_MAX_S:
             raise ValueError("it is older than tombstones are kept, or this machine's clock went back")
         if any(offset > ends.get((topic, partition), 0) for topic, partition, offset in snapshot.offsets):
             raise ValueError("the topics end before it")
@@ -105,8 +130,10 @@ class ViewFile:
         """Keep the rows as of these offsets; False: another process keeps them. Raises sqlite3.Error, OSError."""
         if self._others or not self._locked():
             return False
+        if rows.store.path != self.path:
+            self.discard()  # with what is left of another's: sqlite takes any journal of that name for that of the new file
         snapshot = ViewSnapshot(
-            self._log_id, self._now_s(), [(*place, at) for place, at in offsets.items()], rows.snapshot()
+            self._log_id, self.read_s, [(*place, at) for place, at in offsets.items()], rows.snapshot()
         )
         packed = msgspec.msgpack.encode(snapshot)
         rows.store.save(zlib.crc32(packed).to_bytes(CRC_BYTES, "big") + packed, self.path)
@@ -115,19 +142,23 @@ class ViewFile:
     def close(self, rows: PoolRows) -> None:
         """Let the file go, after the last `save`. Nothing can be asked of the rows afterwards."""
         rows.store.close()
-        if self._lock is not None and self.path.exists():
-            self._sum_path.write_text(_sum(self.path))
-        if self._lock is not None:
+        if self._lock is None:
+            return
+        try:
+            if rows.store.path == self.path:
+                new = self._sum_path.with_suffix(".new")
+                new.write_text(_sum(self.path))
+                new.replace(self._sum_path)
+        except OSError as error:
+            log.warning("view_not_closed", file=str(self.path), error=str(error))
+        finally:
             os.close(self._lock)
             self._lock = None
 
     def discard(self) -> None:
         """There is no such file any more, but where another process writes it; the next start reads the log."""
-        if self._lock is None:
-            return
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self._sum_path.unlink(missing_ok=True)
+        if self._lock is not None:
+            _remove(self.path)
 
     @property
     def _sum_path(self) -> Path:
@@ -167,10 +198,15 @@ def _sum(path: Path) -> str:
     return f"{crc:08x}"
 
 
+def _remove(path: Path) -> None:
+    """With its journal: sqlite would take that for the one of a new file. The file goes first, and so is never there without its journal."""
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", path.with_suffix(SUM_SUFFIX).name):
+        path.with_name(name).unlink(missing_ok=True)
+
+
 def sweep(directory: Path, before_s: float) -> None:
     """Remove the files of views that nobody has used since."""
     for path in directory.glob("*.view"):
         with suppress(OSError):
             if path.stat().st_mtime < before_s:
-                path.unlink()
-                path.with_suffix(SUM_SUFFIX).unlink(missing_ok=True)
+                _remove(path)

@@ -24,7 +24,9 @@ CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);
 """
 UNNAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
-NAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN;"
+NAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
+BUSY_S = 30.0
+"""The longest that another process holds a file up: while it copies, or goes through what a kill left."""
 PART_BYTES = 64 << 20
 """The size of a part of a snapshot: a value of sqlite's is at most 1 GB."""
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
@@ -49,7 +51,9 @@ class StepStore:
     """The latest step row per call."""
 
     def __init__(self) -> None:
-        self._db, self._path = _connected(""), Path()
+        self._db = _connected("")
+        self.path = Path()
+        """The file that the rows stand in; none of a name at first."""
         self._db.executescript(SCHEMA + UNNAMED)
         self.fresh = 0
         """The number that the next new step has."""
@@ -57,23 +61,24 @@ class StepStore:
     def open(self, path: Path) -> bytes:
         """Go on in a file that `save` wrote: what its last `save` was given. Raises sqlite3.Error."""
         self.close()
-        self._db, self._path = _connected(str(path)), path
+        self._db = _connected(str(path))
         self._db.executescript(NAMED)
+        self.path = path
         return self._snapshot()
 
     def copy(self, path: Path) -> bytes:
         """Take in what another process last saved in its file, which stays its own: as `open`. Raises sqlite3.Error."""
         self.close()
-        self._db, self._path = _connected(""), Path()
+        self._db, self.path = _connected(""), Path()
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
             source.backup(self._db)
         self._db.executescript(UNNAMED)
         return self._snapshot()
 
     def save(self, snapshot: bytes, path: Path) -> None:
-        """Keep all rows as they are now, and the snapshot, in a file of this name, at once. Raises OSError where there was no file and
-        none can be made, sqlite3.Error where the one that is there cannot be written: rows may be missing then."""
-        if self._path == path:
+        """Keep all rows as they are now, and the snapshot, in a file of this name, at once; where they do not stand in it yet there is none, nor a
+        journal of one. Raises OSError where none can be made, sqlite3.Error where the one that is there cannot be written: rows may be missing then."""
+        if self.path == path:
             self._keep(self._db, snapshot)
             self._db.execute("BEGIN")
             return
@@ -83,7 +88,7 @@ class StepStore:
         except sqlite3.OperationalError as error:
             raise OSError(f"{path}: {error}") from error
         finally:
-            if self._path != path:
+            if self.path != path:
                 self._db.execute("BEGIN")
 
     def _write(self, snapshot: bytes, path: Path) -> None:
@@ -96,6 +101,8 @@ class StepStore:
             self._db.backup(named)
             named.execute("BEGIN")
             self._keep(named, snapshot)
+            named.execute("PRAGMA journal_mode = WAL")  # now: later somebody may be reading it
+        new.chmod(0o600)
         new.replace(path)
         self.open(path)
 
@@ -208,7 +215,7 @@ class StepStore:
 
 
 def _connected(name: str) -> sqlite3.Connection:
-    return sqlite3.connect(name, isolation_level=None, check_same_thread=False, timeout=0)
+    return sqlite3.connect(name, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
 
 
 def as_bytes(text: str) -> bytes:

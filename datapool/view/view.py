@@ -8,6 +8,7 @@ in memory, where `keep` and `forget` bound them, or in that file, too. A listed 
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -36,6 +37,8 @@ T = TypeVar("T")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 SAVED_ROWS = 20_000
 """A view saves itself after so many rows, and after a quarter of all that it has: each is then written five times at most."""
+SAVED_EVERY_S = 86400.0
+"""A view saves itself once a day whatever came, so that who starts beside it finds no file that is too old."""
 SAVED_AT_END_ROWS = 1_000
 """The fewest rows for which it is worth the time at the end."""
 
@@ -71,7 +74,8 @@ class PoolView:
         self._may_be_kept = listed and keep is None and settings.views_dir is not None
         self._file: ViewFile | None = None
         self._offsets: dict[Place, int] = {}
-        self._unsaved, self._save_at = 0, SAVED_ROWS
+        self._is_saved = False
+        self._unsaved, self._has_erased, self._saved_s, self._save_at = 0, False, time.time(), SAVED_ROWS
         self._lock = threading.Lock()
         self._follower: Follower | None = None
         self._reader: WatchedReader | None = None
@@ -80,55 +84,60 @@ class PoolView:
 
     def start(self) -> None:
         """Start following. Raises BrokerUnreachable, TopicMissing."""
-        self._reader = WatchedReader(self._open_reader())
+        try:
+            self._reader = WatchedReader(self._open_reader())
+        except BaseException:
+            self._close_file()
+            raise
         self._follower = Follower(self._reader, self._apply)
         self._follower.start()
 
     def _opened(self, settings: LogSettings, topics: Sequence[Topic], group: str | None) -> Reader:
         """A reader of what the view's file has not; with a group, and no file yet, of its rows alone."""
-        path = view_path(settings.views_dir, settings.catalogue()) if self._may_be_kept and settings.views_dir else None
-        if path is None or (group is not None and not path.exists()):
-            return LogReader(settings, topics, wants=partial(self._wants, group))
-        self._file = ViewFile(path, topics_id(settings, TOPICS))
-        self._rows, offsets = self._file.restored(end_offsets(settings, TOPICS))
-        self._offsets, self._save_at = dict(offsets), _worth_saving(self._rows)
+        file = None
+        if self._may_be_kept and settings.views_dir is not None:
+            file = ViewFile(view_path(settings.views_dir, settings.catalogue()), topics_id(settings, TOPICS))
+        if file is None or (group is not None and not file.exists()):
+            return LogReader(settings, topics, wants=partial(_wants, group, self._run) if group or self._run else None)
+        self._rows, offsets = file.restored(end_offsets(settings, TOPICS))
+        self._file, self._offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
+        self._is_saved = all(topic in topics for topic in TOPICS)  # else some topics would be older than the file says
         return LogReader(settings, topics, start=self._offsets)
-
-    def _wants(self, group: str | None, topic: str, key: bytes | None, headers: Headers) -> bool:
-        """Returns whether a row is taken in, by its key and its headers. A group of another run has to be heard of where it was not known to be
-        one, since it is dropped then."""
-        own = key or b""
-        if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
-            return False
-        if self._run is None or all(value == self._run for name, value in headers if name == RUN_HEADER):
-            return True
-        return self._names[topic] == GROUPS.name and self._rows.holds(own.decode("utf-8", "surrogatepass"))
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
         assert self._follower is not None, "start() comes first"
         self._follower.wait_caught_up(timeout_s)
+        self._caught_up()
 
     def progress(self) -> ReadProgress:
         """Returns how far the view has read, by the last look at the ends of the partitions; the next poll takes
         another. Waits for nothing."""
         assert self._reader is not None, "start() comes first"
         self._reader.look()
-        return ReadProgress(self.changes, self._reader.offsets, self._reader.ends)
+        progress = ReadProgress(self.changes, self._reader.offsets, self._reader.ends)
+        if progress.caught_up:
+            self._caught_up()
+        return progress
+
+    def _caught_up(self) -> None:
+        with self._lock:
+            if self._file is not None and self._is_saved:
+                self._file.caught_up()
 
     def groups(self) -> list[GroupRecord]:
         """Every whole group, ready or not, in order of group_id. Raises ViewFailed."""
-        with self._lock:
+        with self._lock, self._file_in_order():
             return self._live().groups()
 
     def members(self, record: GroupRecord) -> list[tuple[TrajectoryRecord, list[StepRecord]]] | None:
         """Members that are over, ready or not, with their captured steps, all of the moment of `record`, or None. Raises ViewFailed."""
-        with self._lock:
+        with self._lock, self._file_in_order():
             return self._live().members(record)
 
     def trajectories(self, record: GroupRecord) -> list[TrajectoryRecord] | None:
         """All members of a group, ready or not, all of the moment of `record`, or None. Raises ViewFailed."""
-        with self._lock:
+        with self._lock, self._file_in_order():
             return self._live().trajectories(record)
 
     def ask(self, question: Callable[[PoolRows], T]) -> T:
@@ -146,15 +155,21 @@ class PoolView:
 
     def stop(self) -> None:
         """Stop following, and save what a next view need not read again; no question has an answer afterwards. Idempotent."""
-        if self._follower is not None and self._follower.stop() and self._file is not None:
-            with self._lock:
-                if self._follower.error is None and self._unsaved >= SAVED_AT_END_ROWS:
-                    with suppress(sqlite3.Error):  # what was saved before is as it was
-                        self._save(self._file)
-                if isinstance(self._follower.error, HistoryCut):
-                    self._file.discard()
-                self._file.close(self._rows)
-                self._file = None
+        if self._follower is None or self._follower.stop():
+            self._close_file()
+
+    def _close_file(self) -> None:
+        with self._lock:
+            if self._file is None:
+                return
+            error = None if self._follower is None else self._follower.error
+            if error is None and (self._unsaved >= SAVED_AT_END_ROWS or self._has_erased):
+                with suppress(sqlite3.Error):  # what was saved before is as it was
+                    self._save(self._file)
+            if isinstance(error, HistoryCut):
+                self._file.discard()
+            self._file.close(self._rows)
+            self._file = None
 
     def _live(self) -> PoolRows:
         if self._follower is not None and self._follower.error is not None:
@@ -164,21 +179,29 @@ class PoolView:
     def _apply(self, record: Record) -> None:
         name, key = self._names[record.topic], record.key or b""
         with self._lock, self._file_in_order():
+            if name == GROUPS.name and not _may_be_of(self._run, record.headers):
+                self._rows.forget(
+                    key.decode("utf-8", "surrogatepass")
+                )  # as `keep` would have it, and nothing is decoded
+                return
             self._rows.apply(name, key, record.value)
             self.changes += 1
             if self._file is not None:
                 self._offsets[record.topic, record.partition] = record.offset + 1
                 self._unsaved += 1
-                if self._unsaved >= self._save_at:
+                self._has_erased |= record.value is None
+                if self._unsaved >= self._save_at or time.time() - self._saved_s > SAVED_EVERY_S:
                     self._save(self._file)
         self._heard(name, key)
 
     def _save(self, file: ViewFile) -> None:
         """Keep all that was read so far. Where no file can be made, that costs the next start its time, and this view nothing. Raises
         sqlite3.Error where the file that rows stand in cannot be written."""
-        self._unsaved, self._save_at = 0, _worth_saving(self._rows)
+        self._unsaved, self._has_erased, self._saved_s = 0, False, time.time()
+        self._save_at = _worth_saving(self._rows)
         try:
-            file.save(self._rows, self._offsets)
+            if self._is_saved:
+                file.save(self._rows, self._offsets)
         except OSError as error:
             log.warning("view_not_saved", file=str(file.path), error=str(error))
 
@@ -196,3 +219,16 @@ class PoolView:
 def _worth_saving(rows: PoolRows) -> int:
     """Rows to take in until the next save."""
     return max(SAVED_ROWS, rows.size // 4)
+
+
+def _wants(group: str | None, run: bytes | None, topic: str, key: bytes | None, headers: Headers) -> bool:
+    """Returns whether a row is taken in, by its key and its headers. That a group is another run's has to be heard."""
+    own = key or b""
+    if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
+        return False
+    return topic.endswith(GROUPS.name) or _may_be_of(run, headers)
+
+
+def _may_be_of(run: bytes | None, headers: Headers) -> bool:
+    """Returns whether a row may be of the run: where it names none, it may."""
+    return run is None or all(value == run for name, value in headers if name == RUN_HEADER)

@@ -67,7 +67,7 @@ class LogReader:
         *,
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
-        wants: Wants = lambda _topic, _key, _headers: True,
+        wants: Wants | None = None,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
@@ -183,7 +183,9 @@ class LogReader:
         error = message.error()
         if error is None:
             self._positions[place] = int(message.offset() or 0) + 1
-            return record_of(message) if self._wants(place[0], message.key(), headers_of(message)) else None
+            if self._wants is not None and not self._wants(place[0], message.key(), headers_of(message)):
+                return None
+            return record_of(message)
         if error.code() == KafkaError._PARTITION_EOF:
             self._positions[place] = max(self._positions[place], int(message.offset() or 0))
             return None
