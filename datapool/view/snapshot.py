@@ -85,12 +85,10 @@ class ViewFile:
         except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
             log.warning("view_begun_again", file=str(self.path), reason=str(error))
             rows.store.close()
-            if isinstance(
-                error, OSError | sqlite3.OperationalError
-            ):  # nobody's damage: no access, or somebody is at it
-                self._others = True
-            else:
+            if _is_damage(error):
                 self.discard()
+            else:
+                self._others = True
             return PoolRows(listed=True), {}
         self.read_s = snapshot.read_s
         return rows, {(topic, partition): offset for topic, partition, offset in snapshot.offsets}
@@ -188,6 +186,14 @@ class ViewFile:
                 raise ValueError("it is damaged, or another one was put in its place")
             return True
         return False
+
+
+def _is_damage(error: Exception) -> bool:
+    """Returns whether the file is to blame; not where there is no access to it, or somebody is at it. An empty file has no table, which is an error of
+    SQL's."""
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode == sqlite3.SQLITE_ERROR
+    return not isinstance(error, OSError)
 
 
 def _sum(path: Path) -> str:

@@ -225,6 +225,9 @@ def test_a_file_that_is_cut_or_overwritten_is_begun_again(tmp_path, at, in_order
             for row in rows:
                 one.rows.apply(*row)
             same(one.rows, bare(rows))
+            assert one.save(len(rows))
+        with closing(Opened(path)) as again:
+            assert again.at == len(rows)
 
 
 def test_one_bit_that_changed_after_a_file_was_closed_is_seen(tmp_path):
