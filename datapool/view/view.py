@@ -98,11 +98,18 @@ class PoolView:
         if self._may_be_kept and settings.views_dir is not None:
             file = ViewFile(view_path(settings.views_dir, settings.catalogue()), topics_id(settings, TOPICS))
         if file is None or (group is not None and not file.exists()):
-            return LogReader(settings, topics, wants=partial(_wants, group, self._run) if group or self._run else None)
+            return LogReader(settings, topics, wants=partial(self._wants, group) if group or self._run else None)
         self._rows, offsets = file.restored(end_offsets(settings, TOPICS))
         self._file, self._offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
         self._is_saved = all(topic in topics for topic in TOPICS)  # else some topics would be older than the file says
         return LogReader(settings, topics, start=self._offsets)
+
+    def _wants(self, group: str | None, topic: str, key: bytes | None, headers: Headers) -> bool:
+        """Returns whether a row is taken in, by its key and its headers. That a group is another run's has to be heard."""
+        own = key or b""
+        if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
+            return False
+        return self._names[topic] == GROUPS.name or _may_be_of(self._run, headers)
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Block until everything that stood in the topics at the call is applied. Raises BrokerUnreachable, LogError."""
@@ -219,14 +226,6 @@ class PoolView:
 def _worth_saving(rows: PoolRows) -> int:
     """Rows to take in until the next save."""
     return max(SAVED_ROWS, rows.size // 4)
-
-
-def _wants(group: str | None, run: bytes | None, topic: str, key: bytes | None, headers: Headers) -> bool:
-    """Returns whether a row is taken in, by its key and its headers. That a group is another run's has to be heard."""
-    own = key or b""
-    if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
-        return False
-    return topic.endswith(GROUPS.name) or _may_be_of(run, headers)
 
 
 def _may_be_of(run: bytes | None, headers: Headers) -> bool:

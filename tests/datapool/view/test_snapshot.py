@@ -340,8 +340,10 @@ def test_a_view_of_a_real_log_reads_the_tail(log_settings, tmp_path):
 
 
 @pytest.mark.kafka
-def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings):
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings, generation):
     """It takes in its own and those of no run yet; a group that turns out to be another run's is dropped, as it ever was."""
+    log_settings = log_settings.model_copy(update={"generation": generation})
     create_topics(log_settings)
     late = written_of([facts.opened("late", envelope=facts.envelope(run_id=None))])
     own, others = (
