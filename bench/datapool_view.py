@@ -90,7 +90,7 @@ def _restarted(rows: PoolRows, steps: float) -> dict[str, float]:
         closed_s = _seconds(lambda: ended.close(rows))
         bytes_ = ended.path.stat().st_size
         again: list[PoolRows] = []
-        start_s = _seconds(lambda: again.append(begun.restored({})[0]))
+        start_s = _seconds(lambda: again.append(begun.restored(dict)[0]))
         new = range(int(steps) // (MEMBERS * 4), int(steps * 1.01) // (MEMBERS * 4))
         tail = [row for number in new for row in group_rows(number, 4, 512, 128)]
         tail_s = _seconds(lambda: [again[0].apply(*row) for row in tail])

@@ -162,7 +162,7 @@ class PoolRows:
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
-        ids = (key.decode("utf-8", "surrogatepass"),) if topic == GROUPS.name else parts(key)
+        ids = (as_text(key),) if topic == GROUPS.name else parts(key)
         group = self._group_of(ids[0])
         if group is None or len(ids) > STEP_IDS:
             return

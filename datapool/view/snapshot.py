@@ -4,7 +4,6 @@ Invariant: a file is of one moment, or it is not used. It is left, and the log r
 than tombstones are kept, or damaged; and one process at a time writes it, while others start from what it saved last.
 """
 
-import fcntl
 import inspect
 import os
 import sqlite3
@@ -24,6 +23,7 @@ from claw_r1.datapool import FOLD_VERSION
 from claw_r1.datapool.view import rows as rows_module
 from claw_r1.datapool.view import store as store_module
 from claw_r1.datapool.view.rows import PoolRows, RowsSnapshot
+from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.records import Place
 from claw_r1.schemas.topics import COMPACTION, DAY_MS, Catalogue
 
@@ -72,15 +72,16 @@ class ViewFile:
         self._lock: int | None = None
         self._others = False
 
-    def restored(self, ends: Mapping[Place, int]) -> tuple[PoolRows, Mapping[Place, int]]:
+    def restored(self, ends: Callable[[], Mapping[Place, int]]) -> tuple[PoolRows, Mapping[Place, int]]:
         """Rows as they were saved, and the offsets to read on at. Where there is no use for the file, which the log says in a line: no rows,
-        and no offsets. ends: of the log now."""
+        and no offsets. ends: asked for those of the log where there is a file."""
         rows = PoolRows(listed=True)
         try:
             if not self.exists():
                 return rows, {}
+            now = ends()  # before anything is held
             self._others = not self._locked()
-            snapshot = self._read(rows, ends)
+            snapshot = self._read(rows, now)
             rows.restore(snapshot.rows)
         except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
             log.warning("view_begun_again", file=str(self.path), reason=str(error))
@@ -167,13 +168,9 @@ class ViewFile:
         if self._lock is not None:
             return True
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+        self._lock = take_lock(self.path.with_suffix(".lock"))
+        if self._lock is None:
             return False
-        self._lock = lock
         sweep(self.path.parent, self._now_s() - UNUSED_MAX_S)
         return True
 

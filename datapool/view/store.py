@@ -95,9 +95,8 @@ class StepStore:
         new = path.with_suffix(".new")
         new.unlink(missing_ok=True)
         with closing(_connected(str(new))) as named:
-            named.executescript(
-                "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF"
-            )  # it has its name when it is whole
+            # No journal, and nothing waits for the disk: it has its name when it is whole.
+            named.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
             self._db.backup(named)
             named.execute("BEGIN")
             self._keep(named, snapshot)
@@ -224,6 +223,16 @@ def as_bytes(text: str) -> bytes:
 
 def as_text(value: bytes) -> str:
     return value.decode("utf-8", "surrogatepass")
+
+
+def packed(word: str | tuple[str, ...]) -> bytes | list[bytes]:
+    """A word, or several, as a snapshot has them."""
+    return as_bytes(word) if isinstance(word, str) else list(_key(word))
+
+
+def unpacked(word: bytes | list[bytes]) -> str | tuple[str, ...]:
+    """The inverse of `packed`."""
+    return as_text(word) if isinstance(word, bytes) else tuple(map(as_text, word))
 
 
 def _key(ids: Sequence[str]) -> tuple[bytes, ...]:

@@ -20,6 +20,7 @@ from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.view.progress import ReadProgress, WatchedReader
 from claw_r1.datapool.view.rows import KeepGroup, PoolRows
 from claw_r1.datapool.view.snapshot import ViewFile, view_path
+from claw_r1.datapool.view.store import as_bytes, as_text
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.admin import end_offsets, topics_id
@@ -70,7 +71,7 @@ class PoolView:
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
         self._rows = PoolRows(keep, listed=listed)
         self._heard = heard
-        self._run = None if run is None else run.encode("utf-8", "surrogatepass")
+        self._run = None if run is None else as_bytes(run)
         self._may_be_kept = listed and keep is None and settings.views_dir is not None
         self._file: ViewFile | None = None
         self._offsets: dict[Place, int] = {}
@@ -99,7 +100,7 @@ class PoolView:
             file = ViewFile(view_path(settings.views_dir, settings.catalogue()), topics_id(settings, TOPICS))
         if file is None or (group is not None and not file.exists()):
             return LogReader(settings, topics, wants=partial(self._wants, group) if group or self._run else None)
-        self._rows, offsets = file.restored(end_offsets(settings, TOPICS))
+        self._rows, offsets = file.restored(partial(end_offsets, settings, TOPICS))
         self._file, self._offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
         self._is_saved = all(topic in topics for topic in TOPICS)  # else some topics would be older than the file says
         return LogReader(settings, topics, start=self._offsets)
@@ -187,9 +188,7 @@ class PoolView:
         name, key = self._names[record.topic], record.key or b""
         with self._lock, self._file_in_order():
             if name == GROUPS.name and not _may_be_of(self._run, record.headers):
-                self._rows.forget(
-                    key.decode("utf-8", "surrogatepass")
-                )  # as `keep` would have it, and nothing is decoded
+                self._rows.forget(as_text(key))  # as `keep` would have it, and nothing is decoded
                 return
             self._rows.apply(name, key, record.value)
             self.changes += 1

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from claw_r1.eventlog.locks import take_lock
+
 LOCK = "owner.lock"
 SUFFIX = ".spool"
 PRIVATE = 0o700  # prompts and replies lie here
@@ -69,13 +71,8 @@ def sync_directory(path: Path) -> None:
 
 
 def _take(path: Path) -> SpoolDirectory | None:
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return SpoolDirectory(path, lock)
+    lock = take_lock(path / LOCK)
+    return None if lock is None else SpoolDirectory(path, lock)
 
 
 @contextlib.contextmanager

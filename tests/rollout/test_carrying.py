@@ -159,10 +159,8 @@ async def test_every_worker_has_its_version_and_the_next_is_carried_again(
     fleet.fault = who, phase, number
     met = await fleet.next_version(300 if number == signal.SIGKILL else 60 if phase in STARTING else 3)
     assert fleet.fault is None
-    if number == signal.SIGSTOP and not any(
-        one.failed for one in met
-    ):  # all was there when the signal came: the next one meets it
-        await fleet.next_version(3)
+    if number == signal.SIGSTOP and not any(one.failed for one in met):
+        await fleet.next_version(3)  # all was there when the signal came: this one meets it
     assert [(one.source, one.failed) for one in await fleet.next_version(300)] == [("gloo", ())] * 2, fleet.carried
     assert list(tmp_path.rglob("*.unfinished")) == []  # noqa: ASYNC240  # nothing else runs here
 

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.view.rows import PooledRow
-from claw_r1.datapool.view.store import as_bytes, as_text
+from claw_r1.datapool.view.store import packed, unpacked
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 
-ScorerName = str | tuple[str, str]
+ScorerName = str | tuple[str, ...]
 """A scorer of steps is name@version, one of trajectories the source and the name of a reward."""
 
 
@@ -44,17 +44,11 @@ class RowScores:
 
     def snapshot(self) -> list[ScoresSnapshot]:
         """Returns what `restore` takes."""
-        return [
-            ScoresSnapshot(as_bytes(name) if isinstance(name, str) else list(map(as_bytes, name)), scores)
-            for name, scores in self._by_scorer.items()
-        ]
+        return [ScoresSnapshot(packed(name), scores) for name, scores in self._by_scorer.items()]
 
     def restore(self, snapshots: Iterable[ScoresSnapshot]) -> None:
         """Take the place of these scores, which are none."""
-        for each in snapshots:
-            name = each.scorer
-            scorer = as_text(name) if isinstance(name, bytes) else (as_text(name[0]), as_text(name[1]))
-            self._by_scorer[scorer] = each.scores
+        self._by_scorer = {unpacked(each.scorer): each.scores for each in snapshots}
 
 
 def scores_of(record: PooledRow) -> dict[ScorerName, float]:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from claw_r1.datapool.view.listing.columns import Column
-from claw_r1.datapool.view.store import as_bytes, as_text
+from claw_r1.datapool.view.store import as_bytes, as_text, packed, unpacked
 
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.int64]
@@ -68,14 +68,6 @@ def _lowered(key: bytes, text: str) -> bytes:
     return key if lowered == text else as_bytes(lowered)
 
 
-def _packed(word: str | tuple[str, ...]) -> bytes | list[bytes]:
-    return as_bytes(word) if isinstance(word, str) else [as_bytes(each) for each in word]
-
-
-def _unpacked(word: bytes | list[bytes]) -> str | tuple[str, ...]:
-    return as_text(word) if isinstance(word, bytes) else tuple(map(as_text, word))
-
-
 class ColumnTable:
     """Rows are reserved, put and dropped by number. Not thread-safe."""
 
@@ -107,7 +99,7 @@ class ColumnTable:
             alive=self.alive.tobytes(),
             owners=self.owners.tobytes(),
             order=self.order().tobytes(),
-            words={name: [_packed(word) for word in words] for name, words in self.words.items()},
+            words={name: [packed(word) for word in words] for name, words in self.words.items()},
         )
 
     def restore(self, snapshot: TableSnapshot) -> None:
@@ -126,7 +118,7 @@ class ColumnTable:
         self._ranks[self._order] = np.arange(len(self._order))
         for name, words in snapshot.words.items():
             for word in words:
-                self.codes[name][_unpacked(word)]  # which gives it the next code
+                self.codes[name][unpacked(word)]  # which gives it the next code
 
     def __len__(self) -> int:
         """Numbers that were ever reserved."""

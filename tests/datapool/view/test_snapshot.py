@@ -36,9 +36,12 @@ TOPICS = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 
 def written(seed: int, count: int = 60) -> list[tuple[str, bytes, bytes | None]]:
     """Rows of a pool in the order of its folds."""
+    return written_of(random_facts(seed, count))
+
+
+def written_of(history) -> list[tuple[str, bytes, bytes | None]]:
     log = MemoryLog(SETTINGS)
-    rows = rows_of(random_facts(seed, count), lambda item: log.append([item])[0])
-    return [(topic, key, value) for _, topic, key, value in rows]
+    return [(topic, key, value) for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0])]
 
 
 def bare(rows) -> PoolRows:
@@ -93,7 +96,7 @@ class Opened:
 
     def __init__(self, path: Path, log_id: str = "ids", now_s: float = 1e9, ends=ENDS) -> None:
         self.file = ViewFile(path, log_id, lambda: now_s)
-        self.rows, offsets = self.file.restored(ends)
+        self.rows, offsets = self.file.restored(lambda: ends)
         self.at = offsets.get(PLACE, 0)
 
     def save(self, at: int) -> bool:
@@ -121,7 +124,7 @@ from claw_r1.datapool.view.snapshot import ViewFile
 path, place, every = Path(sys.argv[1]), ("claw.datapool.steps", 0), int(sys.argv[2])
 written = pickle.loads(path.with_suffix(".rows").read_bytes())
 file = ViewFile(path, "ids", lambda: 1e9)
-rows, offsets = file.restored({place: 1_000_000})
+rows, offsets = file.restored(lambda: {place: 1_000_000})
 for at in range(offsets.get(place, 0), len(written)):
     rows.apply(*written[at])
     if at % every == 0:
@@ -192,7 +195,7 @@ def test_a_pause_longer_than_tombstones_are_kept_ends_a_file(tmp_path):
     """A machine that slept for a week goes on with rows that may be gone: the next start reads all."""
     path, now = tmp_path / "a.view", [1e9]
     one = ViewFile(path, "ids", lambda: now[0])
-    rows, _ = one.restored(ENDS)
+    rows, _ = one.restored(lambda: ENDS)
     assert one.save(rows, {PLACE: 5})
     now[0] += AGE_MAX_S + 1
     one.caught_up()
@@ -391,8 +394,3 @@ def asked(settings, views_dir: Path, group: str | None = None) -> int:
     finally:
         for view in (kept, plain):
             view.stop()
-
-
-def written_of(history) -> list[tuple[str, bytes, bytes | None]]:
-    log = MemoryLog(SETTINGS)
-    return [(topic, key, value) for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0])]
