@@ -16,6 +16,7 @@ TARGETS: Targets = {
     "batch_256x1536_ms": ("<=", 20),
     "batch_256x5120_ms": ("<", 60),
     "storage_ratio_to_linear": ("<=", 1.3),
+    "stub_bytes": ("<=", 200),
     "rebuild_ratio_to_decode": ("<=", 3.5),
     "view_seconds_100k": ("<=", 18),
     "query_ms_100k": ("<", 100),

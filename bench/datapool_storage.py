@@ -7,12 +7,13 @@ log-probabilities and bodies of all outputs, each once and unpacked.
 """
 
 import json
+import random
 import subprocess
 import uuid
 
 from bench.datapool_folds import Figures
 from bench.deltas import conversation, output_bytes
-from bench.episodes import START_US
+from bench.episodes import START_US, envelope, group
 from claw_r1.claw.local.broker import Broker, resolve_broker
 from claw_r1.claw.local.kafka_tools import tool_command
 from claw_r1.datapool.fold.project import RowKey
@@ -22,7 +23,7 @@ from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import TrajectoryCompleted
+from claw_r1.schemas.events import GroupEvicted, TrajectoryCompleted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.partition.state import PartitionState
@@ -35,7 +36,7 @@ Rows = dict[RowKey, Outgoing]
 def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
     """Bytes on disk and before packing, and their ratios to `linear`. Starts a broker where none is named."""
     facts, linear = facts_of(turns, tokens)
-    rows = pool_rows(facts)
+    rows = pool_rows(facts, "group")
     with resolve_broker() as broker:
         on_disk = stored(broker, facts, list(rows.values()))
     unpacked = sum(len(value) for value in facts) + sum(len(row.value or b"") for row in rows.values())
@@ -49,7 +50,18 @@ def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
         "storage_ratio_pool": round(pool_bytes / linear, 3),
         "storage_ratio_unpacked": round(unpacked / linear, 3),
         "storage_ratio_to_linear": round((facts_bytes + pool_bytes) / linear, 3),
+        "stub_bytes": stub_bytes(),
     }
+
+
+def stub_bytes() -> int:
+    """Bytes of keys and values that are left of the pool's rows of a group of 8 x 2 calls when it is evicted."""
+    facts = list(group(0, random.Random(0)))
+    gone = GroupEvicted(
+        envelope=envelope("g000000-e", 99), group_id="g000000", reason="retention", requested_by="reactors"
+    )
+    rows = pool_rows([encode(fact) for fact in (*facts, gone)], "g000000")
+    return sum(len(key.key) + len(row.value) for key, row in rows.items() if row.value is not None)
 
 
 def facts_of(turns: int, tokens: int) -> tuple[list[bytes], int]:
@@ -70,13 +82,13 @@ def facts_of(turns: int, tokens: int) -> tuple[list[bytes], int]:
     return [*facts, encode(done)], 4 * len(turn.prompt) + len(turn.request) + outputs
 
 
-def pool_rows(facts: list[bytes]) -> Rows:
-    """Returns the rows of the pool that compaction leaves."""
+def pool_rows(facts: list[bytes], group_id: str) -> Rows:
+    """Returns the rows of the pool that compaction leaves of the facts of a group."""
     state = PartitionState(0, 1)
     rows: Rows = {}
     for offset, value in enumerate(facts):
         state.apply(
-            Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=group_key("group"), value=value)
+            Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=group_key(group_id), value=value)
         )
         for row in state.snapshot(START_US):
             if row.topic is not POSITIONS and row.key is not None:

@@ -14,7 +14,7 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | question | answer |
 |---|---|
 | the same call twice | of the completed captures (else of all) the one received last counts (the agent went on with its reply), then the highest attempt, at its lowest offset; `attempts` lists all |
-| two words about one thing | of openings, registrations and completions the highest revision; then the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record: null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
+| two words about one thing | of openings, registrations and completions the highest revision; then the later one: the highest (occurred_at_us, event_id), then the higher content, field by field in the order of the record (of an opening its run and its ordinal first): null is lowest. Two facts with one event_id and moment may differ (a deadline that was computed afresh) |
 | two rewards in one slot (subject, source, name) | what a scorer's verdict says (that it gave up, too) before what is claimed without one; then the highest revision, then the later word |
 | a completion that carries a reward | a slot of its own (trajectory, `agent`, `completion`), of the completion that counts and no other; a RewardAssigned for it is refused |
 | rewards of different slots | add up; within a slot the later word replaces |
@@ -32,7 +32,8 @@ they lie in one partition; a fact's position is (topic, partition, offset).
 | reward or curation of a trajectory nobody started | TrajectoryRecord `open`, reason `unknown`; no member of its group |
 | a call that the completion did not count | folded like any other; the trajectory is not ready (`calls_uncounted`) until it completes again |
 | more rewards than the completion counted, more members than declared | folded like any other: these are lower bounds |
-| evicted | absorbing: a stub TrajectoryRecord stays, steps become tombstones, later facts are ignored |
+| a trajectory evicted | absorbing: a stub TrajectoryRecord stays, steps become tombstones, later facts are ignored |
+| a group evicted (GroupEvicted, the later word) | absorbing: one stub GroupRecord stays, all other rows of the group become tombstones. Later facts are ignored, but for what the stub keeps: the opening's id, time, revision, run and ordinal, and the run of the calls |
 
 **Order of steps**: (timings.received_us of the first capture, call_id): a retry does not move its call.
 
@@ -62,5 +63,5 @@ Where to look: `fold.fold(state, fact, position) -> GroupState`, `project.projec
 writes, `view.PoolView` for readers.
 """
 
-FOLD_VERSION = 11
+FOLD_VERSION = 12
 """Counts up when equal facts give other records; a pool holds records of one fold version."""

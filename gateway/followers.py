@@ -21,7 +21,7 @@ class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
     def __init__(self, kafka: KafkaLog, workers: WorkerTable, keys: KeyRing, admission: AdmissionView) -> None:
-        self._kafka = kafka
+        self._kafka, self._admission = kafka, admission
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
             ([WORKERS], workers.apply),
             ([KEYS], keys.apply),
@@ -37,6 +37,7 @@ class Followers:
             self._running.append(follower)
             follower.start()
         self.catch_up()
+        self._admission.forget_absent()
         self._caught_up.set()
 
     def catch_up(self) -> None:

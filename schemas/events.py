@@ -123,6 +123,8 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     version: Int64
     """The version that the step made."""
     metrics: Mapping[str, float]
+    group_ids: tuple[str, ...] = ()
+    """The groups of its plan, sorted: their admission room returns. Empty: read the plan."""
     checkpoint_uri: str = ""
     """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was due."""
     critic_digest: str = ""
@@ -347,6 +349,16 @@ class GroupClosed(Struct, frozen=True, kw_only=True):
     last_progress_event_id: str
 
 
+class GroupEvicted(Struct, frozen=True, kw_only=True):
+    """An operator, or retention, took a whole group out of the pool: one stub stays. Absorbing."""
+
+    envelope: Envelope
+    group_id: str
+    """Group of trajectories that share a task; equals trajectory_id where none was given."""
+    reason: str
+    requested_by: str
+
+
 class GroupMember(Struct, frozen=True, kw_only=True):
     """A trajectory as its group sees it."""
 
@@ -416,6 +428,11 @@ class GroupRecord(Struct, frozen=True, kw_only=True):
     closed_us: Int64 = 0
     """UTC microseconds, when that event says that it occurred."""
     closed_members: tuple[str, ...] = ()
+    evicted_event_id: str = ""
+    """Of the winning GroupEvicted: the row is a stub then, and the group has no other row."""
+    evicted_us: Int64 = 0
+    """UTC microseconds, when that event says that it occurred."""
+    evicted_reason: str = ""
     ready: bool
     reasons: tuple[str, ...] = ()
     """Why it is not ready, sorted."""
@@ -975,6 +992,7 @@ Event = (
     | CallCaptured
     | CallFailed
     | GroupClosed
+    | GroupEvicted
     | GroupOpened
     | GroupRecord
     | KeyRecorded
@@ -1005,6 +1023,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     "CallCaptured": CallCaptured,
     "CallFailed": CallFailed,
     "GroupClosed": GroupClosed,
+    "GroupEvicted": GroupEvicted,
     "GroupOpened": GroupOpened,
     "GroupRecord": GroupRecord,
     "KeyRecorded": KeyRecorded,

@@ -58,6 +58,7 @@ CALLS = Topic(
         "TrajectoryAbandoned",
         "GroupClosed",
         "TrajectoryEvicted",
+        "GroupEvicted",
     ),
     writers=("gateway", "reactors", "operator", "dashboard"),
     readers=(

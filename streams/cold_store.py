@@ -39,12 +39,9 @@ class SqliteColdStore:
         self._database.executemany("DELETE FROM rows WHERE topic = ? AND key = ?", removed)
         self._database.execute("COMMIT")
 
-    def group(self, group: bytes, topic: str | None = None) -> list[bytes]:
-        """The rows of a group, all or those of one topic; none: the group is not known."""
-        rows = self._database.execute(
-            "SELECT value FROM rows WHERE group_id = ? AND (? IS NULL OR topic = ?)", (group, topic, topic)
-        )
-        return [value for (value,) in rows]
+    def group(self, group: bytes) -> list[bytes]:
+        """The rows of a group; none: the group is not known."""
+        return [value for (value,) in self._database.execute("SELECT value FROM rows WHERE group_id = ?", (group,))]
 
     def untouched(self, before_us: int, limit: int) -> list[bytes]:
         """Rows last touched at or before that time, the longest untouched first."""

@@ -43,7 +43,7 @@ def by_idleness(idle_timeout_s: float) -> Decide:
 
 
 def by_age(retention_s: float) -> Decide:
-    """Returns decisions that take old trajectories out of the pool."""
+    """Returns decisions that take old groups out of the pool."""
     retention_us = int(retention_s * 1e6)
     return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
 

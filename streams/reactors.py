@@ -1,27 +1,26 @@
-"""The decisions of time alone: that a session is complete, a trajectory abandoned or too old, a group closed. Decisions
+"""The decisions of time alone: that a session is complete, a trajectory abandoned, a group closed or too old. Decisions
 are facts.
 
 Invariant: a decision is a function of (group, now); its event_id is uuid5 of subject, kind and the last progress, so that
 two reactors, or one before and one after a crash, write the same event. Reactors are the only reader of a clock.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from claw_r1.datapool.fold.project import GroupImage
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.fold.state import TrajectoryState
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import (
     Envelope,
     GroupClosed,
+    GroupEvicted,
     GroupRecord,
     TrajectoryAbandoned,
     TrajectoryCompleted,
-    TrajectoryEvicted,
-    TrajectoryRecord,
 )
 
-Decision = TrajectoryAbandoned | TrajectoryCompleted | GroupClosed | TrajectoryEvicted
+Decision = TrajectoryAbandoned | TrajectoryCompleted | GroupClosed | GroupEvicted
 PRODUCER = "reactors"
 DEADLINE = "deadline"
 IDLE = "idle"
@@ -39,31 +38,22 @@ def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> l
     return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
 
 
-class Untouched(NamedTuple):
-    """An old group, and its trajectories that are not evicted: members or not (a closing lists some, a reward makes none)."""
-
-    group: GroupRecord
-    trajectories: Sequence[TrajectoryRecord]
-
-
-def outlived(untouched: Iterable[Untouched], now_us: int, retention_us: int) -> list[TrajectoryEvicted]:
-    """Trajectories of groups without any fact for so long: they leave the pool, a stub stays, and so do their facts."""
+def outlived(untouched: Iterable[GroupRecord], now_us: int, retention_us: int) -> list[GroupEvicted]:
+    """Groups without any fact for so long: they leave the pool, a stub of each stays, and so do their facts."""
     return [
-        TrajectoryEvicted(
+        GroupEvicted(
             envelope=_envelope(
-                ("evicted", group.group_id, trajectory.trajectory_id, group.last_progress_event_id),
+                ("evicted", group.group_id, group.last_progress_event_id),
                 now_us,
                 group.last_progress_event_id,
                 group.run_id,
             ),
             group_id=group.group_id,
-            trajectory_id=trajectory.trajectory_id,
             reason=RETENTION,
             requested_by=PRODUCER,
         )
-        for group, trajectories in untouched
+        for group in untouched
         if group.last_progress_us + retention_us <= now_us
-        for trajectory in trajectories
     ]
 
 
@@ -103,6 +93,8 @@ def lacks_rewards(group: GroupRecord) -> bool:
 
 def waits(record: GroupRecord) -> bool:
     """Returns whether a reactor may have to act on a group one day. Asked at each flush, so it looks at no member."""
+    if is_evicted(record):
+        return False
     open_member = "members_open" in record.reasons
     if record.closed:
         return open_member

@@ -52,8 +52,8 @@ class StreamsSettings(BaseSettings):
     trajectory_idle_timeout_s: float = Field(1800.0, gt=0)
     """An open trajectory without any fact for this long is abandoned; a declared group without any is closed."""
     retention_s: float | None = Field(None, gt=0)
-    """Groups without any fact for this long are evicted from the pool; their facts stay in the log. Not set: groups are
-    kept for ever."""
+    """Groups without any fact for this long are evicted from the pool; a stub and their facts stay. What comes
+    for them later is ignored. Not set: groups are kept for ever."""
     retention_interval_s: float = Field(10.0, gt=0)
     """Time between two looks for groups to evict. Each look takes a bounded number per partition, the oldest first."""
 

@@ -17,6 +17,7 @@ from claw_r1.schemas.events import (
     Event,
     FactPosition,
     GroupClosed,
+    GroupEvicted,
     GroupOpened,
     Integrity,
     OutputEdited,
@@ -155,6 +156,11 @@ def changed_envelope(fact: Event, **fields: object) -> Event:
 
 def topic_of(fact: Event) -> str:
     return "claw.rewards" if isinstance(fact, ON_REWARDS) else "claw.calls"
+
+
+def evicted_group(group: str = "g", **changes: object) -> GroupEvicted:
+    fields = {"envelope": envelope(), "reason": "asked", "requested_by": "someone", **changes}
+    return GroupEvicted(group_id=group, **fields)
 
 
 def placed(facts: Sequence[Event], partition: int = 0) -> list[tuple[Event, FactPosition]]:
@@ -335,8 +341,8 @@ def facts(draw: st.DrawFn) -> Event:
         return failure(
             group, trajectory, draw(CALLS), envelope=at, attempt=draw(st.integers(0, 1)), channel=draw(CHANNELS)
         )
-    gone = evicted(group, trajectory, envelope=at, reason=draw(REASONS))
-    return gone if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
+    gone = draw(st.sampled_from([evicted(group, trajectory, envelope=at), evicted_group(group, envelope=at)]))
+    return replace(gone, reason=draw(REASONS)) if draw(st.integers(0, 3)) == 0 else draw(_calls(group))
 
 
 def linked(events: list[Event], draw: st.DrawFn) -> list[Event]:

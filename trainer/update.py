@@ -1,7 +1,7 @@
 """From a committed plan to a published version: train, keep, stage, publish, in this order (see `run.py`)."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -60,7 +60,8 @@ class Updater:
             self._writer.wait()  # copies of one batch at a time: a slow disk slows the run and fills no memory
         candidate = self._publisher.candidate()
         checkpoint = self._keep(candidate, values) if is_checkpoint_due else None
-        self.publish(values, candidate, checkpoint)
+        groups = sorted({trajectory.group_id for trajectory in batch.plan.trajectories})
+        self.publish(values, candidate, checkpoint, groups)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""
@@ -114,8 +115,11 @@ class Updater:
         self._writer.submit(f"checkpoint {target.name}", write)
         return target
 
-    def publish(self, values: Mapping[str, float], candidate: Candidate, checkpoint: Path | None) -> None:
-        """Steps 4 and 5: the candidate becomes the next version, made by batch `progress.sequence`.
+    def publish(
+        self, values: Mapping[str, float], candidate: Candidate, checkpoint: Path | None, groups: Sequence[str] = ()
+    ) -> None:
+        """Steps 4 and 5: the candidate becomes the next version, made by batch `progress.sequence`. groups: of its plan;
+        none: whoever asks reads the plan.
 
         Raises NothingLearned.
         """
@@ -128,6 +132,7 @@ class Updater:
             sequence=sequence,
             version=version,
             metrics=dict(values),
+            group_ids=tuple(groups),
             checkpoint_uri="" if checkpoint is None else checkpoint.resolve().as_uri(),
             critic_digest=self._dependencies.learner.critic_digest,
         )

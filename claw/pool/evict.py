@@ -1,4 +1,4 @@
-"""`claw pool evict`: trajectories erased from the pool by an operator, as TrajectoryEvicted on claw.calls."""
+"""`claw pool evict`: groups and trajectories erased from the pool by an operator, as facts on claw.calls."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from claw_r1.claw.pool.reading import open_pool
 from claw_r1.consumers.pool.eviction import evictions, rows_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.schemas.envelopes import new_id
-from claw_r1.schemas.topics import CALLS, TRAJECTORIES
+from claw_r1.schemas.events import GroupEvicted
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
 PRODUCER = "claw pool evict"
 
@@ -23,7 +24,7 @@ def run_evict(
     dry_run: bool,
     prefix: str,
 ) -> Answer:
-    """Evicts the trajectories of the ids; exit code 1 when an id is unknown, or everything is evicted already.
+    """Evicts the groups and trajectories of the ids; exit code 1 when an id is unknown, or everything is evicted already.
 
     Raises CannotRun, PoolRefusal.
     """
@@ -31,15 +32,17 @@ def run_evict(
         raise CannotRun("why? --why TEXT: the facts keep the reason")
     if not who:
         raise CannotRun("who evicts? --who NAME")
-    with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
-        rows_by_id = pool.view.ask(lambda rows: rows_of(rows.trajectory_rows(), ids, group))
+    with open_pool(prefix, topics=[TRAJECTORIES, GROUPS]) as pool:
+        rows_by_id = pool.view.ask(lambda rows: rows_of([*rows.group_rows(), *rows.trajectory_rows()], ids, group))
         eviction_id = new_id()
-        events, unknown = evictions(rows_by_id, why=why, who=who, producer=PRODUCER, act_id=eviction_id)
+        act = evictions(rows_by_id, why=why, who=who, producer=PRODUCER, act_id=eviction_id)
         if not dry_run:
-            append(pool.settings, CALLS, events)
-    summary = {"eviction_id": eviction_id, "trajectories": len(events), "dry_run": dry_run, "unknown": unknown}
-    lines = [f"{event.group_id}/{event.trajectory_id}" for event in events]
-    lines += [f"{name}: the pool has no such group or trajectory" for name in unknown]
+            append(pool.settings, CALLS, act.events)
+    count = len(act.trajectories)
+    summary = {"eviction_id": eviction_id, "trajectories": count, "dry_run": dry_run, "unknown": act.unknown}
+    lines = [f"{event.group_id} as a whole" for event in act.events if isinstance(event, GroupEvicted)]
+    lines += ["/".join(place) for place in act.trajectories]
+    lines += [f"{name}: the pool has no such group or trajectory" for name in act.unknown]
     verb = "would be" if dry_run else "are"
-    lines.append(f"{len(events)} trajectories {verb} evicted" if events else "nothing is evicted")
-    return Answer({**summary, "events": [as_plain(event) for event in events]}, lines, 0 if events else 1)
+    lines.append(f"{count} trajectories {verb} evicted" if act.events else "nothing is evicted")
+    return Answer({**summary, "events": [as_plain(event) for event in act.events]}, lines, 0 if act.events else 1)

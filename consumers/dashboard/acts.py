@@ -8,8 +8,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+from claw_r1.consumers.pool.acts import EvictionFact
 from claw_r1.datapool.feedback import HUMAN, THUMB, FeedbackFact
 from claw_r1.datapool.fold.curation import annotated
 from claw_r1.schemas.events import (
@@ -19,10 +20,9 @@ from claw_r1.schemas.events import (
     PreferenceGiven,
     RewardAssigned,
     StepCurated,
-    TrajectoryEvicted,
 )
 
-ActFact = FeedbackFact | TrajectoryEvicted
+ActFact = FeedbackFact | EvictionFact
 CallKey = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
 ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
@@ -51,7 +51,7 @@ class PersonalAct:
     @property
     def kind(self) -> ActKind:
         """The kind that most tells the act from others."""
-        if TrajectoryEvicted in self._types:
+        if self._types & {*get_args(EvictionFact)}:
             return "evicted"
         if self._withdraws:
             return "undone"
@@ -147,7 +147,7 @@ def person_of(event: Event) -> str | None:
             return None if event.who.startswith("scorer/") else event.who
         case RewardAssigned() | OutputEdited() | PreferenceGiven() if event.source.startswith(HUMAN):
             return event.source.removeprefix(HUMAN)
-        case TrajectoryEvicted():
+        case _ if isinstance(event, EvictionFact):
             return event.requested_by
     return None
 
@@ -169,7 +169,7 @@ def is_withdrawal(fact: ActFact) -> bool:
 def saying(fact: ActFact) -> str:
     """Describes the act in a few words."""
     match fact:
-        case TrajectoryEvicted():
+        case _ if isinstance(fact, EvictionFact):
             return f"evicted: {fact.reason}"
         case _ if is_withdrawal(fact):
             return "taken back"
@@ -203,7 +203,7 @@ def subjects(facts: Sequence[ActFact], limit: int) -> list[dict[str, str | None]
             "o": fact.rejected.trajectory_id,
         }
         if isinstance(fact, PreferenceGiven)
-        else {"g": fact.group_id, "t": fact.trajectory_id, "c": getattr(fact, "call_id", None)}
+        else {"g": fact.group_id, "t": getattr(fact, "trajectory_id", None), "c": getattr(fact, "call_id", None)}
         for fact in facts
     )
     distinct: dict[tuple[str | None, ...], dict[str, str | None]] = {}

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from claw_r1.consumers.pool.curation import steps_named
-from claw_r1.consumers.pool.eviction import rows_of
+from claw_r1.consumers.pool.eviction import EvictableRow, rows_of
+from claw_r1.datapool.fold.readiness import EVICTED
 from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.table import RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.schemas.events import StepRecord, TrajectoryRecord
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 SelectedIds = Sequence[str]
 
@@ -51,29 +52,38 @@ def select_steps(
     return sorted(steps, key=lambda step: (step.group_id, step.trajectory_id, step.call_id))
 
 
-def select_trajectories(
+def select_evictable(
     rows: PoolRows, ids: Sequence[str], group: str | None, places: Sequence[SelectedIds]
-) -> dict[str, list[TrajectoryRecord]]:
-    """Selects trajectories like `rows_of`; a place is named by its ids with slashes between them. Raises
+) -> dict[str, list[EvictableRow]]:
+    """Selects groups and trajectories like `rows_of`; a place is named by its ids with slashes between them. Raises
     PoolRefusal."""
     tables = rows.tables
     mask = np.isin(tables.trajectories.owners, [tables.groups.number_of((name,)) for name in ids])
     mask[[number for name in ids for number in tables.trajectories.ending_with(name)]] = True
-    rows_by_id = rows_of(_trajectories(tables, mask), ids, group) if ids else {}
+    named: list[EvictableRow] = [*_groups(tables, [(name,) for name in ids]), *_trajectories(tables, mask)]
+    rows_by_id = rows_of(named, ids, group) if ids else {}
     for place in places:
-        of_place = (
-            tables.trajectories.owners == tables.groups.number_of(place)
-            if len(place) == 1
-            else np.arange(len(tables.trajectories)) == tables.trajectories.number_of(place)
-        )
-        rows_by_id["/".join(place)] = _trajectories(tables, of_place)
+        if len(place) == 1:
+            of_place = tables.trajectories.owners == tables.groups.number_of(place)
+            rows_by_id["/".join(place)] = [*_groups(tables, [place]), *_trajectories(tables, of_place)]
+        else:
+            of_place = np.arange(len(tables.trajectories)) == tables.trajectories.number_of(place)
+            rows_by_id["/".join(place)] = [*_trajectories(tables, of_place)]
     return rows_by_id
 
 
-def evicted_rows(rows: PoolRows) -> list[TrajectoryRecord]:
-    """The trajectories that are evicted, in no order."""
+def evicted_rows(rows: PoolRows) -> list[EvictableRow]:
+    """The groups and trajectories that are evicted, in no order."""
     tables = rows.tables
-    return _trajectories(tables, tables.trajectories.holding("status", ["evicted"]))
+    groups = np.flatnonzero(tables.groups.holding("reasons", [(EVICTED,)]) & tables.groups.alive).tolist()
+    stubs = [row for number in groups if isinstance(row := tables.record("groups", number), GroupRecord)]
+    return [*stubs, *_trajectories(tables, tables.trajectories.holding("status", ["evicted"]))]
+
+
+def _groups(tables: PoolTables, places: Iterable[SelectedIds]) -> list[GroupRecord]:
+    numbers = (tables.groups.number_of(place) for place in places)
+    alive = (number for number in numbers if number >= 0 and tables.groups.alive[number])
+    return [row for number in alive if isinstance(row := tables.record("groups", number), GroupRecord)]
 
 
 def _trajectories(tables: PoolTables, mask: RowMask) -> list[TrajectoryRecord]:

@@ -17,7 +17,7 @@ from claw_r1.consumers.dashboard.feedback.view import FeedbackView, PageLog
 from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
-from claw_r1.consumers.pool.acts import append
+from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
@@ -33,7 +33,6 @@ from claw_r1.schemas.events import (
     BatchAssembled,
     CallCaptured,
     Event,
-    TrajectoryEvicted,
     TrajectoryRecord,
     WorkerReported,
 )
@@ -144,7 +143,7 @@ class DashboardSource:
         facts = readable(records[place] for place in places)
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
 
-    def append(self, topic: Topic, events: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
+    def append(self, topic: Topic, events: Sequence[FeedbackFact | EvictionFact]) -> None:
         """Appends the acts of a person; returns once all of it is acknowledged, and seen here. Raises LogError."""
         append(self.feedback.producer, topic, events)
         for event in events:

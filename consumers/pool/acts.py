@@ -8,9 +8,11 @@ from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.eventlog.protocols import Producer
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import Envelope, TrajectoryEvicted
+from claw_r1.schemas.events import Envelope, GroupEvicted, TrajectoryEvicted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import Topic
+
+EvictionFact = GroupEvicted | TrajectoryEvicted
 
 
 def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Envelope:
@@ -18,7 +20,7 @@ def act_envelope(producer: str, act_id: str, *, cause: str | None = None) -> Env
     return replace(envelope(producer, causation_id=cause), correlation_id=act_id)
 
 
-def append(producer: Producer, topic: Topic, facts: Sequence[FeedbackFact | TrajectoryEvicted]) -> None:
+def append(producer: Producer, topic: Topic, facts: Sequence[FeedbackFact | EvictionFact]) -> None:
     """Appends all; returns once they are acknowledged. Raises LogError; doing it again after one is safe."""
     sent = [producer.produce(Outgoing.of(topic, group_key(fact.group_id), fact)) for fact in facts]
     for future in sent:

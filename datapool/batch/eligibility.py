@@ -21,6 +21,7 @@ from claw_r1.datapool.batch.members import (
 )
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold import bounds
+from claw_r1.datapool.fold.readiness import EVICTED, is_evicted
 from claw_r1.schemas.events import GroupRecord
 from claw_r1.schemas.http import Channel
 
@@ -89,6 +90,8 @@ def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusa
     """Decides by the group's own row alone."""
     if record.run_id not in (None, run_id) and spec.policy == "own":
         return Refusal("foreign", "other_run")
+    if is_evicted(record):  # its room is back already: gateways read the stub
+        return Refusal("foreign", EVICTED)
     if record.channel != spec.channel:
         return _of_other_channel(record, run_id)
     excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))

@@ -10,6 +10,7 @@ from claw_r1.datapool.fold.state import (
     NO_PROGRESS,
     Closing,
     Declaration,
+    Eviction,
     Fact,
     GroupState,
     SignOfLife,
@@ -23,6 +24,7 @@ from claw_r1.schemas.events import (
     Event,
     FactPosition,
     GroupClosed,
+    GroupEvicted,
     GroupOpened,
     RewardAssigned,
     ScoringFailed,
@@ -52,6 +54,10 @@ NEW_TRAJECTORY = TrajectoryState()
 def fold(state: GroupState | None, fact: Fact, position: FactPosition) -> GroupState:
     """The group after one more fact, one that `validation.usable` let through."""
     group = state or GroupState(fact.group_id)
+    if isinstance(fact, GroupEvicted):
+        return _evicted(group, fact)
+    if group.eviction is not None:
+        return _of_evicted(group, fact)
     progress = _progress(fact)
     if isinstance(fact, GroupOpened):
         group = _opened(group, fact)
@@ -106,6 +112,23 @@ def _progress(fact: Fact) -> SignOfLife:
     return SignOfLife(fact.envelope.occurred_at_us, fact.envelope.event_id)
 
 
+def _evicted(group: GroupState, fact: GroupEvicted) -> GroupState:
+    """The group without anything but the word of its eviction, whose it was, and its place in an order of tasks."""
+    eviction = Eviction(fact.envelope.occurred_at_us, fact.envelope.event_id, fact.reason)
+    if group.eviction is not None:
+        return replace(group, eviction=max(group.eviction, eviction, key=lambda word: word.rank))
+    declaration = None if group.declaration is None else group.declaration.stub
+    return GroupState(group.group_id, eviction, declaration, calls_run_id=group.calls_run_id)
+
+
+def _of_evicted(group: GroupState, fact: Fact) -> GroupState:
+    """After what comes later than the eviction, or was said before it and arrives now: it adds to what the stub keeps."""
+    if isinstance(fact, GroupOpened):
+        group = _opened(group, fact)
+        return replace(group, declaration=group.declaration and group.declaration.stub)
+    return replace(group, calls_run_id=_calls_run(group.calls_run_id, fact))
+
+
 def _opened(group: GroupState, fact: GroupOpened) -> GroupState:
     at_us, event_id = fact.envelope.occurred_at_us, fact.envelope.event_id
     declaration = Declaration(
@@ -135,7 +158,9 @@ def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
 def flag(state: GroupState | None, fact: Fact) -> GroupState:
     """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
     group = state or GroupState(fact.group_id)
-    if isinstance(fact, GroupOpened | GroupClosed):
+    if group.eviction is not None:
+        return group
+    if isinstance(fact, GroupOpened | GroupClosed | GroupEvicted):
         return replace(group, buggy=True)
     now = group.trajectories.get(fact.trajectory_id, NEW_TRAJECTORY)
     if now.evicted:

@@ -90,6 +90,8 @@ def image(state: GroupState) -> GroupImage:
 def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, Rows]:
     """The new image and the rows that differ from `before`, which an earlier state left; of an erased step both rows, as
     tombstones."""
+    if state.eviction is not None:
+        return _erased(before, state)
     rows: Rows = {}
     old = before.trajectories if before is not None else {}
     touched = differing(before.state.trajectories if before is not None else {}, state.trajectories)
@@ -102,6 +104,18 @@ def changes(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, R
     record, packed = _group_record(state, tally)
     _write(rows, GROUPS, group_key(state.group_id), record, packed)
     return GroupImage(state, record, images, tally), rows
+
+
+def _erased(before: GroupImage | None, state: GroupState) -> tuple[GroupImage, Rows]:
+    """The image of an evicted group, the stub that is left of it, and all its other rows as tombstones."""
+    rows: Rows = {}
+    for name, trajectory in before.trajectories.items() if before is not None else ():
+        rows[RowKey(TRAJECTORIES.name, trajectory_key(state.group_id, name))] = None
+        for call_id in trajectory.steps:
+            rows[RowKey(STEPS.name, step_key(state.group_id, name, call_id))] = None
+    record, packed = _group_record(state, MembersTally())
+    _write(rows, GROUPS, group_key(state.group_id), record, packed)
+    return GroupImage(state, record), rows
 
 
 def _write(rows: Rows, topic: Topic, key: bytes, record: PoolRecord, packed: Packed = NOTHING_PACKED) -> bytes:
@@ -335,12 +349,7 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
     listed = len(tally.members)
     left_out = everybody - listed
     why_not = group_reasons(group, tally.numbers, left_out=left_out)
-    returns = tally.returns.values()
-    judged = bool(returns) and len(returns) == tally.numbers.get("ready")
-    several = judged and len(returns) > 1
-    mean = math.fsum(returns) / len(returns) if judged else None
-    equal = several and _are_equal(returns)
-    declared = group.declaration
+    spread, declared, eviction = tally.spread, group.declaration, group.eviction
     record = GroupRecord(
         group_id=group.group_id,
         declared=declared is not None,
@@ -363,16 +372,19 @@ def _group_record(group: GroupState, tally: MembersTally) -> tuple[GroupRecord, 
         closed_event_id=group.closing.event_id if group.closing else "",
         closed_us=group.closing.occurred_at_us if group.closing else 0,
         closed_members=group.closing.members if group.closing else (),
+        evicted_event_id=eviction.event_id if eviction else "",
+        evicted_us=eviction.occurred_at_us if eviction else 0,
+        evicted_reason=eviction.reason if eviction else "",
         ready=not why_not,
         reasons=why_not,
-        reward_mean=mean,
-        reward_std=0.0 if equal else _deviation(returns, mean) if several and mean is not None else None,
-        zero_variance=equal,
+        reward_mean=spread.mean,
+        reward_std=spread.deviation,
+        zero_variance=spread.equal,
         min_version=min(tally.lowest, default=None),
         max_version=max(tally.highest, default=None),
         last_progress_event_id=group.progress.event_id,
         last_progress_us=group.progress.occurred_at_us,
-        digest=ties_digest(tally.members.joined(2)),
+        digest="" if eviction else ties_digest(tally.members.joined(2)),
     )
     return record, {"members": tally.members.packed(1, listed)}
 
@@ -385,13 +397,3 @@ def _within_bounds(tally: MembersTally) -> MembersTally:
     return MembersTally().changed(
         {name: (None, member) for name, member in zip(fitting, tally.members.column(0), strict=False)}
     )
-
-
-def _are_equal(values: Collection[float]) -> bool:
-    first = next(iter(values))
-    return all(value == first for value in values)
-
-
-def _deviation(values: Collection[float], mean: float) -> float:
-    """Standard deviation with ddof 1, of exact sums; a product is the same on every machine, `**` only nearly."""
-    return math.sqrt(math.fsum([(off := value - mean) * off for value in values]) / (len(values) - 1))

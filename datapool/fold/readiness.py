@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.fold.state import GroupState, SlotMap, TrajectoryState
 from claw_r1.datapool.fold.trainable import FOLD_BUG
+from claw_r1.schemas.events import GroupRecord
 
 Sums = Mapping[str, int]
 """The sums over steps, or members (`tallies`); what is not in it is 0."""
+EVICTED = "evicted"
+"""The one reason of a group that is no more than a stub."""
 CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
 
 
@@ -85,6 +88,8 @@ def _trajectory_reasons(
 def group_reasons(group: GroupState, numbers: Sums, *, left_out: int) -> tuple[str, ...]:
     """Returns why a group is not ready, sorted. numbers: of the members that count; left_out: those that its record has
     no room for."""
+    if group.eviction is not None:
+        return (EVICTED,)
     overfull = ["too_many_members"] if left_out else []
     return tuple(sorted([*_group_reasons(group, numbers), *overfull]))
 
@@ -100,6 +105,11 @@ def _group_reasons(group: GroupState, numbers: Sums) -> Iterator[str]:
         yield "members_missing"
     if ready == 0:
         yield "no_ready_member"
+
+
+def is_evicted(record: GroupRecord) -> bool:
+    """Returns whether the row is the stub of an evicted group, which has no other row."""
+    return EVICTED in record.reasons
 
 
 def waits_for_members(group: GroupState) -> bool:

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.fold.state import (
     COMPLETION,
     Closing,
     Declaration,
     Ending,
+    Eviction,
     GroupState,
     Registration,
     SignOfLife,
@@ -119,6 +121,7 @@ def _trajectory(record: TrajectoryRecord, steps: dict[str, StepState]) -> Trajec
 def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> GroupState:
     return GroupState(
         group_id=record.group_id,
+        eviction=_eviction(record) if is_evicted(record) else None,
         declaration=_declaration(record) if record.declared else None,
         closing=Closing(record.closed_us, record.closed_event_id, record.closed_members) if record.closed else None,
         trajectories=trajectories,
@@ -127,6 +130,10 @@ def _group(record: GroupRecord, trajectories: dict[str, TrajectoryState]) -> Gro
         progress=SignOfLife(record.last_progress_us, record.last_progress_event_id),
         buggy=FOLD_BUG in record.reasons,
     )
+
+
+def _eviction(record: GroupRecord) -> Eviction:
+    return Eviction(record.evicted_us, record.evicted_event_id, record.evicted_reason)
 
 
 def _declaration(record: GroupRecord) -> Declaration:

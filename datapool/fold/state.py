@@ -16,6 +16,7 @@ from claw_r1.schemas.events import (
     CallFailed,
     Curation,
     GroupClosed,
+    GroupEvicted,
     GroupOpened,
     RewardAssigned,
     RewardSlot,
@@ -40,7 +41,7 @@ TrajectoryFact = (
     | TrajectoryAbandoned
     | TrajectoryEvicted
 )
-Fact = TrajectoryFact | GroupOpened | GroupClosed
+Fact = TrajectoryFact | GroupOpened | GroupClosed | GroupEvicted
 """Everything on claw.calls and claw.rewards but what `validation.PASSED_BY` names."""
 
 
@@ -179,10 +180,16 @@ class Declaration(Struct, frozen=True):
 
     @property
     def rank(self) -> Rank:
-        words = content(
-            self.expected_size, self.task, self.deadline_us, self.agent, self.tags, self.ordinal, self.run_id
-        )
+        kept = self.run_id, self.ordinal  # first: so that which one wins is the same before an eviction and after it
+        words = content(*kept, self.expected_size, self.task, self.deadline_us, self.agent, self.tags)
         return self.revision, self.occurred_at_us, self.event_id, words
+
+    @property
+    def stub(self) -> "Declaration":
+        """The part that an evicted group keeps: whose it is, and its place in its order of tasks."""
+        return Declaration(
+            self.occurred_at_us, self.event_id, ordinal=self.ordinal, run_id=self.run_id, revision=self.revision
+        )
 
 
 class Closing(Struct, frozen=True):
@@ -197,10 +204,27 @@ class Closing(Struct, frozen=True):
         return self.occurred_at_us, self.event_id, self.members
 
 
+class Eviction(Struct, frozen=True):
+    """The winning GroupEvicted."""
+
+    occurred_at_us: int
+    event_id: str
+    reason: str
+
+    @property
+    def rank(self) -> Rank:
+        return self.occurred_at_us, self.event_id, self.reason
+
+
 class GroupState(Struct, frozen=True):
-    """One group. Channel, run of the calls and progress are over all of its facts, of evicted trajectories too."""
+    """One group. Channel, run of the calls and progress are over all of its facts, of evicted trajectories too.
+
+    Once the group itself is evicted, only the word of it, the stub of its declaration and the run of its calls have
+    content.
+    """
 
     group_id: str
+    eviction: Eviction | None = None
     declaration: Declaration | None = None
     closing: Closing | None = None
     trajectories: Mapping[str, TrajectoryState] = {}

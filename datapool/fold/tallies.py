@@ -5,6 +5,7 @@ Invariant: nothing is mutated, and a tally is a function of the things it is ove
 which order, shows in no row. So a flush costs what changed in it, and copies of pointers.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +25,14 @@ T = TypeVar("T")
 Word = TypeVar("Word", str, int)
 CallPlace = tuple[int, str]
 """(first received, call_id)"""
+
+
+class Spread(NamedTuple):
+    """The mean of returns, and their standard deviation with ddof 1 where there are several."""
+
+    mean: float | None = None
+    deviation: float | None = None
+    equal: bool = False
 
 
 class Surroundings(NamedTuple):
@@ -139,6 +148,22 @@ class MembersTally(Struct, frozen=True):
             _summed(self.lowest, changes, lambda member: _once(member.min_version if member.ready else None)),
             _summed(self.highest, changes, lambda member: _once(member.max_version if member.ready else None)),
             _valued(self.returns, changes, lambda member: member.return_total if member.ready else None),
+        )
+
+    @property
+    def spread(self) -> "Spread":
+        """The spread of the returns, by exact sums over sorted things; nothing unless each ready member has a return."""
+        returns = self.returns.values()
+        if not returns or len(returns) != self.numbers.get("ready"):
+            return Spread()
+        mean = math.fsum(returns) / len(returns)
+        if len(returns) == 1:
+            return Spread(mean)
+        if len({*returns}) == 1:
+            return Spread(mean, 0.0, equal=True)
+        # A product is the same on every machine, `**` only nearly.
+        return Spread(
+            mean, math.sqrt(math.fsum([(off := value - mean) * off for value in returns]) / (len(returns) - 1))
         )
 
     def member(self, name: str) -> GroupMember | None:

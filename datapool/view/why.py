@@ -15,7 +15,7 @@ from claw_r1.datapool.batch.members import baseline_only
 from claw_r1.datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.merge import winners
-from claw_r1.datapool.fold.readiness import counted_calls
+from claw_r1.datapool.fold.readiness import counted_calls, is_evicted
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows, as_step
@@ -87,6 +87,8 @@ class _Answers:
         ready = sum(member.ready for member in group.members)
         size = f" of {group.expected_size}" if group.expected_size is not None else ""
         head = f"group {group.group_id}: {ready}{size} members ready" + _because(group.ready, group.reasons)
+        if is_evicted(group):
+            head = f"group {group.group_id}: evicted ({group.evicted_reason}); the facts of it stay in the log"
         full = [FULL_GROUP.format(group.members_left_out)] if group.members_left_out else []
         not_ready = (
             f"  member {member.trajectory_id}: {member.status}, not ready"

@@ -1,8 +1,11 @@
 """The number of groups that a run may have under way: bounded staleness without waste.
 
-A group that is opened now is trained at the earliest after the groups before it. While `opened - returned` groups are
-below (staleness + batches + 1) x groups_per_batch, the newest of them is still within the staleness bound. Batches are
-those in the published weights, never their version number: a resumed run may have left numbers out.
+A group that is opened now is trained at the earliest after the groups before it. While fewer than (staleness + 1) x
+groups_per_batch groups are under way, the newest of them is still within the staleness bound. Under way is a group that
+was opened, that is in no published weights, and that may still be trained.
+
+What is kept are the ids of groups that are in the pool, and of those opened a moment ago: with a group's eviction its id
+is forgotten.
 
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
 room, so it takes none and could give none back.
@@ -22,11 +25,20 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.records import Record
 from claw_r1.gateway.control.orders import Orders
-from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.codec import decode, event_name
 from claw_r1.schemas.errors import UndecodableRecord
-from claw_r1.schemas.events import BatchSkipped, BatchTrained, Event, GroupMember, GroupRecord, RunStarted
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    Event,
+    GroupMember,
+    GroupRecord,
+    RunStarted,
+)
 from claw_r1.schemas.http import Channel
 
 COUNTED = ("GroupRecord", "RunStarted", "BatchSkipped", "BatchTrained")
@@ -47,14 +59,13 @@ class Wait:
     reason: str
 
 
-def admit(opened: int, returned: int, staleness: int, batches: int, groups_per_batch: int) -> Admitted | Wait:
+def admit(under_way: int, staleness: int, groups_per_batch: int) -> Admitted | Wait:
     """Decides whether one more group of a run may be opened.
 
-    opened: training groups of the run so far. returned: those of them that will never be trained. staleness: versions
-    that a sample may be behind. batches: those in the published weights.
+    under_way: training groups of the run that are opened and may still be trained. staleness: versions that a sample may
+    be behind.
     """
-    capacity = (staleness + batches + 1) * groups_per_batch
-    return Admitted() if opened - returned < capacity else Wait("capacity")
+    return Admitted() if under_way < (staleness + 1) * groups_per_batch else Wait("capacity")
 
 
 @dataclass(slots=True)
@@ -62,14 +73,11 @@ class _Run:
     staleness: int | None = None
     groups_per_batch: int = 0
     incarnation: int = -1
-    sequence: int = -1
-    """The last batch in the published weights."""
-    given_up: set[int] = field(default_factory=set)
-    """Batches that will never be in any; their groups are skipped."""
     opened: set[str] = field(default_factory=set)
     aside: set[str] = field(default_factory=set)
     """Opened for it, too, and taking no room: groups of other channels, or opened without admission a moment ago."""
-    skipped: set[str] = field(default_factory=set)
+    over: set[str] = field(default_factory=set)
+    """The groups that are in published weights, or skipped for good."""
     barren: set[str] = field(default_factory=set)
     """The groups that will never be trained unless somebody judges a member yet (`is_barren`)."""
 
@@ -79,18 +87,13 @@ class _Run:
 
     def forget(self, group_id: str) -> None:
         """The group is none of this run's."""
-        self.opened.discard(group_id)
-        self.aside.discard(group_id)
+        for ids in (self.opened, self.aside, self.over, self.barren):
+            ids.discard(group_id)
 
     @property
-    def batches(self) -> int:
-        """The number of batches in the published weights."""
-        return self.sequence + 1 - sum(sequence < self.sequence for sequence in self.given_up)
-
-    @property
-    def returned(self) -> int:
-        """The number of opened groups that will never be trained."""
-        return len((self.opened & self.skipped) | (self.opened & self.barren))
+    def under_way(self) -> int:
+        """The number of opened groups that may still be trained."""
+        return len(self.opened - self.over - self.barren)
 
 
 class AdmissionView:
@@ -98,6 +101,8 @@ class AdmissionView:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        self._plans: dict[bytes | None, bytes] = {}
+        """By key of its topic the plan that is not trained yet: a BatchTrained without `group_ids` means those of it."""
         self._lock = threading.Lock()
         self.orders = Orders()
         self.on_group: Callable[[GroupRecord], None] = lambda _: None
@@ -106,8 +111,11 @@ class AdmissionView:
     def apply(self, record: Record) -> None:
         """Count one record of the two topics."""
         try:
-            if record.value is None or event_name(record.value) not in COUNTED:
-                return  # tombstones return nothing: a group once opened stays opened
+            name = event_name(record.value) if record.value is not None else ""
+            if name == BatchAssembled.__name__ and record.value is not None:
+                self._plans[record.key] = record.value
+            if name not in COUNTED:
+                return
             event = record.event()
         except UndecodableRecord as broken:
             log.warning("admission_record_undecodable", topic=record.topic, offset=record.offset, reason=broken.reason)
@@ -115,8 +123,15 @@ class AdmissionView:
         if isinstance(event, GroupRecord):
             self.orders.note(event)
             self.on_group(event)
+        planned = self._plans.pop(record.key, None) if isinstance(event, BatchTrained) else None
         with self._lock:
-            self._take(event)
+            self._take(event, planned)
+
+    def forget_absent(self) -> None:
+        """Called once both topics are read to an end: what a plan then names and no group's row, was evicted."""
+        with self._lock:
+            for run in self._runs.values():
+                run.over &= run.opened | run.aside
 
     def reserve(self, run_id: str, group_id: str) -> Admitted | Wait:
         """Decide on a group, and count it as opened when it is admitted. A group already counted is admitted again."""
@@ -126,7 +141,7 @@ class AdmissionView:
                 return Wait("run_unknown")
             if group_id in run.opened:
                 return Admitted(counted=False)
-            decision = admit(len(run.opened), run.returned, run.staleness, run.batches, run.groups_per_batch)
+            decision = admit(run.under_way, run.staleness, run.groups_per_batch)
             if isinstance(decision, Admitted):
                 run.opened.add(group_id)
             return decision
@@ -150,8 +165,12 @@ class AdmissionView:
         with self._lock:
             return next((run_id for run_id, run in self._runs.items() if run.has(group_id)), None)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, planned: bytes | None) -> None:
+        """planned: the plan of a batch that is trained now."""
         match event:
+            case GroupRecord() if is_evicted(event):
+                for run in self._runs.values():
+                    run.forget(event.group_id)
             case GroupRecord(run_id=str() as run_id):
                 if event.declared:
                     self._forget_others(run_id, event.group_id)
@@ -159,10 +178,9 @@ class AdmissionView:
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
-                _skipped(self._run(event.run_id), event)
+                self._run(event.run_id).over.update(event.group_ids)
             case BatchTrained():  # in one transaction with the weights that it made
-                run = self._run(event.run_id)
-                run.sequence = max(run.sequence, event.sequence)
+                self._run(event.run_id).over.update(event.group_ids or _groups_of(planned))
             case _:
                 pass
 
@@ -207,10 +225,9 @@ def _is_fruitless(member: GroupMember) -> bool:
     return member.status in ("failed", "evicted")
 
 
-def _skipped(run: _Run, event: BatchSkipped) -> None:
-    run.skipped.update(event.group_ids)
-    if event.sequence is not None:
-        run.given_up.add(event.sequence)
+def _groups_of(planned: bytes | None) -> set[str]:
+    plan = decode(planned) if planned is not None else None
+    return {each.group_id for each in plan.trajectories} if isinstance(plan, BatchAssembled) else set()
 
 
 def _started(run: _Run, event: RunStarted) -> None:

@@ -4,17 +4,18 @@ tokens; the others only in the cold store, a copy of what they need of the pool.
 Invariant: a group leaves memory only when every row of it is in the cold store. Pure but for that store, a seam.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from claw_r1.datapool.fold.project import GroupImage, PoolRecord, PoolRow, Rows, image
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.fold.restore import restore
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.schemas.codec import NOTHING_PACKED, Packed, decode, encode
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
-from claw_r1.streams.reactors import Untouched, waits
+from claw_r1.schemas.topics import GROUPS
+from claw_r1.streams.reactors import waits
 
 RESTING_MAX = 200
 """Groups at rest that stay in memory: late facts come soon or not at all."""
@@ -47,8 +48,8 @@ class ColdStore(Protocol):
     def write(self, rows: Iterable[ColdRow]) -> None:
         """The latest row of each key wins."""
 
-    def group(self, group: bytes, topic: str | None = None) -> list[bytes]:
-        """The rows of a group, all or those of one topic; none: the group is not known."""
+    def group(self, group: bytes) -> list[bytes]:
+        """The rows of a group; none: the group is not known."""
 
     def untouched(self, before_us: int, limit: int) -> list[bytes]:
         """Rows last touched at or before that time, the longest untouched first."""
@@ -110,20 +111,19 @@ class Groups:
         idle = [group_id for group_id in sorted(self._waiting) if group_id not in changing]
         return [self.image(group_id) for group_id in idle if self.has(group_id)]
 
-    def untouched(self, before_us: int, changing: Collection[str]) -> list[Untouched]:
+    def untouched(self, before_us: int, changing: Collection[str]) -> list[GroupRecord]:
         """Groups without a fact since, as they are written, the oldest first; at most `UNTOUCHED_MAX` are looked at."""
         if self._cold is None:
             return []
-        old: list[Untouched] = []
+        old: list[GroupRecord] = []
         for value in self._cold.untouched(before_us, UNTOUCHED_MAX):
             record = decode(value)
             assert isinstance(record, GroupRecord)  # only these have an age
-            group = group_key(record.group_id)
-            remaining = _not_evicted(self._cold.group(group, TRAJECTORIES.name))
-            if not remaining or record.last_progress_us > before_us:
-                self._cold.touch(GROUPS.name, group, record.last_progress_us if remaining else None)
+            touched_us = _touched_us(record)
+            if touched_us is None or touched_us > before_us:
+                self._cold.touch(GROUPS.name, group_key(record.group_id), touched_us)
             elif record.group_id not in changing:
-                old.append(Untouched(record, remaining))
+                old.append(record)
         return old
 
     def close(self) -> None:
@@ -132,14 +132,12 @@ class Groups:
             self._cold.close()
 
 
-def _not_evicted(values: Iterable[bytes]) -> Sequence[TrajectoryRecord]:
-    records = (decode(value) for value in values)
-    return [record for record in records if isinstance(record, TrajectoryRecord) and record.status != "evicted"]
-
-
 def _cold_rows(group_id: str, rows: Rows) -> list[ColdRow]:
     group = group_key(group_id)
-    return [ColdRow(key.topic, key.key, group, row and _cold(row), _touched_us(row)) for key, row in rows.items()]
+    return [
+        ColdRow(key.topic, key.key, group, row and _cold(row), row and _touched_us(row.record))
+        for key, row in rows.items()
+    ]
 
 
 def _cold(row: PoolRow) -> bytes:
@@ -149,5 +147,6 @@ def _cold(row: PoolRow) -> bytes:
     return encode(row.record, FOLLOWING.get(type(row.record), NOTHING_PACKED))
 
 
-def _touched_us(row: PoolRow | None) -> int | None:
-    return row.record.last_progress_us if row is not None and isinstance(row.record, GroupRecord) else None
+def _touched_us(record: PoolRecord) -> int | None:
+    """The time by which retention finds a row: a group's last sign of life; stubs are never looked for."""
+    return record.last_progress_us if isinstance(record, GroupRecord) and not is_evicted(record) else None

@@ -11,7 +11,7 @@ from claw_r1.datapool.fold.fold import flag
 from claw_r1.datapool.fold.project import GroupImage
 from claw_r1.datapool.fold.state import Fact, GroupState
 from claw_r1.eventlog.records import Record
-from claw_r1.schemas.events import FactPosition, TrajectoryEvicted
+from claw_r1.schemas.events import FactPosition, GroupEvicted, TrajectoryEvicted
 from claw_r1.streams.partition.row_sizes import writable_changes
 
 Fold = Callable[[GroupState | None, Fact, FactPosition], GroupState]
@@ -102,7 +102,9 @@ def _with_its_like(facts: Sequence[FoldedFact]) -> tuple[list[FoldedFact], list[
 
 
 def _is_like(first: FoldedFact, other: FoldedFact) -> bool:
-    return _trajectory_of(other) == _trajectory_of(first) and not isinstance(other.fact, TrajectoryEvicted)
+    return _trajectory_of(other) == _trajectory_of(first) and not isinstance(
+        other.fact, TrajectoryEvicted | GroupEvicted
+    )
 
 
 def _trajectory_of(folded: FoldedFact) -> str | None:

@@ -20,12 +20,11 @@ from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.schemas.cloudevents import Headers, headers, of_run
 from claw_r1.schemas.errors import UndecodableRecord
-from claw_r1.schemas.events import StreamPosition
+from claw_r1.schemas.events import GroupRecord, StreamPosition
 from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.partition.groups import RESTING_MAX, ColdStore, Groups
 from claw_r1.streams.partition.isolation import Fold, FoldedFact, isolate
 from claw_r1.streams.partition.row_sizes import writable_changes
-from claw_r1.streams.reactors import Untouched
 
 log = structlog.get_logger()
 
@@ -95,7 +94,7 @@ class PartitionState:
         """Groups that only time can move on, as of the last snapshot."""
         return self._groups.waiting(self._dirty)
 
-    def untouched(self, before_us: int) -> list[Untouched]:
+    def untouched(self, before_us: int) -> list[GroupRecord]:
         """Old groups without a fact since, as of the last snapshot, the oldest first."""
         return self._groups.untouched(before_us, self._dirty)
 

@@ -16,10 +16,12 @@ from claw_r1.gateway.upstream.engines import Engine, WorkerTable
 from claw_r1.gateway.upstream.routing import AFFINITY_SLACK, choose
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import (
+    BatchAssembled,
     BatchSkipped,
     BatchTrained,
     GroupMember,
     GroupRecord,
+    PlannedTrajectory,
     RunStarted,
     VersionSpan,
 )
@@ -232,25 +234,12 @@ def test_worker_table_keeps_the_newest_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opened", "returned", "staleness", "batches", "per_batch", "admitted"),
-    [
-        (0, 0, 0, 0, 1, True),
-        (1, 0, 0, 0, 1, False),
-        (1, 1, 0, 0, 1, True),
-        (1, 0, 0, 1, 1, True),
-        (15, 0, 1, 0, 8, True),
-        (16, 0, 1, 0, 8, False),
-        (16, 1, 1, 0, 8, True),
-        (16, 0, 1, 1, 8, True),
-        (24, 0, 1, 1, 8, False),
-        (1000, 0, 1, 123, 8, False),
-        (1000, 1, 1, 123, 8, True),
-    ],
+    ("under_way", "staleness", "per_batch", "admitted"),
+    [(0, 0, 1, True), (1, 0, 1, False), (15, 1, 8, True), (16, 1, 8, False), (7, 0, 8, True), (8, 0, 8, False)],
 )
-def test_admission(opened: int, returned: int, staleness: int, batches: int, per_batch: int, admitted: bool) -> None:
-    """Groups under way stay below (staleness + batches + 1) x groups per batch."""
-    decision = admit(opened, returned, staleness, batches, per_batch)
-    assert decision == (Admitted() if admitted else Wait("capacity"))
+def test_admission(under_way: int, staleness: int, per_batch: int, admitted: bool) -> None:
+    """Groups under way stay below (staleness + 1) x groups per batch."""
+    assert admit(under_way, staleness, per_batch) == (Admitted() if admitted else Wait("capacity"))
 
 
 def view(run: str = "r", staleness: int = 0, per_batch: int = 2) -> AdmissionView:
@@ -273,8 +262,30 @@ def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation:
     )
 
 
-def trained(sequence: int) -> BatchTrained:
-    return BatchTrained(envelope=envelope("trainer/x"), run_id="r", sequence=sequence, version=sequence + 1, metrics={})
+def trained(*group_ids: str, sequence: int = 0) -> BatchTrained:
+    return BatchTrained(
+        envelope=envelope("trainer/x"),
+        run_id="r",
+        sequence=sequence,
+        version=sequence + 1,
+        metrics={},
+        group_ids=group_ids,
+    )
+
+
+def planned(*group_ids: str) -> BatchAssembled:
+    members = [
+        PlannedTrajectory(group_id=name, trajectory_id="t", reward=0.0, advantage=0.0, steps=()) for name in group_ids
+    ]
+    return BatchAssembled(
+        envelope=envelope("trainer/x"),
+        run_id="r",
+        sequence=0,
+        version=0,
+        spec="{}",
+        trajectories=tuple(members),
+        seed=0,
+    )
 
 
 def group(
@@ -330,8 +341,59 @@ def test_capacity_comes_back() -> None:
     assert seen.reserve("r", "g5") == Admitted()
     seen.apply(record(group("g2", closed=True, ready=True)))
     assert seen.reserve("r", "g6") == Wait("capacity")
-    seen.apply(record(trained(0)))
+    seen.apply(record(trained("g2", "g4")))
     assert seen.reserve("r", "g6") == Admitted()
+    assert seen.reserve("r", "g7") == Wait("capacity")
+
+
+def evicted(group_id: str) -> GroupRecord:
+    stub = group(group_id)
+    return replace(stub, members=(), channel="", reasons=("evicted",), evicted_event_id="e", evicted_reason="retention")
+
+
+def test_a_trained_group_that_is_evicted_makes_no_room_a_second_time() -> None:
+    """Its batch gave the room back already: or a long run whose pool ends would open more and more groups."""
+    seen = view()
+    for batch in range(10):
+        names = [f"g{batch}-{number}" for number in range(2)]
+        assert [seen.reserve("r", name) for name in names] == [Admitted()] * 2
+        assert seen.reserve("r", "one more") == Wait("capacity"), batch
+        seen.apply(record(trained(*names, sequence=batch)))
+        for name in names:
+            seen.apply(record(group(name, ready=True)))
+            seen.apply(record(evicted(name)))
+    assert seen.run_of("g0-0") is None, "an evicted group is remembered nowhere"
+
+
+def test_a_group_that_is_evicted_before_it_was_trained_gives_its_room_back() -> None:
+    """Nobody will train it; a late word for it changes nothing."""
+    seen = view(per_batch=1)
+    seen.apply(record(group("g")))
+    assert seen.reserve("r", "h") == Wait("capacity")
+    seen.apply(record(evicted("g")))
+    seen.apply(record(evicted("g")))
+    assert seen.reserve("r", "h") == Admitted()
+
+
+def test_the_groups_of_a_batch_stand_in_its_plan_where_the_event_does_not_name_them() -> None:
+    """Runs that an older trainer trained, and a batch that a resumed one publishes from its checkpoint."""
+    seen = view()
+    assert [seen.reserve("r", name) for name in ("g1", "g2")] == [Admitted()] * 2
+    seen.apply(record(planned("g1", "g2")))
+    assert seen.reserve("r", "g3") == Wait("capacity")
+    seen.apply(record(trained()))
+    assert seen.reserve("r", "g3") == Admitted()
+
+
+def test_what_a_plan_names_and_no_row_is_forgotten_once_all_is_read() -> None:
+    """A gateway that starts reads the plans of years, and of their groups only stubs."""
+    seen = view()
+    seen.apply(record(trained(*(f"old{number}" for number in range(100)))))
+    seen.apply(record(group("g1")))
+    seen.apply(record(trained("g1")))
+    seen.forget_absent()
+    assert [seen.reserve("r", name) for name in ("g2", "g3", "g4")] == [Admitted(), Admitted(), Wait("capacity")]
+    assert seen._runs["r"].over == {"g1"}
 
 
 def ended(group_id: str, *members: GroupMember, size: int | None = 2) -> GroupRecord:
@@ -385,25 +447,23 @@ def test_a_group_takes_room_as_long_as_anything_may_be_trained(row: GroupRecord,
     assert seen.reserve("r", "h") == (Wait("capacity") if takes_room else Admitted())
 
 
-def test_a_version_number_that_was_left_out_makes_no_room() -> None:
-    """A replay that gives other bytes takes an unused number for the weights of the same batch; nothing was trained."""
+def test_weights_that_are_published_again_make_no_room() -> None:
+    """A replay that gives other bytes takes another number for the weights of the same batch; nothing more was trained."""
     seen = view()
-    seen.apply(record(trained(0)))
-    assert [seen.reserve("r", f"g{n}") for n in range(5)] == [*[Admitted()] * 4, Wait("capacity")]
-    seen.apply(record(trained(0)))
-    assert seen.reserve("r", "g4") == Wait("capacity")
-    seen.apply(record(trained(1)))
-    assert seen.reserve("r", "g4") == Admitted()
+    assert [seen.reserve("r", f"g{n}") for n in range(3)] == [Admitted(), Admitted(), Wait("capacity")]
+    for version in (1, 2):
+        seen.apply(record(replace(trained("g0"), version=version)))
+    assert [seen.reserve("r", f"h{n}") for n in range(2)] == [Admitted(), Wait("capacity")]
 
 
 def test_a_batch_that_was_given_up_makes_room_once() -> None:
     """Its groups are returned; that its number lies below those in the weights is no second return."""
     seen = view()
     opened = [seen.reserve("r", f"g{n}") for n in range(2)]
-    seen.apply(record(trained(1)))
+    seen.apply(record(trained(sequence=1)))
     seen.apply(record(replace(skipped("g0", "g1"), sequence=0)))
-    opened += [seen.reserve("r", f"h{n}") for n in range(5)]
-    assert opened == [*[Admitted()] * 6, Wait("capacity")]
+    opened += [seen.reserve("r", f"h{n}") for n in range(3)]
+    assert opened == [*[Admitted()] * 4, Wait("capacity")]
 
 
 def test_a_group_whose_channel_becomes_another_gives_its_room_back() -> None:
@@ -462,10 +522,10 @@ def test_skip_before_the_group_is_seen() -> None:
 
 
 def test_other_groups_take_no_room() -> None:
-    """Groups of other runs, of no run, of other channels and undeclared ones do not count; batches never become fewer."""
+    """Groups of other runs, of no run, of other channels and undeclared ones do not count, nor do batches of them make room."""
     seen = view()
     for number, kind in enumerate(({"run": "other"}, {"run": None}, {"channel": "val"}, {"declared": False})):
         seen.apply(record(group(f"x{number}", **kind)))  # type: ignore[arg-type]  # fields by name, of any type
-    seen.apply(record(trained(0)))
+    seen.apply(record(trained("x1", "x3")))
     seen.apply(record(group("g1")))
-    assert [seen.reserve("r", f"h{number}") for number in range(4)] == [*[Admitted()] * 3, Wait("capacity")]
+    assert [seen.reserve("r", f"h{number}") for number in range(2)] == [Admitted(), Wait("capacity")]

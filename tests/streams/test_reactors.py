@@ -5,10 +5,9 @@ from itertools import permutations
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import image, project
 from claw_r1.datapool.fold.restore import restore
-from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.streams.decisions import DecisionGate
 from claw_r1.streams.partition.state import PartitionState
-from claw_r1.streams.reactors import Untouched, decide, outlived, waits
+from claw_r1.streams.reactors import decide, outlived, waits
 from tests import facts
 
 IDLE_US = 100
@@ -20,13 +19,6 @@ def group(*events):
     for fact, position in facts.placed(events):
         state = fold(state, fact, position)
     return image(state)
-
-
-def untouched(of):
-    """As the cold store has the group's rows."""
-    records = project(of.state).values()
-    trajectories = [one for one in records if isinstance(one, TrajectoryRecord)]
-    return Untouched(of.record, [one for one in trajectories if one.status != "evicted"])
 
 
 def kinds(decisions):
@@ -133,26 +125,23 @@ def test_a_ready_group_without_a_deadline_that_nobody_judges_is_closed_when_it_h
 
 
 def test_what_nobody_touched_for_long_leaves_the_pool_and_its_facts_stay():
-    """Retention is an eviction like any other: once per trajectory, a stub stays, deciding twice is deciding once."""
+    """Retention is an eviction like any other: of the whole group, a stub stays, deciding twice is deciding once."""
     history = [facts.call(), facts.completed(reward=1.0), facts.call("g", "u"), facts.evicted("g", "u")]
-    old = group(*history)
-    assert outlived([untouched(old)], 99, 100) == []
-    (first,), (second,) = outlived([untouched(old)], 100, 100), outlived([untouched(old)], 500, 100)
+    old = group(*history).record
+    assert outlived([old], 99, 100) == []
+    (first,), (second,) = outlived([old], 100, 100), outlived([old], 500, 100)
     assert first.envelope.event_id == second.envelope.event_id
-    assert (first.trajectory_id, first.reason) == ("t", "retention")
+    assert (first.group_id, first.reason, first.envelope.run_id) == ("g", "retention", "run")
     after = group(*history, first)
-    assert [(one.trajectory_id, one.status) for one in after.record.members] == [("t", "evicted"), ("u", "evicted")]
-    assert outlived([untouched(after)], 10**12, 100) == []
+    assert (after.record.members, after.record.reasons) == ((), ("evicted",))
+    assert not waits(after.record)
 
 
-def test_what_is_no_member_of_an_old_group_leaves_the_pool_too():
-    """A closing lists some, a reward alone makes none; whoever is left out would stay for ever."""
-    history = [facts.call(), facts.call("g", "late"), facts.closed(members=["t"]), facts.reward("g", "typo")]
-    old = group(*history)
-    assert [member.trajectory_id for member in old.record.members] == ["t"]
-    evicted = outlived([untouched(old)], 100, 100)
-    assert sorted(one.trajectory_id for one in evicted) == ["late", "t", "typo"]
-    assert untouched(group(*history, *evicted)).trajectories == []
+def test_a_declared_group_that_is_evicted_waits_for_nothing():
+    """Otherwise each look of the reactors would read its stub, for ever."""
+    open_yet = group(declared(), facts.call())
+    assert waits(open_yet.record)
+    assert not waits(group(declared(), facts.call(), facts.evicted_group()).record)
 
 
 def test_a_second_reactor_decides_the_same_events():

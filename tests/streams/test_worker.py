@@ -13,11 +13,11 @@ from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import (
     GroupClosed,
+    GroupEvicted,
     GroupRecord,
     StepRecord,
     StreamPosition,
     TrajectoryAbandoned,
-    TrajectoryEvicted,
     TrajectoryRecord,
 )
 from claw_r1.schemas.topics import POSITIONS
@@ -103,11 +103,11 @@ def test_a_reward_is_taken_back_and_a_scorer_gives_up_while_a_worker_runs(log_se
 
 
 def evictions(settings):
-    return [event for event, _ in pool.facts_in_log(settings) if isinstance(event, TrajectoryEvicted)]
+    return [event for event, _ in pool.facts_in_log(settings) if isinstance(event, GroupEvicted)]
 
 
 def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_settings, start):
-    """All of a group goes, members or not; a stub of each stays; the young stay; a late reward is a fact and no row."""
+    """All of a group goes, members or not; one stub stays; the young stay; a late reward is a fact and no row."""
     old = [
         *pool.episode("old", "listed"),
         *pool.episode("old", "left out"),
@@ -118,24 +118,21 @@ def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_
     pool.publish(log_settings, map(pool.outgoing, [*old, *young]))
     quick = {"CLAW_STREAMS_RETENTION_S": "3600", "CLAW_STREAMS_RETENTION_INTERVAL_S": "0.2"}
     worker = start(**quick)
-    pool.wait_for("the evictions", lambda: len(evictions(log_settings)) >= 3)
+    pool.wait_for("the eviction", lambda: len(evictions(log_settings)) >= 1)
     pool.wait_for_oracle(log_settings)
     rows = pool.decoded(log_settings)
-    assert {row.group_id for row in rows if isinstance(row, StepRecord)} == {"young"}
-    stubs = [row for row in rows if isinstance(row, TrajectoryRecord) and row.group_id == "old"]
-    assert {(row.trajectory_id, row.status, row.reason) for row in stubs} == {
-        (name, "evicted", "retention") for name in ("listed", "left out", "typo")
-    }
-    assert sum(isinstance(row, GroupRecord) for row in rows) == 2
+    assert {row.group_id for row in rows if isinstance(row, StepRecord | TrajectoryRecord)} == {"young"}
+    (stub,) = [row for row in rows if isinstance(row, GroupRecord) and row.group_id == "old"]
+    assert (stub.reasons, stub.evicted_reason) == (("evicted",), "retention")
     assert worker.stop() == ExitCode.STOPPED
     start(**quick)
     pool.publish(log_settings, [pool.outgoing(facts.reward("old", "listed", 5.0, call_id="listed-0"))])
     pool.wait_for_oracle(log_settings)
     pool.publish(log_settings, map(pool.outgoing, pool.episode("older", "t")))
     pool.wait_for("a later look", lambda: any(one.group_id == "older" for one in evictions(log_settings)))
-    assert [one.group_id for one in evictions(log_settings)].count("old") == 3, "there was nothing left to evict"
+    assert [one.group_id for one in evictions(log_settings)].count("old") == 1, "there was nothing left to evict"
     kept = [event for event, _ in pool.facts_in_log(log_settings) if event.group_id == "old"]
-    assert len(kept) == len(old) + 3 + 1
+    assert len(kept) == len(old) + 1 + 1
     assert [row for row in pool.decoded(log_settings) if isinstance(row, StepRecord) and row.group_id == "old"] == []
 
 

@@ -2,8 +2,9 @@
 same events."""
 
 import shlex
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,12 +17,12 @@ from claw_r1.consumers.dashboard.selection import (
     TooMany,
     digest_of,
     evicted_rows,
+    select_evictable,
     select_steps,
-    select_trajectories,
 )
 from claw_r1.consumers.dashboard.source import PRODUCER, DashboardSource
 from claw_r1.consumers.pool.curation import CurationRequest, curations, curations_undone
-from claw_r1.consumers.pool.eviction import evictions
+from claw_r1.consumers.pool.eviction import EvictableRow, evictions
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, Operating
 from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
@@ -29,7 +30,7 @@ from claw_r1.datapool.standing import PersonalWord
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import as_step
 from claw_r1.schemas.envelopes import new_id, now_us
-from claw_r1.schemas.events import Curation, StepCurated, StepRecord
+from claw_r1.schemas.events import Curation, GroupRecord, StepCurated, StepRecord
 from claw_r1.schemas.topics import CALLS, REWARDS
 
 EVENTS_MAX = 20_000
@@ -109,20 +110,21 @@ def curate(body: CurationBody, source: Source, session: Judging) -> Response:
 
 
 @routes.post(
-    "/evictions", summary="Erase trajectories from the pool for good, as `claw pool evict`; dry_run counts first."
+    "/evictions",
+    summary="Erase groups or trajectories from the pool for good, as `claw pool evict`; dry_run counts first.",
 )
 def evict(body: EvictionBody, source: Source, session: Operating) -> Response:
     """An unknown id evicts nothing."""
     if not body.ids and not body.places:
         raise PageProblem(422, "which trajectories? name ids or places")
-    rows_by_id = source.pool.ask(lambda rows: select_trajectories(rows, body.ids, body.group, body.places))
+    rows_by_id = source.pool.ask(lambda rows: select_evictable(rows, body.ids, body.group, body.places))
     act_id = new_id()
-    events, unknown = evictions(rows_by_id, why=body.why, who=session.who, producer=PRODUCER, act_id=act_id)
-    digest = _checked([(each.group_id, each.trajectory_id) for each in events], body.expected)
+    act = evictions(rows_by_id, why=body.why, who=session.who, producer=PRODUCER, act_id=act_id)
+    digest = _checked(act.trajectories, body.expected)
     if not body.dry_run:
-        source.append(CALLS, events)
-    answer = _answer(act_id, events, dry_run=body.dry_run)
-    return SafeJson({**answer, "trajectories": len(events), "digest": digest, "unknown": unknown})
+        source.append(CALLS, act.events)
+    answer = _answer(act_id, act.events, dry_run=body.dry_run)
+    return SafeJson({**answer, "trajectories": len(act.trajectories), "digest": digest, "unknown": act.unknown})
 
 
 @routes.post("/acts/undo", summary="Take an act back, or this person's latest one that stands.")
@@ -161,10 +163,9 @@ def history(
     if kind == "evicted" and who is None:
         own = {name for act in acts for name in act.event_ids()}
         gone = source.pool.ask(evicted_rows)
+        words = [(_eviction_of(row), row) for row in gone]
         rows += [
-            (row.status_us, row.status_event_id, partial(_erased, row))
-            for row in gone
-            if row.status_event_id not in own
+            (word.at_us, word.event_id, partial(_erased, word, row)) for word, row in words if word.event_id not in own
         ]
         rows.sort(key=lambda row: row[:2], reverse=True)
     keys = [f"{at_us}.{name}" for at_us, name, _ in rows]
@@ -227,7 +228,7 @@ def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
         raise PageProblem(422, f"{error}: narrow the filter, or type the command of claw pool curate") from error
 
 
-def _checked(places: list[tuple[str, ...]], expected: str | None) -> str:
+def _checked(places: Sequence[tuple[str, ...]], expected: str | None) -> str:
     """The digest of what an act is of. Raises PageProblem where that is not what was counted."""
     digest = digest_of(places)
     if expected not in (None, digest):
@@ -259,7 +260,7 @@ def _words(source: DashboardSource, act: PersonalAct) -> list[PersonalWord]:
     return [word for word in standing if word.act_id == act.act_id and not isinstance(word.fact, StepCurated)]
 
 
-def _answer(act_id: str, events: list[Any], *, dry_run: bool) -> dict[str, Any]:  # JSON
+def _answer(act_id: str, events: Sequence[Any], *, dry_run: bool) -> dict[str, Any]:  # JSON
     return {"act_id": act_id, "dry_run": dry_run, "subjects": subjects(events, SUBJECTS_MAX)}
 
 
@@ -281,17 +282,29 @@ def _act(source: DashboardSource, act: PersonalAct, who: str) -> dict[str, Any]:
     }
 
 
-def _erased(row: Any) -> dict[str, Any]:  # a TrajectoryRecord; JSON
+class _EvictionWord(NamedTuple):
+    at_us: int
+    event_id: str
+    reason: str
+
+
+def _eviction_of(row: EvictableRow) -> _EvictionWord:
+    if isinstance(row, GroupRecord):
+        return _EvictionWord(row.evicted_us, row.evicted_event_id, row.evicted_reason)
+    return _EvictionWord(row.status_us, row.status_event_id, row.reason)
+
+
+def _erased(word: _EvictionWord, row: EvictableRow) -> dict[str, Any]:  # JSON
     """An eviction as the pool's row tells it: who asked for it stands in the fact alone."""
     return {
-        "act_id": row.status_event_id,
-        "at_us": row.status_us,
+        "act_id": word.event_id,
+        "at_us": word.at_us,
         "who": None,
         "kind": "evicted",
         "through": None,
         "events": 1,
-        "says": [f"evicted: {row.reason}"],
-        "subjects": [{"g": row.group_id, "t": row.trajectory_id, "c": None}],
+        "says": [f"evicted: {word.reason}"],
+        "subjects": [{"g": row.group_id, "t": getattr(row, "trajectory_id", None), "c": None}],
         "stands": True,
         "may_undo": False,
     }

@@ -7,6 +7,7 @@ from claw_r1.consumers.verify.oracle.soundness import PooledFact
 from claw_r1.schemas.events import (
     CallCaptured,
     GroupClosed,
+    GroupEvicted,
     GroupOpened,
     TrajectoryAbandoned,
     TrajectoryCompleted,
@@ -18,16 +19,17 @@ F = TypeVar("F", bound=PooledFact)
 FactRank = tuple[Any, ...]  # values of fields, whose types differ, made comparable by `signed`
 
 CONTENT: Mapping[type[PooledFact], tuple[str, ...]] = {
-    GroupOpened: ("expected_size", "task", "deadline_us", "agent", "tags", "ordinal"),
+    GroupOpened: ("ordinal", "expected_size", "task", "deadline_us", "agent", "tags"),
     GroupClosed: ("members",),
     TrajectoryStarted: ("task", "tags", "metadata", "idle_s"),
     TrajectoryCompleted: ("calls", "rewards", "reward"),
     TrajectoryAbandoned: ("reason",),
     TrajectoryEvicted: ("reason",),
+    GroupEvicted: ("reason",),
 }
 """The fields that a record takes from its winning fact, in the order in which it decides between facts of one event
 id."""
-NO_SIGN = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted)
+NO_SIGN = (TrajectoryAbandoned, GroupClosed, TrajectoryEvicted, GroupEvicted)
 """Facts that are decided about others, and no sign that somebody still works."""
 
 
@@ -87,6 +89,8 @@ def _moment(fact: PooledFact) -> tuple[int, str]:
 
 def _content(fact: PooledFact) -> list[FactRank]:
     values = list(content_of(fact).values())
-    if isinstance(fact, GroupOpened | TrajectoryStarted):
+    if isinstance(fact, GroupOpened):
+        values.insert(0, fact.envelope.run_id)
+    if isinstance(fact, TrajectoryStarted):
         values.append(fact.envelope.run_id)
     return [signed(tuple(sorted(set(value))) if isinstance(fact, GroupClosed) else value) for value in values]

@@ -10,7 +10,7 @@ from claw_r1.consumers.verify.oracle.soundness import PooledFact
 from claw_r1.consumers.verify.oracle.steps import StepFields
 from claw_r1.consumers.verify.oracle.trajectories import ExpectedTrajectory
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import GroupClosed, GroupMember, GroupOpened, GroupRecord
+from claw_r1.schemas.events import GroupClosed, GroupEvicted, GroupMember, GroupOpened, GroupRecord
 
 Trajectories = Mapping[str, ExpectedTrajectory]
 
@@ -35,6 +35,23 @@ def group_record(group_id: str, facts: Sequence[PooledFact], trajectories: Traje
         **_declaration(opened),
         **_closing(closed),
         **_returns([member for member in members if member.ready]),
+    )
+
+
+def stub(eviction: GroupEvicted, facts: Sequence[PooledFact]) -> GroupRecord:
+    """All that is left of an evicted group."""
+    opened = newest(of_kind(facts, GroupOpened))
+    declaration = _declaration(opened)
+    kept = ("declared", "declared_event_id", "declared_us", "declared_revision", "ordinal")
+    return GroupRecord(
+        group_id=eviction.group_id,
+        ready=False,
+        reasons=("evicted",),
+        evicted_event_id=eviction.envelope.event_id,
+        evicted_us=eviction.envelope.occurred_at_us,
+        evicted_reason=eviction.reason,
+        **run_ids(opened, facts, "declared"),
+        **{name: declaration[name] for name in kept if name in declaration},
     )
 
 

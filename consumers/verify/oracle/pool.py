@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from claw_r1.consumers.verify.oracle.groups import group_record
+from claw_r1.consumers.verify.oracle.conflicts import newest, of_kind
+from claw_r1.consumers.verify.oracle.groups import group_record, stub
 from claw_r1.consumers.verify.oracle.soundness import GroupFact, PlacedFact, sound
 from claw_r1.consumers.verify.oracle.trajectories import PoolBytes, trajectory_rows
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import Event, FactPosition
+from claw_r1.schemas.events import Event, FactPosition, GroupEvicted
 from claw_r1.schemas.keys import group_key, trajectory_key
 from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
@@ -25,7 +26,11 @@ def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> PoolBytes:
 
 
 def group_rows(group_id: str, placed: Sequence[PlacedFact]) -> PoolBytes:
-    """Returns the rows of one group: steps, trajectories and the group itself."""
+    """Returns the rows of one group: steps, trajectories and the group itself; of an evicted one its stub alone."""
+    facts = [fact for fact, _ in placed]
+    eviction = newest(of_kind(facts, GroupEvicted))
+    if eviction is not None:
+        return {(GROUPS.name, group_key(group_id)): encode(stub(eviction, facts))}
     by_trajectory: dict[str, list[PlacedFact]] = defaultdict(list)
     for fact, at in placed:
         if not isinstance(fact, GroupFact):
@@ -35,6 +40,5 @@ def group_rows(group_id: str, placed: Sequence[PlacedFact]) -> PoolBytes:
     for name, rows in trajectories.items():
         pool |= rows.rows
         pool[TRAJECTORIES.name, trajectory_key(group_id, name)] = encode(rows.record)
-    facts = [fact for fact, _ in placed]
     pool[GROUPS.name, group_key(group_id)] = encode(group_record(group_id, facts, trajectories))
     return pool

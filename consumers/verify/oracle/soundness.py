@@ -10,6 +10,7 @@ from claw_r1.schemas.events import (
     Event,
     FactPosition,
     GroupClosed,
+    GroupEvicted,
     GroupOpened,
     OutputEdited,
     PreferenceGiven,
@@ -22,7 +23,7 @@ from claw_r1.schemas.events import (
     TrajectoryStarted,
 )
 
-GroupFact = GroupOpened | GroupClosed
+GroupFact = GroupOpened | GroupClosed | GroupEvicted
 PooledTrajectoryFact = (
     CallCaptured
     | CallFailed

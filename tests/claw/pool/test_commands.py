@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from claw_r1.claw.cli import REFUSALS, app
-from claw_r1.consumers.pool.eviction import not_evicted, rows_of
+from claw_r1.consumers.pool.acts import EvictionFact
+from claw_r1.consumers.pool.eviction import EvictableRow, evictions, rows_of
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -35,7 +36,6 @@ from claw_r1.schemas.events import (
     GroupRecord,
     StepCurated,
     StepRecord,
-    TrajectoryEvicted,
     TrajectoryRecord,
 )
 from claw_r1.schemas.keys import step_key
@@ -201,28 +201,34 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)
 
 
-def test_an_eviction_names_its_trajectories_and_is_audited(pool_settings: LogSettings) -> None:
-    """A group is all its trajectories; --dry-run writes nothing; who, why and when stand in the facts, which erase them."""
-    evict = ("evict", "old", "t1", "--group", "old", "--why", "asked to", "--who", "ann")
-    (tried,) = claw(pool_settings, *evict, "--dry-run")
-    assert (tried["trajectories"], evictions(pool_settings)) == (2, [])
-    (done,) = claw(pool_settings, *evict)
-    found = evictions(pool_settings)
-    assert [(event.group_id, event.trajectory_id) for event in found] == [("old", "t0"), ("old", "t1")]
+def test_an_eviction_names_what_it_erases_and_is_audited(pool_settings: LogSettings) -> None:
+    """A group goes as a whole; --dry-run writes nothing; who, why and when stand in the facts, which erase it."""
+    who = ("--why", "asked to", "--who", "ann")
+    one, whole = ("evict", "t1", "--group", "old", *who), ("evict", "old", "t1", "--group", "old", *who)
+    (tried,) = claw(pool_settings, *whole, "--dry-run")
+    assert (tried["trajectories"], written_evictions(pool_settings)) == (2, [])
+    (single,) = claw(pool_settings, *one)
+    (done,) = claw(pool_settings, *whole)
+    assert (single["trajectories"], done["trajectories"]) == (1, 2), "as far as the pool had folded it"
+    found = written_evictions(pool_settings)
+    assert [(event.group_id, getattr(event, "trajectory_id", None)) for event in found] == [
+        ("old", "t1"),
+        ("old", None),
+    ]
     assert {(event.requested_by, event.reason) for event in found} == {("ann", "asked to")}
-    assert {event.envelope.correlation_id for event in found} == {done["eviction_id"]}
+    assert [event.envelope.correlation_id for event in found] == [single["eviction_id"], done["eviction_id"]]
     state = None
     for fact, at in facts.placed([*group("old", [0.0, 1.0]), *found, facts.reward("old", "t0", 9.0)]):
         state = fold(state, fact, at)
     assert state is not None
-    rows = [row for row in project(state).values() if not isinstance(row, GroupRecord)]
-    stubs = [row for row in rows if isinstance(row, TrajectoryRecord) and row.status == "evicted"]
-    assert len(stubs) == len(rows) == 2, "stubs, no step"
+    (stub,) = project(state).values()
+    assert isinstance(stub, GroupRecord), "no step and no trajectory"
+    assert (stub.reasons, stub.evicted_reason) == (("evicted",), "asked to")
 
 
 def test_an_eviction_that_is_not_sure_evicts_nothing(pool_settings: LogSettings) -> None:
     """It cannot be undone: an id that several groups have, an unknown one beside a known one, nobody or no reason."""
-    before = evictions(pool_settings)
+    before = written_evictions(pool_settings)
     said = ("--why", "asked to", "--who", "ann")
     claw(pool_settings, "evict", "t0", *said, code=2)
     (refused,) = claw(pool_settings, "evict", "done", "misspelt", *said, code=1)
@@ -230,15 +236,23 @@ def test_an_eviction_that_is_not_sure_evicts_nothing(pool_settings: LogSettings)
     claw(pool_settings, "evict", "c0", *said, code=1)
     claw(pool_settings, "evict", "done", "--why", "asked to", "--who", "", code=2)
     claw(pool_settings, "evict", "done", "--who", "ann", code=2)
-    assert evictions(pool_settings) == before
+    assert written_evictions(pool_settings) == before
 
 
 def test_what_is_evicted_is_not_evicted_again() -> None:
     """An eviction that broke off is repeated with the same ids; each of the others is meant once."""
     stub = TrajectoryRecord(group_id="g", trajectory_id="t", status="evicted", ready=False)
     here = replace(stub, trajectory_id="u", status="completed")
-    assert not_evicted(rows_of([stub, here], ["g", "t", "u"], None)) == [here]
-    assert rows_of([stub], ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
+    whole = GroupRecord(group_id="g", declared=False, ready=False)
+    gone = replace(whole, group_id="h", reasons=("evicted",))
+    rows: list[EvictableRow] = [whole, gone, stub, here]
+    assert rows_of(rows, ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
+    said = {"why": "old", "who": "ann", "producer": "test", "act_id": "a"}
+    (event,), places, unknown = evictions(rows_of(rows, ["g", "t", "u", "h"], None), **said)
+    assert (type(event).__name__, event.group_id, places, unknown) == ("GroupEvicted", "g", [("g", "u")], [])
+    (event,), _, _ = evictions(rows_of(rows, ["t", "u"], None), **said)
+    assert (type(event).__name__, places) == ("TrajectoryEvicted", [("g", "u")])
+    assert evictions(rows_of(rows, ["h", "t"], None), **said) == ([], [], [])
 
 
 def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:
@@ -248,10 +262,10 @@ def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:
     claw(pool_settings, "curate", "done", "--no-train", "--who", "scorer/me@1", code=2)
 
 
-def evictions(settings: LogSettings) -> list[TrajectoryEvicted]:
+def written_evictions(settings: LogSettings) -> list[EvictionFact]:
     with closing(LogReader(settings, [CALLS])) as reader:
         events = [record.event() for record in reader.read_to_end()]
-    return [event for event in events if isinstance(event, TrajectoryEvicted)]
+    return [event for event in events if isinstance(event, EvictionFact)]
 
 
 def curations(settings: LogSettings, before: Sequence[StepCurated] = ()) -> list[StepCurated]:

@@ -16,7 +16,7 @@ from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
 from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.fold.fold import fold
-from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.project import changes, image, project
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.kafka.log import KafkaLog
@@ -82,9 +82,12 @@ class DashboardStage:
             if isinstance(event, PreferenceGiven | OutputEdited):
                 continue  # the pool passes them by
             place = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
-            state = self._states[event.group_id] = fold(self._states.get(event.group_id), event, place)
-            rows = project(state).items()
-            self.log.append([Outgoing(topic=NAMES[key.topic], key=key.key, value=encode(row)) for key, row in rows])
+            before = self._states.get(event.group_id)
+            state = self._states[event.group_id] = fold(before, event, place)
+            rows = changes(None if before is None else image(before), state)[1].items()
+            self.log.append(
+                [Outgoing(topic=NAMES[key.topic], key=key.key, value=row and row.value) for key, row in rows]
+            )
 
     def words(self) -> Sequence[Event]:
         """What stands on claw.rewards."""

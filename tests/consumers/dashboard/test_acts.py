@@ -11,12 +11,12 @@ from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
 from claw_r1.consumers.dashboard.routes import acts
 from claw_r1.consumers.dashboard.routes.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
-from claw_r1.consumers.pool.eviction import evictions, rows_of
+from claw_r1.consumers.pool.eviction import evictions
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.schemas.api_keys import Role, new_key
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import KeyRecorded, StepCurated, TrajectoryEvicted
+from claw_r1.schemas.events import GroupEvicted, KeyRecorded, StepCurated
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
@@ -75,14 +75,13 @@ def test_an_eviction_is_the_event_that_claw_writes(stage: DashboardStage, ann: P
     assert ann.post("evictions", ids=["t0", "nobody"], why="asked to")["unknown"] == ["nobody"]
     assert ann.post("evictions", ids=["g"], why="asked to", dry_run=True)["trajectories"] == 2
     assert ann.post("evictions", ids=["g"], why="asked to")["trajectories"] == 2
-    written = [
-        event for event in readable(stage.log.reader([CALLS]).read_to_end()) if isinstance(event, TrajectoryEvicted)
-    ]
-    rows = stage.source.pool.ask(lambda rows: rows_of(rows.trajectory_rows(), ["g"], None))
-    ours, _ = evictions(rows, why="asked to", who="ann", producer="claw pool evict", act_id="a")
-    assert [bare(event) for event in written] == [bare(event) for event in ours]
+    written = [event for event in readable(stage.log.reader([CALLS]).read_to_end()) if isinstance(event, GroupEvicted)]
+    rows = stage.source.pool.ask(lambda rows: {"g": [*rows.group_rows()][:1]})
+    (ours,), _, _ = evictions(rows, why="asked to", who="ann", producer="claw pool evict", act_id="a")
+    assert [bare(event) for event in written] == [bare(ours)]
     (act,) = ann.get("acts", kind="evicted")["acts"]
-    assert (act["who"], act["events"], act["may_undo"]) == ("ann", 2, False)
+    assert (act["who"], act["events"], act["may_undo"]) == ("ann", 1, False)
+    assert act["subjects"] == [{"g": "g", "t": None, "c": None}]
     assert refusal(ann, "acts/undo", act_id=act["act_id"]) == (422, "an eviction cannot be undone")
 
 
@@ -92,6 +91,10 @@ def test_an_eviction_from_elsewhere_stands_in_the_history(stage: DashboardStage,
     while not (page := ann.get("acts", kind="evicted"))["acts"]:
         pass
     assert [(act["says"], act["subjects"][0]["t"]) for act in page["acts"]] == [(["evicted: old"], "u0")]
+    stage.tell(facts.evicted_group("h", reason="older", envelope=facts.envelope(at_us=1)))
+    while (page := ann.get("acts", kind="evicted"))["total"] != 1 or page["acts"][0]["subjects"][0]["t"]:
+        pass
+    assert [(act["says"], act["subjects"][0]["g"]) for act in page["acts"]] == [(["evicted: older"], "h")]
 
 
 def test_undo_goes_back_act_by_act(stage: DashboardStage, ann: Person) -> None:

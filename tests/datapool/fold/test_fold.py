@@ -87,6 +87,11 @@ COLLISIONS = {
     ],
     "abandoned": [facts.abandoned(envelope=SAME, reason=reason) for reason in ("idle", "deadline", "asked")],
     "evicted": [facts.evicted(envelope=SAME, reason=reason) for reason in ("retention", "asked", "x")],
+    "group evicted": [facts.evicted_group(envelope=SAME, reason=reason) for reason in ("retention", "asked", "x")],
+    "opened and evicted": [
+        *(facts.opened(envelope=SAME, ordinal=at, task=task) for at, task in ((1, "z"), (2, "a"))),
+        facts.evicted_group(),
+    ],
     "rewards": [facts.reward(envelope=SAME, value=value, call_id="c") for value in (0.0, -0.0, -1.0)],
     "taken back or failed": [
         facts.reward(envelope=SAME, value=None, source="judge", name="style", call_id="c"),

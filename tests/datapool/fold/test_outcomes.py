@@ -8,6 +8,7 @@ from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes, image, project
 from claw_r1.datapool.fold.restore import restore
 from claw_r1.schemas.arrays import pack_floats
+from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import GroupRecord, Integrity, Sampling, StepRecord, TrajectoryRecord, VersionSpan
 from tests import facts
 from tests.facts import PLAIN
@@ -437,6 +438,30 @@ def test_an_evicted_trajectory_stays_away_whatever_comes_later():
     assert set(pool.steps.values()) == {pool.steps["c"]}
     assert pool.steps["c"].trajectory_id == "u"
     assert pool.group.ready
+
+
+def test_an_evicted_group_is_one_stub_whatever_comes_before_and_after():
+    """Erasure is absorbing; the stub says whose the group was and its place in its order, and nothing else of it."""
+    opening = facts.opened(expected_size=2, task="1", deadline_us=9, ordinal=7, tags=("x",), agent="one")
+    told = [opening, facts.call(), facts.reward(), facts.closed(members=["t"]), facts.completed(reward=1.0)]
+    gone = facts.evicted_group(envelope=facts.envelope(at_us=5), reason="old")
+    pools = [Pool(*told[:at], gone, *told[at:]) for at in range(len(told) + 1)]
+    assert len({encode(pool.group) for pool in pools}) == 1
+    (pool, *_) = pools
+    assert (pool.steps, pool.trajectories) == ({}, {})
+    assert (pool.group.reasons, pool.group.evicted_reason, pool.group.evicted_us) == (("evicted",), "old", 5)
+    assert (pool.group.declared, pool.group.ordinal, pool.group.run_id) == (True, 7, "run")
+    assert (pool.group.task, pool.group.members, pool.group.closed, pool.group.tags) == (None, (), False, ())
+    later = facts.evicted_group(envelope=facts.envelope(at_us=6))
+    assert Pool(*told, gone, later).group.evicted_us == Pool(later, *told, gone).group.evicted_us == 6
+
+
+def test_which_opening_counts_is_the_same_before_and_after_an_eviction():
+    """Two openings of one event id and moment: what the stub keeps decides first."""
+    same = facts.envelope("o")
+    one, other = facts.opened(envelope=same, ordinal=1, task="z"), facts.opened(envelope=same, ordinal=2, task="a")
+    gone = facts.evicted_group()
+    assert Pool(one, other, gone).group.ordinal == Pool(gone, one, other).group.ordinal == 2
 
 
 def test_a_declared_group_waits_for_its_size_and_for_open_members():

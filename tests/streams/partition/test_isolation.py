@@ -79,8 +79,11 @@ def test_a_group_of_more_members_than_a_record_holds_is_written_taken_over_and_e
     assert log.pool() == log.expected()
 
     again = log.recovered()
-    (old,) = again.untouched(10**9)
-    assert len(outlived([old], 10**18, 1)) == CROWD  # also those that the record has no room for
+    (gone,) = outlived(again.untouched(10**9), 10**18, 1)
+    again.apply(record(gone, len(log.facts)))
+    commit(log, MemoryLog(LogSettings(partitions=1)), again)
+    assert len(rows(log, TrajectoryRecord)) == 0, "also those that the record has no room for"
+    assert len(rows(log, GroupRecord)) == 1
 
 
 def test_a_reactor_closes_an_overfull_group_with_what_its_record_lists():

@@ -310,12 +310,12 @@ def aged(number, at_us):
 
 
 def names(found):
-    return [(group.group_id, [one.trajectory_id for one in left]) for group, left in found]
+    return [group.group_id for group in found]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_old_groups_are_found_by_age_until_nothing_of_them_is_left(restarted):
-    """The oldest first, also after a takeover; an evicted group is not looked at again, one that lives on is."""
+def test_old_groups_are_found_by_age_until_they_are_evicted(restarted):
+    """The oldest first, also after a takeover; a stub is not looked at again, a group that lives on is."""
     log = Log([aged(2, 7), aged(1, 5), aged(3, 9)])
     state = log.recovered()
     for one in log.facts:
@@ -324,16 +324,17 @@ def test_old_groups_are_found_by_age_until_nothing_of_them_is_left(restarted):
     log.commit(state)
     state = log.recovered() if restarted else state
     assert names(state.untouched(4)) == []
-    assert names(state.untouched(7)) == [("g1", ["t"]), ("g2", ["t"])]
-    state.apply(record(facts.evicted("g1", "t"), 3))
+    assert names(state.untouched(7)) == ["g1", "g2"]
+    state.apply(record(facts.evicted_group("g1"), 3))
     state.apply(record(facts.call("g2", "u", envelope=facts.envelope(at_us=20)), 4))
     assert names(state.untouched(7)) == []  # something of both waits to be written
     log.commit(state)
+    state = log.recovered() if restarted else state
     assert names(state.untouched(7)) == []
-    assert names(state.untouched(20)) == [("g3", ["t"]), ("g2", ["t", "u"])]
+    assert names(state.untouched(20)) == ["g3", "g2"]
     state.apply(record(facts.reward("g1", "t", envelope=facts.envelope(at_us=30)), 0))
     log.commit(state)
-    assert names(state.untouched(30)) == [("g3", ["t"]), ("g2", ["t", "u"])]  # a late reward of a stub evicts nothing
+    assert names(state.untouched(30)) == ["g3", "g2"]  # a late reward of a stub evicts nothing
 
 
 def test_one_look_for_old_groups_is_bounded():
@@ -345,11 +346,52 @@ def test_one_look_for_old_groups_is_bounded():
     log.commit(state)
     due = state.untouched(10**9)
     assert len(due) == UNTOUCHED_MAX
-    for offset, (group, _) in enumerate(due, start=len(log.facts)):
-        state.apply(record(facts.evicted(group.group_id, "t"), offset))
+    for offset, group in enumerate(due, start=len(log.facts)):
+        state.apply(record(facts.evicted_group(group.group_id), offset))
     log.commit(state)
     seen = state.untouched(10**9) + state.untouched(10**9)
-    assert [name for name, _ in names(seen)] == [f"g{number}" for number in range(UNTOUCHED_MAX, UNTOUCHED_MAX + 7)]
+    assert names(seen) == 2 * [f"g{number}" for number in range(UNTOUCHED_MAX, UNTOUCHED_MAX + 7)]
+
+
+@pytest.mark.parametrize("put_away", [False, True])
+@pytest.mark.parametrize("flushed_before", [False, True])
+def test_an_evicted_group_is_one_row_of_the_pool_and_of_the_cold_store(flushed_before, put_away):
+    """Whether its rows were written before, whether the group is in memory when the word comes: all but the stub go."""
+    log = Log([*finished(0), *finished(1), facts.reward("g0", "t", call_id="c"), facts.evicted_group("g0")])
+    state = log.recovered(resting_max=0 if put_away else 100)
+    for one in log.facts:
+        state.apply(one)
+        if flushed_before:
+            log.commit(state)
+    log.commit(state)
+    assert [key for _, key in log.pool() if b"g0" in key] == [b"g0"]
+    assert log.pool() == log.expected()
+    again = log.recovered()
+    again.apply(record(facts.call("g0", "t", "later"), 0))
+    log.commit(again)
+    assert [key for _, key in log.pool() if b"g0" in key] == [b"g0"]
+
+
+def test_a_pool_whose_groups_are_evicted_is_flat_but_for_their_stubs():
+    """Ten generations of groups, each evicted when the next one is there: what is alive is as large as at the first."""
+    generations = [[finished(10 * number + each) for each in range(10)] for number in range(10)]
+    log = Log([fact for groups in generations for facts_of_group in groups for fact in facts_of_group])
+    state = log.recovered(resting_max=0)
+    sizes, offset = [], len(log.facts)
+    for number in range(10):
+        for one in log.facts[20 * number : 20 * (number + 1)]:
+            state.apply(one)
+        log.commit(state)
+        alive, stubs = log.pool(), {key for topic, key in log.pool() if int(key[1:].split(b"/")[0]) < 10 * number}
+        assert len(stubs) == 10 * number
+        sizes.append(sum(len(key) + len(value) for (_, key), value in alive.items() if key not in stubs))
+        for each in range(10):
+            state.apply(record(facts.evicted_group(f"g{10 * number + each}"), offset := offset + 1))
+        log.commit(state)
+    assert max(sizes) - min(sizes) <= 10 * 3 * 8, "ids of two digits"
+    stub = max(len(key) + len(value) for (_, key), value in log.pool().items())
+    assert len(log.pool()) == 100
+    assert stub < min(sizes) / 50
 
 
 def test_an_erased_step_leaves_the_cold_store():

@@ -310,8 +310,12 @@ function Subjects({ subjects }) {
     subjects.map(({ g, t, c }) =>
       html`
         <li>
-          <${TrajectoryLink} g=${g} t=${t} c=${c}>
-            <${Word}>${g}<//> / <${Word}>${t}<//>${c && html`${" "}/ <${Word}>${c}<//>`}<//></li>
+          ${t
+            ? html`
+              <${TrajectoryLink} g=${g} t=${t} c=${c}>
+                <${Word}>${g}<//> / <${Word}>${t}<//>${c && html`${" "}/ <${Word}>${c}<//>`}<//>
+            `
+            : html`<${GroupLink} g=${g} />`}</li>
       `
     )
   }</ul>`;
