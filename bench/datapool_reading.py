@@ -4,7 +4,8 @@ Rows as the streams write them (steps of 512 + 128 tokens) stand on a broker, th
 one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of its own with all its threads and its start;
 `again_COMMAND_cpu_s`: where one before it kept its view. `other_runs_ratio`: CPU of a run's view of a pool of ten runs, by that of one in which it
 is alone.
-`takeover_cpu_s`: of this process while a streams worker's state is read back for all partitions.
+`takeover_s`, `takeover_cpu_s`: of this process while a streams worker's state is read back for all partitions;
+`takeover_standby_s`: where it held copies of them.
 """
 
 import json
@@ -28,6 +29,7 @@ from claw_r1.schemas.cloudevents import of_run
 from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from claw_r1.streams.recovery import recover
+from claw_r1.streams.standby import Standby
 
 PARTITIONS = 8
 CALLS = 4
@@ -61,11 +63,24 @@ def measure(steps: int = 20_000) -> dict[str, float]:
             command_cpu_s(settings, COMMANDS["stats"], kept)
             for name, words in COMMANDS.items():
                 figures[f"again_{name}_cpu_s"] = command_cpu_s(settings, words, kept)
-        began = time.process_time()
-        recover(settings, range(PARTITIONS))
-        figures["takeover_cpu_s"] = round(time.process_time() - began, 2)
+        figures |= _takeovers(settings)
         figures["other_runs_ratio"] = other_runs_ratio(settings, groups)
     return {"read_steps": groups * MEMBERS * CALLS, **figures}
+
+
+def _takeovers(settings: LogSettings) -> dict[str, float]:
+    numbers, standby = range(PARTITIONS), Standby(settings)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    recover(settings, numbers)
+    cold = {
+        "takeover_s": round(time.perf_counter() - began, 2),
+        "takeover_cpu_s": round(time.process_time() - began_cpu, 2),
+    }
+    standby.hold(numbers)
+    standby.wait_caught_up(CAUGHT_UP_S)
+    began = time.perf_counter()
+    recover(settings, numbers, standby.take(numbers))
+    return {**cold, "takeover_standby_s": round(time.perf_counter() - began, 2)}
 
 
 def _outgoing(row: Written, run: str = OWN) -> Outgoing:

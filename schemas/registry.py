@@ -74,6 +74,10 @@ class Registry:
                 self._same[full] = subject
                 self._subjects[subject] = _versions(subject, f"{NAMESPACE}.{record}")
 
+    def versions(self) -> list[Version]:
+        """All versions of all subjects, those of a subject in order."""
+        return [each for versions in self._subjects.values() for each in versions.values()]
+
     def reply(self, method: str, path: str, query: Mapping[str, str], body: bytes = b"") -> RegistryReply:
         """The answer to a request. path: below the registry's root, decoded or not."""
         parts = [unquote(part) for part in path.split("/") if part]

@@ -27,6 +27,7 @@ class StreamsMetrics:
         )
         self.lag = Gauge("claw_streams_lag", "Facts of owned partitions that wait", registry=self.registry)
         self.partitions = Gauge("claw_streams_partitions", "Partitions owned", registry=self.registry)
+        self.standby = Gauge("claw_streams_standby", "Partitions of others that are copied", registry=self.registry)
         self.registry.register(LogCollector())
 
     def serve(self, port: int) -> None:

@@ -22,6 +22,8 @@ from claw_r1.streams.errors import NotCopartitioned
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.recovery import heal, heal_behind_group, recover
+from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.standby import Standby, beside
 
 log = structlog.get_logger()
 
@@ -83,14 +85,15 @@ class Ownership:
     """The owned partitions by number, kept in step with what the consumer group assigns."""
 
     def __init__(
-        self, log_settings: LogSettings, transaction_timeout_ms: int, metrics: StreamsMetrics, in_thread: InThread
+        self, log_settings: LogSettings, settings: StreamsSettings, metrics: StreamsMetrics, in_thread: InThread
     ) -> None:
         self.partitions: dict[int, OwnedPartition] = {}
         self._log_settings = log_settings
-        self._transaction_timeout_ms = transaction_timeout_ms
+        self._settings = settings
         self._metrics = metrics
         self._in_thread = in_thread
         self._generation = 0
+        self._standby = Standby(log_settings)
 
     @property
     def states(self) -> dict[int, PartitionState]:
@@ -108,22 +111,33 @@ class Ownership:
         ]
         await asyncio.gather(*(self._in_thread(self.partitions.pop(number).close) for number in stale))
         new = sorted(assigned - self.partitions.keys())
-        await self._open(new)
+        copies = await self._open(new)
         await self._heal_behind_group()
         self._metrics.partitions.set(len(assigned))
-        log.info("streams_assigned", generation=generation, opened=new, kept=sorted(assigned - set(new)))
+        if self._settings.standby:
+            waiting_for = beside(assigned, self._log_settings.partitions)
+            await self._in_thread(self._standby.hold, waiting_for)
+            self._metrics.standby.set(len(waiting_for))
+        kept = sorted(assigned - set(new))
+        log.info("streams_assigned", generation=generation, opened=new, kept=kept, from_copies=copies)
 
-    async def _open(self, numbers: list[int]) -> None:
-        """Fence first, all in parallel; only then read."""
+    def stop_copying(self) -> None:
+        """Ends the thread that copies what others own, if there is one. Blocking."""
+        self._standby.hold(())
+
+    async def _open(self, numbers: list[int]) -> list[int]:
+        """Fences first, all in parallel, and only then reads. Returns those of which it had copies."""
         if not numbers:
-            return
+            return []
         opening = (
-            self._in_thread(open_producer, self._log_settings, number, self._transaction_timeout_ms)
+            self._in_thread(open_producer, self._log_settings, number, self._settings.transaction_timeout_ms)
             for number in numbers
         )
         producers = dict(zip(numbers, await asyncio.gather(*opening), strict=True))
-        states = await self._in_thread(recover, self._log_settings, numbers)
+        copies = await self._in_thread(self._standby.take, numbers)
+        states = await self._in_thread(recover, self._log_settings, numbers, copies)
         self.partitions |= {number: OwnedPartition(states[number], producers[number]) for number in numbers}
+        return sorted(copies)
 
     async def _heal_behind_group(self) -> None:
         if states := self.states:

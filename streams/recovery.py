@@ -6,61 +6,42 @@ position behind the group's offset is healed before the first event flows: Faust
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import structlog
 
 from claw_r1.datapool import FOLD_VERSION
-from claw_r1.eventlog.kafka.reader import LogReader, committed_offsets, read_range
-from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.kafka.reader import committed_offsets, read_range
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StreamPosition
-from claw_r1.schemas.keys import group_key, parts
-from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
+from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import FoldVersionMismatch
-from claw_r1.streams.partition.groups import RESTING_MAX, ColdRow
+from claw_r1.streams.partition.groups import RESTING_MAX
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import waits
+from claw_r1.streams.standby import POOL, PoolCopy, open_pool
 
 log = structlog.get_logger()
 
 FACTS = (CALLS, REWARDS)
-CHUNK_ROWS = 1000
-NO_GROUP = b""
-"""The group of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
-POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
+NO_COPIES: Mapping[int, PoolCopy] = MappingProxyType({})
 
 
-def recover(settings: LogSettings, partitions: Sequence[int]) -> dict[int, PartitionState]:
-    """States as the pool has them. Raises BrokerUnreachable, TopicMissing, FoldVersionMismatch."""
-    stores = {partition: SqliteColdStore() for partition in partitions}
-    _fill(settings, stores)
-    return {partition: state_of(partition, settings.partitions, cold) for partition, cold in stores.items()}
-
-
-def _fill(settings: LogSettings, stores: Mapping[int, SqliteColdStore]) -> None:
-    """All rows, in chunks; nothing is decoded and no group is in memory."""
+def recover(
+    settings: LogSettings, partitions: Sequence[int], copies: Mapping[int, PoolCopy] = NO_COPIES
+) -> dict[int, PartitionState]:
+    """States as the pool has them. copies: of some of the partitions, to go on from. Raises BrokerUnreachable, TopicMissing,
+    FoldVersionMismatch."""
+    held = {partition: copies.get(partition) or PoolCopy() for partition in partitions}
     topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
-    chunks: dict[int, list[ColdRow]] = {partition: [] for partition in stores}
-    with LogReader(settings, POOL, partitions=sorted(stores)) as reader:
+    with open_pool(settings, held) as reader:
         for record in reader.read_to_end():
-            chunk = chunks[record.partition]
-            chunk.append(_row(topics[record.topic], record))
-            if len(chunk) >= CHUNK_ROWS:
-                stores[record.partition].write(chunk)
-                chunk.clear()
-    for partition, chunk in chunks.items():
-        stores[partition].write(chunk)
-
-
-def _row(topic: str, record: Record) -> ColdRow:
-    key = record.key or b""
-    if topic in (STEPS.name, TRAJECTORIES.name):
-        return ColdRow(topic, key, group_key(parts(key)[0]), record.value)
-    if topic == GROUPS.name:
-        return ColdRow(topic, key, key, record.value, touched_us=0)
-    return ColdRow(topic, key, NO_GROUP, record.value)
+            held[record.partition].add(topics[record.topic], record)
+    for copy in held.values():
+        copy.write()
+    return {partition: state_of(partition, settings.partitions, copy.store) for partition, copy in held.items()}
 
 
 def state_of(

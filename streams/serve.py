@@ -13,8 +13,9 @@ from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets
 from claw_r1.eventlog.security import LOOK_S, SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.streams.errors import ExitCode
-from claw_r1.streams.recovery import FACTS, POOL
+from claw_r1.streams.recovery import FACTS
 from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.standby import POOL
 from claw_r1.streams.worker import StreamsWorker
 
 log = structlog.get_logger()

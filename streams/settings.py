@@ -45,6 +45,10 @@ class StreamsSettings(BaseSettings):
     transaction_timeout_ms: int = Field(60_000, ge=1000)
     """How long the open transaction of a dead owner may hold up readers, and so how long a broker outage may last."""
 
+    standby: int = Field(0, ge=0, le=1)
+    """1: this worker keeps copies of the pool's rows of the partitions that come to it when another worker leaves, so that
+    taking them over is a matter of what was written since. Disk and reading for up to twice as many partitions more than it owns."""
+
     reactors_enabled: bool = True
     """The worker abandons trajectories and closes groups that are overdue. Switch it off to fold only."""
     reactor_interval_s: float = Field(1.0, gt=0)

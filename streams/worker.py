@@ -49,7 +49,7 @@ class StreamsWorker:
         self._topics = [log_settings.catalogue().name(topic) for topic in FACTS]
         self._fetched: Callable[[], int] = int  # facts in memory that wait to be folded
         self._threads = ThreadPoolExecutor(max_workers=max(8, log_settings.partitions), thread_name_prefix="streams")
-        self._ownership = Ownership(log_settings, settings.transaction_timeout_ms, self.metrics, self._in_thread)
+        self._ownership = Ownership(log_settings, settings, self.metrics, self._in_thread)
         self._flusher = Flusher(settings, self.metrics, self._ownership.partitions, self._in_thread, self._is_current)
         self._lag = LagWatch(log_settings, settings.watchdog_stall_s, self.metrics)
         self.app = faust_app(settings, log_settings)
@@ -96,6 +96,7 @@ class StreamsWorker:
                 task.cancel()
             if producer is not None:
                 await self._in_thread(producer.close)
+            await self._in_thread(self._ownership.stop_copying)
             self._threads.shutdown(wait=False)
 
     def _background(self) -> Iterator[Coroutine[Any, Any, None]]:

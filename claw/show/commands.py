@@ -92,14 +92,20 @@ def registry(
     key: Annotated[
         Path | None, typer.Option("--tls-key-file", help="PEM file of the key, where it is another file.")
     ] = None,
+    export: Annotated[
+        bool,
+        typer.Option("--export", help="Serve nothing: print each version as JSON, for a registry in IMPORT mode."),
+    ] = False,
 ) -> int:
     """Serve the schemas as a read-only schema registry for Kafka tools (docs/analytics.md); a gateway does it under /registry."""
-    from claw_r1.claw.show.registry import run_registry
+    from claw_r1.claw.show.registry import export_registry, run_registry
     from claw_r1.runtime.tls.doors import DoorTls
     from claw_r1.schemas.topics import Catalogue
 
-    tls = DoorTls(tls_certificate_file=certificate, tls_key_file=key)
-    return run_registry(host, port, Catalogue(prefix=prefix, generation=generation), tls)
+    catalogue = Catalogue(prefix=prefix, generation=generation)
+    if export:
+        return export_registry(catalogue)
+    return run_registry(host, port, catalogue, DoorTls(tls_certificate_file=certificate, tls_key_file=key))
 
 
 @show.command(rich_help_panel=DATA, context_settings=PASS_ON)

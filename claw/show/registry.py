@@ -1,5 +1,6 @@
 """`claw registry`: the read-only schema registry alone, for Kafka tools where no gateway runs. It needs no broker."""
 
+import json
 import socket
 
 import uvicorn
@@ -18,6 +19,14 @@ def run_registry(host: str, port: int, catalogue: Catalogue, tls: DoorTls) -> in
     running, listener = server(host, port, catalogue, tls)
     print(f"{tls.scheme}://{host}:{listener.getsockname()[1]}", flush=True)
     running.run(sockets=[listener])
+    return 0
+
+
+def export_registry(catalogue: Catalogue) -> int:
+    """Prints each version of each subject as one line of JSON, in the order in which a registry takes them: the body of
+    `POST /subjects/SUBJECT/versions` with the subject beside it."""
+    for version in Registry(catalogue).versions():
+        print(json.dumps(version.as_json()))
     return 0
 
 

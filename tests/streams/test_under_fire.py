@@ -56,12 +56,12 @@ def test_killed_at_random_points_under_load(log_settings, start):
 @pytest.mark.timeout(60 + 60 * ROUNDS)
 def test_workers_that_come_and_go_under_load(log_settings, start):
     """Each rebalance moves partitions between a worker that stays and one that does not."""
-    stays = start()
+    stays = start(CLAW_STREAMS_STANDBY="1")
     taken_up(stays)
     traffic = pool.Traffic(log_settings)
     for _ in range(ROUNDS):
         pool.wait_for_more(log_settings)
-        guest = start()
+        guest = start(CLAW_STREAMS_STANDBY="1")
         taken_up(guest)
         assert traffic.flowing
         assert guest.stop() == ExitCode.STOPPED, guest.log()
@@ -125,7 +125,7 @@ def test_facts_that_were_never_delivered_are_folded_when_the_next_one_comes(log_
 
 def taken_over(settings, start, name, **env):
     """A successor that owns everything and has written facts of its own."""
-    successor = start(**env)
+    successor = start(CLAW_STREAMS_STANDBY="1", **env)
     taken_up(successor)
     flushed(settings, name)
     return successor

@@ -5,11 +5,14 @@ import ssl
 import subprocess
 import sys
 import urllib.request
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from fastavro import parse_schema, schemaless_reader
 
 from claw_r1.claw.tls.tls_dir import TlsDir
+from tests.schemas.examples import EVENTS, golden
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "claw_r1.claw", "registry", "--prefix", "lab", "--port")
@@ -50,3 +53,18 @@ def test_it_speaks_tls_with_a_certificate_and_refuses_half_a_pair(tmp_path: Path
     refused = subprocess.run(half, capture_output=True, text=True, timeout=60, check=False)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
     assert "tls_certificate_file" in refused.stderr
+
+
+def test_its_versions_can_be_carried_into_another_registry() -> None:
+    """Each line is the body of a registration in IMPORT mode; ids are those on the wire, so what stands on topics is read."""
+    told = subprocess.run([*COMMAND[:4], "--export", "--prefix", "lab"], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert all(line.keys() == {"subject", "version", "id", "schema"} for line in lines)
+    by_subject: dict[str, list[int]] = {}
+    for line in lines:
+        by_subject.setdefault(line["subject"], []).append(line["version"])
+    assert all(versions == sorted(versions) for versions in by_subject.values())
+    schemas = {line["id"]: parse_schema(json.loads(line["schema"]), {}) for line in lines}
+    for name in EVENTS:
+        wire = golden(name)
+        assert schemaless_reader(BytesIO(wire[5:]), schemas[int.from_bytes(wire[1:5])], None), name

@@ -1,0 +1,91 @@
+"""Copies of partitions that others own: which ones a worker holds, that a copy read on is the pool, and who takes it over."""
+
+import random
+import signal
+
+import pytest
+
+from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
+from claw_r1.streams.errors import ExitCode
+from claw_r1.streams.recovery import recover
+from claw_r1.streams.standby import PoolCopy, Standby, beside, open_pool
+from tests import facts
+from tests.streams import pool
+
+
+def ranges(partitions, members):
+    """As aiokafka's range assignor gives them."""
+    each, rest = divmod(partitions, members)
+    sizes = [each + (member < rest) for member in range(members)]
+    return [set(range(sum(sizes[:member]), sum(sizes[: member + 1]))) for member in range(members)]
+
+
+def test_whoever_leaves_each_partition_that_a_worker_gets_is_its_own_or_copied():
+    """Members keep their order, so a worker's place stays or moves up by one."""
+    for partitions in range(1, 40):
+        for members in range(2, partitions + 3):
+            after = ranges(partitions, members - 1)
+            for place, own in enumerate(ranges(partitions, members)):
+                for later in {place, place - 1} & set(range(members - 1)):
+                    assert after[later] <= own | beside(own, partitions), (partitions, members, place)
+    assert beside(range(6, 9), 100) == {2, 3, 4, 5, 9, 10, 11, 12}, "a part of what there is, where there are many"
+
+
+def rows(copies):
+    return {
+        number: {topic.name: sorted(copy.store.topic(topic.name)) for topic in (STEPS, TRAJECTORIES, GROUPS, POSITIONS)}
+        for number, copy in copies.items()
+    }
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_copy_that_is_read_on_is_the_pool(log_settings, start):
+    """Whenever it was begun, given out and gone on with, with rows that are written again and rows that are erased."""
+    dice, numbers = random.Random(3), range(log_settings.partitions)
+    worker, standby = start(), Standby(log_settings)
+    for number in range(4):
+        pool.publish(log_settings, map(pool.outgoing, pool.load(groups=6, members=2, prefix=f"g{number}-")))
+        gone = [facts.evicted_group(f"g{number}-{group}") for group in range(3)]
+        standby.hold(dice.sample(numbers, dice.randint(1, len(numbers))) if number < 3 else numbers)
+        pool.publish(log_settings, map(pool.outgoing, gone))
+        standby.wait_caught_up(60)
+    pool.wait_for_oracle(log_settings)
+    assert worker.stop() == ExitCode.STOPPED
+    copies, cold = standby.take(numbers), {number: PoolCopy() for number in numbers}
+    assert copies.keys() == set(numbers)
+    for each in (copies, cold):
+        with open_pool(log_settings, each) as reader:
+            for record in reader.read_to_end():
+                each[record.partition].add(log_settings.catalogue().topic(record.topic).name, record)
+        for copy in each.values():
+            copy.write()
+    assert rows(copies) == rows(cold)
+    assert any(rows(copies)[number]["datapool.steps"] for number in numbers)
+    warm, again = recover(log_settings, numbers, copies), recover(log_settings, numbers)
+    names = [log_settings.catalogue().name(topic) for topic in (CALLS, REWARDS)]
+    at = [[[states[number].expected(name) for name in names] for number in numbers] for states in (warm, again)]
+    assert at[0] == at[1]
+    assert sum(map(sum, at[0])) > 0
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_worker_whose_neighbour_is_killed_goes_on_from_its_copies(log_settings, start):
+    """All that it opens then had been copied; what was folded before and after is what the oracle says."""
+    owner = start()
+    pool.wait_for("its share", lambda: owner.said("streams_assigned"))
+    second = start(CLAW_STREAMS_STANDBY="1")
+    pool.wait_for("its share", lambda: second.said("streams_assigned"))
+    pool.publish(log_settings, map(pool.outgoing, pool.load(prefix="before")))
+    pool.wait_for_oracle(log_settings)
+    taken = len(second.said("streams_assigned"))
+    owner.signal(signal.SIGKILL)
+    owner.wait()
+    pool.publish(log_settings, map(pool.outgoing, pool.load(prefix="after")))
+    pool.wait_for("the rest", lambda: len(second.said("streams_assigned")) > taken)
+    last = second.said("streams_assigned")[-1]
+    assert last["opened"]
+    assert last["from_copies"] == last["opened"]
+    pool.whole(log_settings)
+    assert second.stop() == ExitCode.STOPPED, second.log()
