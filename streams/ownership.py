@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing, Place
 from claw_r1.eventlog.settings import LogSettings
@@ -115,11 +116,18 @@ class Ownership:
         await self._heal_behind_group()
         self._metrics.partitions.set(len(assigned))
         if self._settings.standby:
-            waiting_for = beside(assigned, self._log_settings.partitions)
-            await self._in_thread(self._standby.hold, waiting_for)
-            self._metrics.standby.set(len(waiting_for))
+            await self._copy(beside(assigned, self._log_settings.partitions))
         kept = sorted(assigned - set(new))
         log.info("streams_assigned", generation=generation, opened=new, kept=kept, from_copies=copies)
+
+    async def _copy(self, numbers: set[int]) -> None:
+        """Copies these partitions from now on. Without them takeovers are slow, and nothing is wrong."""
+        try:
+            await self._in_thread(self._standby.hold, numbers)
+        except LogError as error:
+            log.warning("streams_standby_failed", error=str(error))
+            numbers = set()
+        self._metrics.standby.set(len(numbers))
 
     def stop_copying(self) -> None:
         """Ends the thread that copies what others own, if there is one. Blocking."""

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
+from msgspec.structs import replace
 
 from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.records import Record
@@ -117,15 +118,16 @@ class AdmissionView:
             if name not in COUNTED:
                 return
             event = record.event()
+            if isinstance(event, BatchTrained):
+                event = _naming_its_groups(event, self._plans.pop(record.key, None))
         except UndecodableRecord as broken:
             log.warning("admission_record_undecodable", topic=record.topic, offset=record.offset, reason=broken.reason)
             return
         if isinstance(event, GroupRecord):
             self.orders.note(event)
             self.on_group(event)
-        planned = self._plans.pop(record.key, None) if isinstance(event, BatchTrained) else None
         with self._lock:
-            self._take(event, planned)
+            self._take(event)
 
     def forget_absent(self) -> None:
         """Called once both topics are read to an end: what a plan then names and no group's row, was evicted."""
@@ -165,8 +167,7 @@ class AdmissionView:
         with self._lock:
             return next((run_id for run_id, run in self._runs.items() if run.has(group_id)), None)
 
-    def _take(self, event: Event, planned: bytes | None) -> None:
-        """planned: the plan of a batch that is trained now."""
+    def _take(self, event: Event) -> None:
         match event:
             case GroupRecord() if is_evicted(event):
                 for run in self._runs.values():
@@ -180,7 +181,7 @@ class AdmissionView:
             case BatchSkipped():
                 self._run(event.run_id).over.update(event.group_ids)
             case BatchTrained():  # in one transaction with the weights that it made
-                self._run(event.run_id).over.update(event.group_ids or _groups_of(planned))
+                self._run(event.run_id).over.update(event.group_ids)
             case _:
                 pass
 
@@ -225,9 +226,12 @@ def _is_fruitless(member: GroupMember) -> bool:
     return member.status in ("failed", "evicted")
 
 
-def _groups_of(planned: bytes | None) -> set[str]:
-    plan = decode(planned) if planned is not None else None
-    return {each.group_id for each in plan.trajectories} if isinstance(plan, BatchAssembled) else set()
+def _naming_its_groups(event: BatchTrained, planned: bytes | None) -> BatchTrained:
+    """The event with the groups of its plan. Raises UndecodableRecord where it needs a plan that is none."""
+    plan = None if event.group_ids or planned is None else decode(planned)
+    if not isinstance(plan, BatchAssembled) or plan.sequence != event.sequence:
+        return event
+    return replace(event, group_ids=tuple({each.group_id for each in plan.trajectories}))
 
 
 def _started(run: _Run, event: RunStarted) -> None:

@@ -381,8 +381,20 @@ def test_the_groups_of_a_batch_stand_in_its_plan_where_the_event_does_not_name_t
     assert [seen.reserve("r", name) for name in ("g1", "g2")] == [Admitted()] * 2
     seen.apply(record(planned("g1", "g2")))
     assert seen.reserve("r", "g3") == Wait("capacity")
+    seen.apply(record(trained(sequence=1)))
+    assert seen.reserve("r", "g3") == Wait("capacity"), "that is another plan"
+    seen.apply(record(planned("g1", "g2")))
     seen.apply(record(trained()))
     assert seen.reserve("r", "g3") == Admitted()
+
+
+def test_a_plan_that_cannot_be_read_ends_nobody() -> None:
+    """The follower's thread would end, and with it every admission."""
+    seen = view(per_batch=1)
+    whole = record(planned("g1"))
+    seen.apply(replace(whole, value=whole.value and whole.value[:-9]))
+    seen.apply(record(trained()))
+    assert seen.reserve("r", "g1") == Admitted()
 
 
 def test_what_a_plan_names_and_no_row_is_forgotten_once_all_is_read() -> None:

@@ -7,6 +7,7 @@ from claw_r1.streams.errors import NotCopartitioned
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import OwnedPartition, Ownership, assigned_numbers
 from claw_r1.streams.partition.state import PartitionState
+from claw_r1.streams.settings import StreamsSettings
 
 TOPICS = ("claw.calls", "claw.rewards")
 
@@ -28,7 +29,7 @@ class Owning(Ownership):
     """Takes partitions over without a broker, and remembers which it opened."""
 
     def __init__(self):
-        super().__init__(LogSettings(partitions=1), 1000, StreamsMetrics(), self._directly)
+        super().__init__(LogSettings(partitions=1), StreamsSettings(), StreamsMetrics(), self._directly)
         self.opened = []
 
     async def _directly(self, function, *arguments):
@@ -37,6 +38,7 @@ class Owning(Ownership):
     async def _open(self, numbers):
         self.opened.append(numbers)
         self.partitions |= {number: OwnedPartition(PartitionState(number, 1), Closing()) for number in numbers}
+        return []
 
     async def _heal_behind_group(self):
         pass
