@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import orjson
+from msgspec.structs import replace
 
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import (
@@ -153,7 +154,7 @@ class Run:
             case BatchAssembled():
                 self._take_plan(event)
             case BatchTrained():
-                self.trained[event.sequence] = event
+                self.trained[event.sequence] = replace(event, group_ids=())  # `settled` has them
                 self._newest = max(self._newest, event.version)
             case BatchSkipped():
                 self._take_skipped(event)

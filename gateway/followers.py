@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.log import KafkaLog
+from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Record
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.http.auth import KeyRing
@@ -21,11 +22,11 @@ class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
     def __init__(self, kafka: KafkaLog, workers: WorkerTable, keys: KeyRing, admission: AdmissionView) -> None:
-        self._kafka, self._admission = kafka, admission
+        self._kafka = kafka
+        self._admission = admission
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
             ([WORKERS], workers.apply),
             ([KEYS], keys.apply),
-            ([GROUPS, BATCHES], admission.apply),
         ]
         self._running: list[Follower] = []
         self._caught_up = threading.Event()
@@ -33,12 +34,21 @@ class Followers:
     def start(self, on_error: Callable[[BaseException], None]) -> None:
         """Start to read, and wait until the views are up to date. Raises BrokerUnreachable, TopicMissing."""
         for topics, apply in self._views:
-            follower = Follower(self._kafka.reader(topics), apply, on_error)
-            self._running.append(follower)
-            follower.start()
+            self._follow(self._kafka.reader(topics), apply, on_error)
+        with self._kafka.reader([BATCHES]) as plans:
+            for record in plans.read_to_end():
+                self._admission.apply(record)
+            read = plans.positions()
+        self._follow(self._kafka.reader([GROUPS, BATCHES], start=read), self._admission.apply, on_error)
         self.catch_up()
-        self._admission.forget_absent()
         self._caught_up.set()
+
+    def _follow(
+        self, reader: Reader, apply: Callable[[Record], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        follower = Follower(reader, apply, on_error)
+        self._running.append(follower)
+        follower.start()
 
     def catch_up(self) -> None:
         """Return when everything that is committed now was handed over. Raises LogError."""

@@ -95,6 +95,7 @@ class Ownership:
         self._in_thread = in_thread
         self._generation = 0
         self._standby = Standby(log_settings)
+        metrics.standby.set_function(lambda: self._standby.copied)
 
     @property
     def states(self) -> dict[int, PartitionState]:
@@ -116,18 +117,21 @@ class Ownership:
         await self._heal_behind_group()
         self._metrics.partitions.set(len(assigned))
         if self._settings.standby:
-            await self._copy(beside(assigned, self._log_settings.partitions))
+            await self.copy()
         kept = sorted(assigned - set(new))
         log.info("streams_assigned", generation=generation, opened=new, kept=kept, from_copies=copies)
 
-    async def _copy(self, numbers: set[int]) -> None:
-        """Copies these partitions from now on. Without them takeovers are slow, and nothing is wrong."""
+    async def copy(self) -> None:
+        """Copies what may come to this worker next from now on. Without that takeovers are slow, and nothing is wrong."""
         try:
-            await self._in_thread(self._standby.hold, numbers)
+            await self._in_thread(self._standby.hold, beside(self.partitions, self._log_settings.partitions))
         except LogError as error:
             log.warning("streams_standby_failed", error=str(error))
-            numbers = set()
-        self._metrics.standby.set(len(numbers))
+
+    @property
+    def is_copying(self) -> bool:
+        """Returns whether it copies what it is to copy."""
+        return self._standby.is_reading
 
     def stop_copying(self) -> None:
         """Ends the thread that copies what others own, if there is one. Blocking."""
@@ -145,7 +149,7 @@ class Ownership:
         copies = await self._in_thread(self._standby.take, numbers)
         states = await self._in_thread(recover, self._log_settings, numbers, copies)
         self.partitions |= {number: OwnedPartition(states[number], producers[number]) for number in numbers}
-        return sorted(copies)
+        return sorted(number for number, copy in copies.items() if copy.read)
 
     async def _heal_behind_group(self) -> None:
         if states := self.states:

@@ -11,10 +11,12 @@ from types import MappingProxyType
 import structlog
 
 from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_range
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StreamPosition
+from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import FoldVersionMismatch
@@ -48,12 +50,19 @@ def state_of(
     partition: int, partitions: int, cold: SqliteColdStore, *, resting_max: int = RESTING_MAX
 ) -> PartitionState:
     """The state that these rows of the pool are the records of. Raises FoldVersionMismatch."""
-    groups = (event for value in cold.topic(GROUPS.name) if isinstance(event := decode(value), GroupRecord))
+    waiting: list[str] = []
+    stubs: list[str] = []
+    for value in cold.topic(GROUPS.name):
+        event = decode(value)
+        if isinstance(event, GroupRecord) and (waits(event) or is_evicted(event)):
+            (stubs if is_evicted(event) else waiting).append(event.group_id)
+    for group_id in stubs:  # or retention would look at each of them first
+        cold.touch(GROUPS.name, group_key(group_id), None)
     return PartitionState(
         partition,
         partitions,
         offsets=_offsets(cold),
-        waiting=[event.group_id for event in groups if waits(event)],
+        waiting=waiting,
         cold=cold,
         resting_max=resting_max,
     )

@@ -47,7 +47,8 @@ class StreamsSettings(BaseSettings):
 
     standby: int = Field(0, ge=0, le=1)
     """1: this worker keeps copies of the pool's rows of the partitions that come to it when another worker leaves, so that
-    taking them over is a matter of what was written since. Disk and reading for up to twice as many partitions more than it owns."""
+    taking them over is a matter of what was written since. Disk and reading for up to two more than twice as many partitions as it
+    owns; for all of them, where it owns none."""
 
     reactors_enabled: bool = True
     """The worker abandons trajectories and closes groups that are overdue. Switch it off to fold only."""

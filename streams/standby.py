@@ -79,10 +79,11 @@ class Standby:
         self._follower: Follower | None = None
 
     def take(self, numbers: Collection[int]) -> dict[int, PoolCopy]:
-        """Gives out copies of these partitions, as far as it has any; reading stops until `hold`."""
-        if self._follower is not None and not self._follower.stop():
-            self._copies = {}  # the thread may still write
-        self._follower = None
+        """Gives out copies of these partitions, as far as it has read any; reading stops until `hold`. Where the thread came to an
+        end by itself there are none: rows may have been erased since, which nobody would tell them."""
+        follower, self._follower = self._follower, None
+        if follower is None or not follower.stop() or follower.error is not None:
+            self._copies = {}
         return {number: self._copies.pop(number) for number in numbers if number in self._copies}
 
     def hold(self, numbers: Collection[int]) -> None:
@@ -94,6 +95,16 @@ class Standby:
         if self._copies:
             self._follower = Follower(open_pool(self._settings, self._copies), self._add)
             self._follower.start()
+
+    @property
+    def copied(self) -> int:
+        """The number of partitions of which something is copied and read on."""
+        return sum(bool(copy.read) for copy in self._copies.values()) if self.is_reading else 0
+
+    @property
+    def is_reading(self) -> bool:
+        """Returns whether the thread is there that it needs."""
+        return not self._copies or (self._follower is not None and self._follower.error is None)
 
     def wait_caught_up(self, timeout_s: float) -> None:
         """Returns when every row that is committed now is copied. Raises NotCaughtUp, LogError."""

@@ -129,6 +129,9 @@ class StreamsWorker:
         stall = await self._in_thread(self._lag.stall, self._ownership.states)
         if stall is not None:
             self._exit(ExitCode.STALLED, stall)
+        if not self._ownership.is_copying:
+            async with self._flusher.lock:
+                await self._ownership.copy()
 
     async def _tick(self, writer: DecisionWriter) -> None:
         """Decisions are taken under the lock, where nothing is half folded, and written outside it."""

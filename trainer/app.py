@@ -11,6 +11,7 @@ import structlog
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.datapool.view.rows import KeepGroup
 from claw_r1.datapool.view.view import PoolView
@@ -167,6 +168,8 @@ class Nobody:
 def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     """Returns whether the run may ever look at a group: the view forgets others for good, so only what stays true may
     decide."""
+    if is_evicted(group):
+        return False
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.eventlog.errors import LogError
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import BatchTrained
@@ -60,8 +61,7 @@ class Updater:
             self._writer.wait()  # copies of one batch at a time: a slow disk slows the run and fills no memory
         candidate = self._publisher.candidate()
         checkpoint = self._keep(candidate, values) if is_checkpoint_due else None
-        groups = sorted({trajectory.group_id for trajectory in batch.plan.trajectories})
-        self.publish(values, candidate, checkpoint, groups)
+        self.publish(values, candidate, checkpoint, groups_of(batch.plan))
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""

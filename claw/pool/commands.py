@@ -11,7 +11,7 @@ from claw_r1.datapool.view.pool_filter import PoolFilter
 
 pool = Commands(
     name="pool",
-    help="Look into the pool, judge its steps, evict trajectories, preview a batch.",
+    help="Look into the pool, judge its steps, evict groups, preview a batch.",
 )
 
 
@@ -117,7 +117,7 @@ def evict(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted.")] = False,
     prefix: Prefix = "claw",
 ) -> Answers:
-    """Erase trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
+    """Erase groups or trajectories from the pool, for good; their facts stay. Exit 1, none erased, when an id is unknown."""
     from claw_r1.claw.pool.evict import run_evict
 
     return run_evict(ids, group, why=why, who=who, dry_run=dry_run, prefix=prefix)

@@ -9,7 +9,6 @@ from claw_r1.claw.pool.reading import open_pool
 from claw_r1.consumers.pool.eviction import evictions, rows_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.schemas.envelopes import new_id
-from claw_r1.schemas.events import GroupEvicted
 from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 
 PRODUCER = "claw pool evict"
@@ -38,11 +37,15 @@ def run_evict(
         act = evictions(rows_by_id, why=why, who=who, producer=PRODUCER, act_id=eviction_id)
         if not dry_run:
             append(pool.settings, CALLS, act.events)
-    count = len(act.trajectories)
-    summary = {"eviction_id": eviction_id, "trajectories": count, "dry_run": dry_run, "unknown": act.unknown}
-    lines = [f"{event.group_id} as a whole" for event in act.events if isinstance(event, GroupEvicted)]
+    groups, count = len(act.groups), len(act.trajectories)
+    summary = {"eviction_id": eviction_id, "groups": groups, "trajectories": count, "dry_run": dry_run}
+    lines = [f"{group_id} as a whole, with what may come for it yet" for group_id in act.groups]
     lines += ["/".join(place) for place in act.trajectories]
     lines += [f"{name}: the pool has no such group or trajectory" for name in act.unknown]
     verb = "would be" if dry_run else "are"
-    lines.append(f"{count} trajectories {verb} evicted" if act.events else "nothing is evicted")
-    return Answer({**summary, "events": [as_plain(event) for event in act.events]}, lines, 0 if act.events else 1)
+    lines.append(f"{groups} groups, {count} trajectories {verb} evicted" if act.events else "nothing is evicted")
+    return Answer(
+        {**summary, "unknown": act.unknown, "events": [as_plain(event) for event in act.events]},
+        lines,
+        0 if act.events else 1,
+    )

@@ -15,10 +15,11 @@ EvictableRow = GroupRecord | TrajectoryRecord
 
 
 class EvictionAct(NamedTuple):
-    """The events of one eviction, the places of the trajectories that leave the pool with it, and the ids that are
-    unknown: with one of them, no event."""
+    """The events of one eviction, the groups that leave the pool as a whole and the places of all trajectories that do, and
+    the ids that are unknown: with one of them, no event."""
 
     events: Sequence[EvictionFact]
+    groups: Sequence[str]
     trajectories: Sequence[tuple[str, str]]
     unknown: Sequence[str]
 
@@ -30,17 +31,17 @@ def evictions(
     `rows_of`; a group goes with all its trajectories."""
     unknown = [name for name, rows in rows_by_id.items() if not rows]
     rows = [] if unknown else [row for each in rows_by_id.values() for row in each]
-    groups = {row.group_id for row in rows if isinstance(row, GroupRecord) and not is_evicted(row)}
+    groups = sorted({row.group_id for row in rows if isinstance(row, GroupRecord) and not is_evicted(row)})
     present = (row for row in rows if isinstance(row, TrajectoryRecord) and row.status != "evicted")
     places = sorted({(row.group_id, row.trajectory_id) for row in present})
     words = {"reason": why, "requested_by": who}
-    whole = [GroupEvicted(envelope=act_envelope(producer, act_id), group_id=name, **words) for name in sorted(groups)]
+    whole = [GroupEvicted(envelope=act_envelope(producer, act_id), group_id=name, **words) for name in groups]
     single = [
         TrajectoryEvicted(envelope=act_envelope(producer, act_id), group_id=group, trajectory_id=name, **words)
         for group, name in places
         if group not in groups
     ]
-    return EvictionAct([*whole, *single], places, unknown)
+    return EvictionAct([*whole, *single], groups, places, unknown)
 
 
 def rows_of(rows: Iterable[EvictableRow], ids: Sequence[str], group: str | None) -> dict[str, list[EvictableRow]]:

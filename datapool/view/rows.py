@@ -15,6 +15,7 @@ from msgspec import Struct
 from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.view.store import Digests, StepStore, as_bytes, as_text
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupMember, GroupRecord, StepRecord, TrajectoryRecord
@@ -46,6 +47,8 @@ class GroupRows:
     trajectories: dict[str, TrajectoryRows] = field(default_factory=dict)
     whole: bool | None = None
     """None: not looked at since the last change."""
+    evicted: bool = False
+    """Its stub was read: what other topics still say of it is erased there, too."""
 
 
 class RowsSnapshot(Struct, array_like=True):
@@ -154,6 +157,12 @@ class PoolRows:
         return sum(len(self.tables.table(kind)) for kind in ("groups", "trajectories", "steps"))
 
     @property
+    def gone(self) -> int:
+        """The number of those that have no row any more, whose numbers and ids are kept all the same."""
+        tables = (self.tables.table(kind) for kind in ("groups", "trajectories", "steps"))
+        return sum(len(table) - int(table.alive.sum()) for table in tables)
+
+    @property
     def tables(self) -> "PoolTables":
         """The columns. Raises ValueError for a view that is not listed."""
         if self._tables is None:
@@ -170,7 +179,11 @@ class PoolRows:
         if topic == GROUPS.name:
             self._apply_group(group, ids[0], value)
             return
-        if topic == TRAJECTORIES.name:
+        value = None if group.evicted else value
+        if topic == TRAJECTORIES.name and value is None:
+            if (rows := group.trajectories.pop(ids[1], None)) is not None:
+                self._records.drop("trajectories", rows.number)
+        elif topic == TRAJECTORIES.name and value is not None:
             self._spoken(self._apply_trajectory(self._make_rows(group, ids), value))
         elif topic == STEPS.name:
             self._spoken(self._apply_step(group, ids, value))
@@ -202,6 +215,9 @@ class PoolRows:
             names = [(group_id, member.trajectory_id) for member in record.members]
             members = [self._make_rows(group, ids).number for ids in names]
             self._records.put_group(group.number, record, value, members)
+            if is_evicted(record):
+                group.evicted = True
+                self._drop_trajectories(group)
         if record is not None and self._keep is not None and not self._keep(record):
             self.forget(group_id)
 
@@ -212,19 +228,20 @@ class PoolRows:
         steps = self.store.forget(group_id)
         if group is not None:
             self._records.drop("groups", group.number)
-            for rows in group.trajectories.values():
-                self._records.drop("trajectories", rows.number)
+            self._drop_trajectories(group)
             for number in steps:
                 self._records.drop("steps", number)
 
-    def _apply_trajectory(self, rows: TrajectoryRows, value: bytes | None) -> TrajectoryRecord | None:
-        record = None if value is None else decode(value)
-        assert record is None or isinstance(record, TrajectoryRecord)  # as above
-        rows.digest = "" if value is None else row_digest(value)
-        if record is None or value is None:
+    def _drop_trajectories(self, group: GroupRows) -> None:
+        for rows in group.trajectories.values():
             self._records.drop("trajectories", rows.number)
-        else:
-            self._records.put_trajectory(rows.number, record, value)
+        group.trajectories.clear()
+
+    def _apply_trajectory(self, rows: TrajectoryRows, value: bytes) -> TrajectoryRecord:
+        record = decode(value)
+        assert isinstance(record, TrajectoryRecord)  # as above
+        rows.digest = row_digest(value)
+        self._records.put_trajectory(rows.number, record, value)
         return record
 
     def _apply_step(self, group: GroupRows, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:

@@ -33,6 +33,8 @@ AGE_MAX_S = (int(COMPACTION["delete.retention.ms"]) - DAY_MS) / 1000
 """A day later tombstones may be gone that the rows of a file have not seen."""
 CLOCK_S = 60.0
 """A clock may be set back so far without a word."""
+GONE_MAX = 20_000
+"""Rows that are gone from the pool and still have their place in a file."""
 UNUSED_MAX_S = 30 * 86400.0
 CHUNK_BYTES = 16 << 20
 CRC_BYTES = 4
@@ -83,6 +85,8 @@ class ViewFile:
             self._others = not self._locked()
             snapshot = self._read(rows, now)
             rows.restore(snapshot.rows)
+            if rows.gone > GONE_MAX and 2 * rows.gone > rows.size:
+                raise ValueError("most of its rows are gone from the pool")
         except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
             log.warning("view_begun_again", file=str(self.path), reason=str(error))
             rows.store.close()

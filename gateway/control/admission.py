@@ -5,7 +5,7 @@ groups_per_batch groups are under way, the newest of them is still within the st
 was opened, that is in no published weights, and that may still be trained.
 
 What is kept are the ids of groups that are in the pool, and of those opened a moment ago: with a group's eviction its id
-is forgotten.
+is forgotten, wherever it stands. Plans are read before the pool, so that no old plan brings such an id back.
 
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved
 room, so it takes none and could give none back.
@@ -20,12 +20,13 @@ admit one group too many before it reads of the groups that the others have admi
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
 from msgspec.structs import replace
 
+from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.records import Record
 from claw_r1.gateway.control.orders import Orders
@@ -81,6 +82,8 @@ class _Run:
     """The groups that are in published weights, or skipped for good."""
     barren: set[str] = field(default_factory=set)
     """The groups that will never be trained unless somebody judges a member yet (`is_barren`)."""
+    under_way: set[str] = field(default_factory=set)
+    """The opened groups that are in neither of the two."""
 
     def has(self, group_id: str) -> bool:
         """Returns whether the group was opened for this run."""
@@ -88,13 +91,18 @@ class _Run:
 
     def forget(self, group_id: str) -> None:
         """The group is none of this run's."""
-        for ids in (self.opened, self.aside, self.over, self.barren):
+        for ids in (self.opened, self.aside, self.over, self.barren, self.under_way):
             ids.discard(group_id)
 
-    @property
-    def under_way(self) -> int:
-        """The number of opened groups that may still be trained."""
-        return len(self.opened - self.over - self.barren)
+    def place(self, group_id: str) -> None:
+        """Counts the group as under way, or no longer, by where it is."""
+        is_under_way = group_id in self.opened and group_id not in self.over and group_id not in self.barren
+        (self.under_way.add if is_under_way else self.under_way.discard)(group_id)
+
+    def end(self, group_ids: Iterable[str]) -> None:
+        """These groups are trained, or skipped for good."""
+        self.over.update(group_ids)
+        self.under_way.difference_update(group_ids)
 
 
 class AdmissionView:
@@ -129,12 +137,6 @@ class AdmissionView:
         with self._lock:
             self._take(event)
 
-    def forget_absent(self) -> None:
-        """Called once both topics are read to an end: what a plan then names and no group's row, was evicted."""
-        with self._lock:
-            for run in self._runs.values():
-                run.over &= run.opened | run.aside
-
     def reserve(self, run_id: str, group_id: str) -> Admitted | Wait:
         """Decide on a group, and count it as opened when it is admitted. A group already counted is admitted again."""
         with self._lock:
@@ -143,9 +145,10 @@ class AdmissionView:
                 return Wait("run_unknown")
             if group_id in run.opened:
                 return Admitted(counted=False)
-            decision = admit(run.under_way, run.staleness, run.groups_per_batch)
+            decision = admit(len(run.under_way), run.staleness, run.groups_per_batch)
             if isinstance(decision, Admitted):
                 run.opened.add(group_id)
+                run.place(group_id)
             return decision
 
     def note(self, run_id: str, group_id: str) -> bool:
@@ -179,9 +182,9 @@ class AdmissionView:
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
-                self._run(event.run_id).over.update(event.group_ids)
+                self._run(event.run_id).end(event.group_ids)
             case BatchTrained():  # in one transaction with the weights that it made
-                self._run(event.run_id).over.update(event.group_ids)
+                self._run(event.run_id).end(event.group_ids)
             case _:
                 pass
 
@@ -202,6 +205,7 @@ def _group(run: _Run, record: GroupRecord) -> None:
     (run.aside if takes_room else run.opened).discard(record.group_id)
     (run.opened if takes_room else run.aside).add(record.group_id)
     (run.barren.add if is_barren(record) else run.barren.discard)(record.group_id)
+    run.place(record.group_id)
 
 
 def is_barren(record: GroupRecord) -> bool:
@@ -231,7 +235,7 @@ def _naming_its_groups(event: BatchTrained, planned: bytes | None) -> BatchTrain
     plan = None if event.group_ids or planned is None else decode(planned)
     if not isinstance(plan, BatchAssembled) or plan.sequence != event.sequence:
         return event
-    return replace(event, group_ids=tuple({each.group_id for each in plan.trajectories}))
+    return replace(event, group_ids=groups_of(plan))
 
 
 def _started(run: _Run, event: RunStarted) -> None:

@@ -2,10 +2,16 @@
 
 import random
 import signal
+import urllib.request
 
 import pytest
 
+from claw_r1.claw.local.ports import free_ports
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.events import StreamPosition
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES
+from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.recovery import recover
 from claw_r1.streams.standby import PoolCopy, Standby, beside, open_pool
@@ -52,8 +58,12 @@ def test_a_copy_that_is_read_on_is_the_pool(log_settings, start):
         standby.wait_caught_up(60)
     pool.wait_for_oracle(log_settings)
     assert worker.stop() == ExitCode.STOPPED
+    standby.wait_caught_up(60)
+    assert standby.copied == len(numbers)
     copies, cold = standby.take(numbers), {number: PoolCopy() for number in numbers}
-    assert copies.keys() == set(numbers)
+    assert (copies.keys(), standby.copied) == (set(numbers), 0)
+    with open_pool(log_settings, copies) as reader:
+        assert list(reader.read_to_end()) == [], "all of it had been copied"
     for each in (copies, cold):
         with open_pool(log_settings, each) as reader:
             for record in reader.read_to_end():
@@ -73,19 +83,49 @@ def test_a_copy_that_is_read_on_is_the_pool(log_settings, start):
 @pytest.mark.slow
 def test_a_worker_whose_neighbour_is_killed_goes_on_from_its_copies(log_settings, start):
     """All that it opens then had been copied; what was folded before and after is what the oracle says."""
+    (port,) = free_ports(1)
     owner = start()
     pool.wait_for("its share", lambda: owner.said("streams_assigned"))
-    second = start(CLAW_STREAMS_STANDBY="1")
-    pool.wait_for("its share", lambda: second.said("streams_assigned"))
     pool.publish(log_settings, map(pool.outgoing, pool.load(prefix="before")))
     pool.wait_for_oracle(log_settings)
+    second = start(CLAW_STREAMS_STANDBY="1", CLAW_STREAMS_METRICS_PORT=str(port))
+    pool.wait_for("its share", lambda: second.said("streams_assigned"))
+    others = log_settings.partitions - len(second.said("streams_assigned")[-1]["opened"])
+    pool.wait_for("its copies", lambda: f"claw_streams_standby {others}.0" in metrics(port))
     taken = len(second.said("streams_assigned"))
     owner.signal(signal.SIGKILL)
     owner.wait()
     pool.publish(log_settings, map(pool.outgoing, pool.load(prefix="after")))
     pool.wait_for("the rest", lambda: len(second.said("streams_assigned")) > taken)
     last = second.said("streams_assigned")[-1]
-    assert last["opened"]
-    assert last["from_copies"] == last["opened"]
+    assert len(last["from_copies"]) == others
+    assert set(last["from_copies"]) <= set(last["opened"])
     pool.whole(log_settings)
     assert second.stop() == ExitCode.STOPPED, second.log()
+
+
+def metrics(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return reply.read().decode()
+
+
+@pytest.mark.kafka
+def test_copies_of_a_thread_that_broke_off_are_taken_by_nobody(log_settings, monkeypatch):
+    """Rows may have been erased since, and after a week nobody would tell: all is read from the beginning."""
+    standby = Standby(log_settings)
+    standby.hold([0])
+    standby.wait_caught_up(60)
+    assert standby.is_reading
+    monkeypatch.setattr(SqliteColdStore, "write", broken)
+    monkeypatch.setattr("claw_r1.streams.standby.CHUNK_ROWS", 1)
+    position = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION, updated_at_us=0)
+    pool.publish(log_settings, [Outgoing.of(POSITIONS, b"0", position, 0)])
+    pool.wait_for("its end", lambda: not standby.is_reading)
+    assert standby.copied == 0
+    assert standby.take([0]) == {}
+    standby.hold(())
+    assert standby.is_reading, "of nothing"
+
+
+def broken(*_):
+    raise OSError("No space left on device")

@@ -255,12 +255,14 @@ def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_cha
     """What it would never look at would stay in memory for ever."""
     tags = part(0, "greedy", 0).tags()
 
-    def concerns(channel, tags, run_id=RUN):
-        return may_concern(
-            GroupRecord(group_id="g", declared=True, ready=True, channel=channel, tags=tags, run_id=run_id), RUN
+    def concerns(channel, tags, run_id=RUN, reasons=()):
+        row = GroupRecord(
+            group_id="g", declared=True, ready=True, channel=channel, tags=tags, run_id=run_id, reasons=reasons
         )
+        return may_concern(row, RUN)
 
     assert concerns("val", tags)
     assert not concerns("val", ())
     assert not concerns("val", tags, "other")
     assert concerns("train", ())
+    assert not concerns("", (), None, ("evicted",)), "a stub of a group that was anybody's"

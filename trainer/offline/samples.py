@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from claw_r1.datapool.batch.candidates import Members
+from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.schemas.http import Channel
 from claw_r1.trainer.dependencies import LivePool
@@ -22,7 +23,7 @@ def unaged(settings: TrainerSettings) -> TrainerSettings:
 
 def is_sample(group: GroupRecord) -> bool:
     """Returns whether a group may ever be trained offline; see `claw_r1.trainer.app.may_concern`."""
-    return group.channel != Channel.VALIDATION
+    return group.channel != Channel.VALIDATION and not is_evicted(group)
 
 
 class AnybodysSamples:

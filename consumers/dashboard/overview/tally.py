@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 
+from claw_r1.datapool.fold.readiness import EVICTED
 from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.table import ColumnTable, Floats, RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
@@ -73,8 +74,9 @@ def ready_groups(tables: PoolTables) -> RowMask:
 
 def _played(tables: PoolTables, kind: RowKind) -> RowMask:
     """Rows for training, by number; what came in since the last question is among them."""
-    mask: RowMask = tables.mask(kind, EVERYTHING) & ~tables.table(kind).holding("channel", [Channel.VALIDATION])
-    return mask
+    table = tables.table(kind)
+    mask: RowMask = tables.mask(kind, EVERYTHING) & ~table.holding("channel", [Channel.VALIDATION])
+    return mask & ~table.holding("reasons", [(EVICTED,)])  # stubs of groups: their channel is not known any more
 
 
 def _reasons(table: ColumnTable, mask: RowMask) -> dict[str, int]:

@@ -116,15 +116,16 @@ def curate(body: CurationBody, source: Source, session: Judging) -> Response:
 def evict(body: EvictionBody, source: Source, session: Operating) -> Response:
     """An unknown id evicts nothing."""
     if not body.ids and not body.places:
-        raise PageProblem(422, "which trajectories? name ids or places")
+        raise PageProblem(422, "which groups or trajectories? name ids or places")
     rows_by_id = source.pool.ask(lambda rows: select_evictable(rows, body.ids, body.group, body.places))
     act_id = new_id()
     act = evictions(rows_by_id, why=body.why, who=session.who, producer=PRODUCER, act_id=act_id)
-    digest = _checked(act.trajectories, body.expected)
+    digest = _checked([*((name,) for name in act.groups), *act.trajectories], body.expected)
     if not body.dry_run:
         source.append(CALLS, act.events)
     answer = _answer(act_id, act.events, dry_run=body.dry_run)
-    return SafeJson({**answer, "trajectories": len(act.trajectories), "digest": digest, "unknown": act.unknown})
+    counts = {"groups": len(act.groups), "trajectories": len(act.trajectories)}
+    return SafeJson({**answer, **counts, "digest": digest, "unknown": act.unknown})
 
 
 @routes.post("/acts/undo", summary="Take an act back, or this person's latest one that stands.")

@@ -79,9 +79,11 @@ class RowSubjects:
         self.forget()
 
     def add(self, record: Record) -> None:
-        """One more row. Of those with one key until the next `take` only the last is read."""
+        """One more row. Of those with one key until the next `take` only the last is read, and none of what is erased."""
         if record.value is not None:
             self._unread[record.topic, record.key] = record
+        else:
+            self._unread.pop((record.topic, record.key), None)
 
     def _event(self, record: Record) -> Event | None:
         """Undecodable rows are of a fold that this program does not know: logged, and nothing to judge."""

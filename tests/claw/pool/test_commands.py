@@ -248,11 +248,11 @@ def test_what_is_evicted_is_not_evicted_again() -> None:
     rows: list[EvictableRow] = [whole, gone, stub, here]
     assert rows_of(rows, ["t", "v"], "g") == {"t": [stub], "v": []}, "a stub is known, another id is not"
     said = {"why": "old", "who": "ann", "producer": "test", "act_id": "a"}
-    (event,), places, unknown = evictions(rows_of(rows, ["g", "t", "u", "h"], None), **said)
-    assert (type(event).__name__, event.group_id, places, unknown) == ("GroupEvicted", "g", [("g", "u")], [])
-    (event,), _, _ = evictions(rows_of(rows, ["t", "u"], None), **said)
-    assert (type(event).__name__, places) == ("TrajectoryEvicted", [("g", "u")])
-    assert evictions(rows_of(rows, ["h", "t"], None), **said) == ([], [], [])
+    (event,), groups, places, unknown = evictions(rows_of(rows, ["g", "t", "u", "h"], None), **said)
+    assert (type(event).__name__, groups, places, unknown) == ("GroupEvicted", ["g"], [("g", "u")], [])
+    (event,), groups, places, _ = evictions(rows_of(rows, ["t", "u"], None), **said)
+    assert (type(event).__name__, groups, places) == ("TrajectoryEvicted", [], [("g", "u")])
+    assert evictions(rows_of(rows, ["h", "t"], None), **said) == ([], [], [], [])
 
 
 def test_a_mistake_is_one_line(pool_settings: LogSettings) -> None:

@@ -73,11 +73,14 @@ def test_a_curation_is_the_event_that_claw_writes(stage: DashboardStage, ann: Pe
 def test_an_eviction_is_the_event_that_claw_writes(stage: DashboardStage, ann: Person) -> None:
     """An unknown id beside a known one evicts nothing; the row's stub then tells of it."""
     assert ann.post("evictions", ids=["t0", "nobody"], why="asked to")["unknown"] == ["nobody"]
-    assert ann.post("evictions", ids=["g"], why="asked to", dry_run=True)["trajectories"] == 2
-    assert ann.post("evictions", ids=["g"], why="asked to")["trajectories"] == 2
+    tried = ann.post("evictions", ids=["g"], why="asked to", dry_run=True)
+    assert (tried["groups"], tried["trajectories"]) == (1, 2)
+    each = ann.post("evictions", ids=["t0", "t1"], why="asked to", dry_run=True)
+    assert (each["groups"], each["trajectories"], each["digest"] == tried["digest"]) == (0, 2, False)
+    assert ann.post("evictions", ids=["g"], why="asked to", expected=tried["digest"])["trajectories"] == 2
     written = [event for event in readable(stage.log.reader([CALLS]).read_to_end()) if isinstance(event, GroupEvicted)]
     rows = stage.source.pool.ask(lambda rows: {"g": [*rows.group_rows()][:1]})
-    (ours,), _, _ = evictions(rows, why="asked to", who="ann", producer="claw pool evict", act_id="a")
+    (ours,), *_ = evictions(rows, why="asked to", who="ann", producer="claw pool evict", act_id="a")
     assert [bare(event) for event in written] == [bare(ours)]
     (act,) = ann.get("acts", kind="evicted")["acts"]
     assert (act["who"], act["events"], act["may_undo"]) == ("ann", 1, False)

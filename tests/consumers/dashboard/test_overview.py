@@ -30,6 +30,17 @@ def overview(stage: DashboardStage, path: str = "overview", **query: Any) -> dic
         return answer
 
 
+def test_evicted_groups_are_counted_nowhere() -> None:
+    """Stubs stay for ever: the pool would only grow, and evaluations that are gone would count as training."""
+    stage = scene()
+    before = overview(stage)["pool"]["groups"]
+    stage.tell(*played("gone", (1.0, 0.0), now_us()), facts.evicted_group("gone"))
+    stage.tell(facts.call("exam", "t", "c", channel="val"), facts.evicted_group("exam"))
+    after = overview(stage)["pool"]["groups"]
+    assert after == before
+    assert before["total"] > 0
+
+
 def test_the_funnel_counts_what_is_where() -> None:
     """Of eleven trajectories one is played, two lack a reward, four were planned and three of them trained."""
     answer = overview(scene())

@@ -1,5 +1,7 @@
 """What a process did not see pass by is read in the log: registrations, rows of groups and of their members."""
 
+from contextlib import closing
+
 import pytest
 
 from claw_r1.consumers.rewards.settings import RewardsSettings
@@ -103,6 +105,17 @@ def test_the_row_of_a_group_that_compaction_left_later_is_met():
         source.add(record)
     (subject,) = source.take()
     assert subject.assemble().task == 4
+
+
+@pytest.mark.parametrize("scope", ["trajectory", "next", "steps", "group"])
+def test_what_was_evicted_since_is_judged_no_more(scope):
+    """A scorer that lags behind reads the rows and their tombstones at once; a judge would be paid for nothing."""
+    log = pooled_log([*dialogue("t", group="gone"), facts.evicted_group("gone"), *dialogue("t", group="here")])
+    source = RowSubjects(slot_of(scope), history_of(log), FetchedCalls(log.lookup(), 1 << 20), RewardsSettings())
+    with closing(log.reader(source.topics)) as reader:
+        for record in reader.read_to_end():
+            source.add(record)
+    assert {subject.group_id for subject in source.take()} == ({"here"} if scope != "group" else set())
 
 
 def test_a_group_without_a_row_is_looked_for_once():

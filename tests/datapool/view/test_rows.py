@@ -119,6 +119,22 @@ def test_an_evicted_trajectory_leaves_no_steps():
     assert view.group("a/b").members[0].status == "evicted"
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_of_an_evicted_group_only_its_stub_is_kept_in_whatever_order_the_topics_are_read(listed):
+    """Nothing of its trajectories stays in memory; one that only a tombstone speaks of is none."""
+    by_topic = {}
+    for row in writes([*HISTORY, facts.call("a/b", "u", "d"), facts.evicted_group("a/b")]):
+        by_topic.setdefault(row[0], []).append(row)
+    for order in itertools.permutations(by_topic.values()):
+        view = PoolRows(listed=listed)
+        for topic, key, value in [*itertools.chain(*order), ("datapool.trajectories", b"a%2Fb/nobody", None)]:
+            view.apply(topic, key, value)
+        assert [row.reasons for row in view.group_rows()] == [("evicted",)]
+        assert list(view.trajectory_rows()) == list(view.store.named(["c", "d"])) == []
+        assert view._groups["a/b"].trajectories == {}
+        assert [group.group_id for group in view.groups()] == ["a/b"]
+
+
 def test_rows_that_held_tokens_a_second_time_are_passed_over():
     """Pools of fold versions before 11 have them, under longer keys; they are never decoded."""
     view = view_of([*writes(HISTORY), ("datapool.steps", b"a%2Fb/t/c/tokens", b"not looked at")])

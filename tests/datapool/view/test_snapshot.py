@@ -266,6 +266,22 @@ def test_a_file_that_may_not_fit_the_log_is_begun_again(tmp_path, capsys, reason
     assert not path.exists()
 
 
+def test_a_file_most_of_whose_rows_are_gone_is_begun_again(tmp_path, capsys, monkeypatch):
+    """The numbers and ids of what left the pool would be read at each start, for ever."""
+    monkeypatch.setattr("claw_r1.datapool.view.snapshot.GONE_MAX", 10)
+    here, gone = group("here", [0.0, 1.0]), group("gone", [0.0] * 8)
+    rows = written_of([*here, *gone, facts.evicted_group("gone")])
+    path = tmp_path / "a.view"
+    saved(path, written_of([*here, *gone]))
+    with closing(Opened(path)) as one:
+        assert one.at > 0
+    path.unlink()
+    saved(path, rows)
+    with closing(Opened(path)) as one:
+        assert one.at == 0
+    assert "most of its rows are gone" in capsys.readouterr().out
+
+
 def test_a_second_process_starts_from_what_the_first_one_saved(tmp_path):
     """It has a copy of its own, and writes no file: the first goes on saving."""
     path, rows = tmp_path / "a.view", written(5)

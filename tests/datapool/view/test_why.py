@@ -365,3 +365,15 @@ def test_a_run_that_is_started_behind_its_end_goes_on() -> None:
     for event, is_over in ((ended, True), (started, False), (ended, True)):
         runs.apply(event)
         assert (runs.runs[RUN].ended is not None) is is_over
+
+
+def test_an_evicted_group_says_so():
+    """A run trains it no more; its trajectories and calls are nobody's."""
+    rows = pooled([*group("gone", [0.0, 1.0]), facts.evicted_group("gone", reason="asked to")]).pool
+    (answer,) = why(rows, RunIndex(), ASKED, "gone")
+    assert (answer.state, answer.lines[0]) == (
+        "not_ready",
+        "group gone: evicted (asked to); the facts of it stay in the log",
+    )
+    assert "does not train it: evicted" in "\n".join(answer.lines)
+    assert list(why(rows, RunIndex(), ASKED, "t0")) == []

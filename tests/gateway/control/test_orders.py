@@ -2,10 +2,13 @@
 
 import aiohttp
 
+from claw_r1.datapool.fold.fold import fold
+from claw_r1.datapool.fold.project import project
 from claw_r1.eventlog.errors import LogError
 from claw_r1.gateway.control.orders import Orders
 from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.events import GroupOpened, GroupRecord
+from tests import facts
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.house import House, record
 
@@ -53,6 +56,19 @@ async def test_what_the_pool_has_is_taken(house: House) -> None:
     assert await next_ordinal(house) == 7
     assert await open_at(house, 6, "a") == (201, "")
     assert await open_at(house, 6, "c") == (409, "ordinal_taken")
+
+
+def test_an_order_goes_on_behind_its_evicted_groups() -> None:
+    """Or a runner that starts again would open groups whose facts the pool ignores."""
+    orders, state = Orders(), None
+    history = [facts.opened("o-6", ordinal=6), facts.call("o-6"), facts.evicted_group("o-6")]
+    for fact, at in facts.placed(history):
+        state = fold(state, fact, at)
+    assert state is not None
+    (stub,) = project(state).values()
+    assert isinstance(stub, GroupRecord)
+    orders.note(stub)
+    assert (orders.next_ordinal("o"), stub.reasons) == (7, ("evicted",))
 
 
 def test_only_groups_of_an_order_count() -> None:

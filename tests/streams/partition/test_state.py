@@ -53,13 +53,17 @@ class Log:
                 self.runs[item.topic.name, item.key] = dict(item.headers).get(RUN_HEADER)
 
     def recovered(self, resting_max=0):
-        cold = SqliteColdStore()
+        cold = self.cold = SqliteColdStore()
         cold.write(
             ColdRow(topic, key, group_of(topic, key), value, 0 if topic == GROUPS.name else None)
             for (topic, key), value in self.rows.items()
             if not key.endswith(b"/tokens")
         )
         return state_of(0, 1, cold, resting_max=resting_max)
+
+    def recovered_cold(self):
+        self.recovered()
+        return self.cold
 
     def pool(self):
         return {key: value for key, value in self.rows.items() if value is not None and key[0] != POSITIONS.name}
@@ -335,6 +339,7 @@ def test_old_groups_are_found_by_age_until_they_are_evicted(restarted):
     state.apply(record(facts.reward("g1", "t", envelope=facts.envelope(at_us=30)), 0))
     log.commit(state)
     assert names(state.untouched(30)) == ["g3", "g2"]  # a late reward of a stub evicts nothing
+    assert [decode(row).group_id for row in log.recovered_cold().untouched(0, 9)] == ["g2", "g3"], "no look for a stub"
 
 
 def test_one_look_for_old_groups_is_bounded():
@@ -365,6 +370,7 @@ def test_an_evicted_group_is_one_row_of_the_pool_and_of_the_cold_store(flushed_b
             log.commit(state)
     log.commit(state)
     assert [key for _, key in log.pool() if b"g0" in key] == [b"g0"]
+    assert log.cold.group(b"g0") == [log.pool()[GROUPS.name, b"g0"]]
     assert log.pool() == log.expected()
     again = log.recovered()
     again.apply(record(facts.call("g0", "t", "later"), 0))

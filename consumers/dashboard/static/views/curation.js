@@ -144,6 +144,8 @@ function Pair({ shown, name, moves, done }) {
 }
 
 const steps = (number) => `${count(number)} ${number === 1 ? "step" : "steps"}`;
+const erased = ({ groups, trajectories: number }) =>
+  groups ? `${count(groups)} ${groups === 1 ? "group" : "groups"}, ${trajectories(number)}` : trajectories(number);
 const trajectories = (number) => `${count(number)} ${number === 1 ? "trajectory" : "trajectories"}`;
 const keyOf = ({ group_id, trajectory_id, other_id }) =>
   JSON.stringify([group_id, ...[trajectory_id, other_id || ""].sort()]);
@@ -432,12 +434,12 @@ function Evict({ chosen, places }) {
       data,
     ) => (data.unknown.length
       ? `the pool has no ${data.unknown.join(", ")}: nothing would be evicted`
-      : `would evict ${trajectories(data.trajectories)}`),
-    (data) => `evicted ${trajectories(data.trajectories)}`,
+      : `would evict ${erased(data)}`),
+    (data) => `evicted ${erased(data)}`,
   );
   return html`
     <section
-      class="panel"><h2>Erase trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone.</p><${Chosen} places=${places} />
+      class="panel"><h2>Erase groups or trajectories from the pool</h2><p class="quiet">Their facts stay in the log. It cannot be undone, and what comes for a group later is ignored.</p><${Chosen} places=${places} />
         <div class="row"><label class="grow">Ids of trajectories or groups, one a line <textarea rows="2" value=${ids} onInput=${(
           { target },
         ) => setIds(target.value)} /></label>
@@ -447,9 +449,8 @@ function Evict({ chosen, places }) {
           <label>Why <input dir="auto" value=${why} onInput=${({ target }) => setWhy(target.value)} /></label></div>
         <div class="row"><button disabled=${!(body.ids.length + places.length) || !why.trim()} onClick=${run
           .count}>Count</button>
-          <button class="bad" disabled=${!run.answer?.trajectories} onClick=${run.go}>Evict ${run.answer
-            ? count(run.answer.trajectories)
-            : "(count first)"}</button></div>
+          <button class="bad" disabled=${!run.answer?.trajectories && !run.answer?.groups} onClick=${run
+            .go}>Evict ${run.answer ? erased(run.answer) : "(count first)"}</button></div>
         ${run.answer && html`<${Subjects} subjects=${run.answer.subjects} />`}</section>
   `;
 }

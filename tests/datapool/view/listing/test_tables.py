@@ -68,6 +68,7 @@ def random_facts(seed: int, count_: int = 60):
                 facts.curated(group, trajectory, call, quality=number, note="a nöte", scores={"s@1": number}),
                 facts.curated(group, trajectory, call, trainable=False, tags=("of-people",)),
                 facts.evicted(group, trajectory) if dice.random() < 0.3 else facts.call(group, trajectory, call),
+                facts.evicted_group(group) if dice.random() < 0.1 else facts.call(group, trajectory, call),
             ]
         )
 
