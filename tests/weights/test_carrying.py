@@ -1,11 +1,18 @@
 """Versions that are carried to several hosts at once, over gloo; hosts are folders of copies that know nothing of each other."""
 
+import json
+import random
+import socketserver
 import subprocess
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -16,13 +23,15 @@ from claw_r1.runtime import child
 from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
-from claw_r1.weights.errors import TransferFailed
+from claw_r1.weights.deadline import Deadline
+from claw_r1.weights.errors import TransferFailed, WeightsError
 from claw_r1.weights.host_copies import HostCopies, HostCopy
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE
 from claw_r1.weights.transfer_server import TransferServer
 from tests.patience import PATIENCE_S, until
 from tests.weights.tensors import Tensors, same, take
+from tests.weights.test_host_copies import Memory
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -159,3 +168,104 @@ def test_only_what_a_processor_has_is_carried_by() -> None:
     assert carried_by(("nccl", "gloo", "http"), lambda: False) == ("nccl", "gloo")
     assert carried_by(("gloo", "http"), fail) == ("gloo",)
     assert carried_by(("http", "nccl", "gloo"), fail) == ()
+
+
+class LyingTrainer(BaseHTTPRequestHandler):
+    """Answers every request for a place with the line of its server, and keeps the request open."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.line + b"\n")  # type: ignore[attr-defined]  # of `lying`
+        self.wfile.flush()
+        self.rfile.read(1)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serving(server: socketserver.BaseServer) -> Iterator[int]:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def lying(line: bytes) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), LyingTrainer)
+    server.daemon_threads, server.line = True, line  # type: ignore[attr-defined]  # as above
+    with serving(server) as port:
+        yield f"http://127.0.0.1:{port}/weights"
+
+
+class Nonsense(socketserver.BaseRequestHandler):
+    """A store that speaks, and says nothing that anybody understands."""
+
+    def handle(self) -> None:
+        self.request.sendall(random.Random(1).randbytes(4096))
+        self.request.recv(1)
+
+
+class Deaf(socketserver.BaseRequestHandler):
+    """A store that never says a word."""
+
+    def handle(self) -> None:
+        self.request.recv(1 << 20)
+        time.sleep(60)
+
+
+class Gone(socketserver.BaseRequestHandler):
+    """A store that hangs up."""
+
+
+@pytest.mark.parametrize("store", [Nonsense, Deaf, Gone])
+def test_a_store_that_answers_nonsense_gives_nothing_and_is_left_at_once(
+    tmp_path: Path, store: type[socketserver.BaseRequestHandler]
+) -> None:
+    """The worker's time ends when the store has been asked: no copy gets the digest's name, the carrier is ended, and another source gives
+    the version right after."""
+    tensors = numbered(1)
+    manifest = WeightsSnapshot.of(tensors).manifest
+    asked, deadline = threading.Event(), Deadline(PATIENCE_S)
+
+    class Asked(store):  # type: ignore[misc, valid-type]  # a parameter
+        def handle(self) -> None:
+            asked.set()
+            super().handle()
+
+    def end() -> None:
+        asked.wait()
+        deadline.cancel()
+
+    threading.Thread(target=end, daemon=True).start()
+    stores = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Asked)
+    stores.daemon_threads = True
+    with serving(stores) as port:
+        seat = {"group": "g", "transport": "gloo", "rank": 1, "world": 2, "host": "127.0.0.1", "port": port}
+        with lying(json.dumps({**seat, "bucket": BUCKET}).encode()) as url:
+            host = Host(tmp_path, "a", url)
+            source = FromCarrier(host.carriage, url, "run", 1, worker_id="a", connect_timeout_s=30)
+            with pytest.raises(WeightsError):
+                host.copies.take(manifest, source, deadline)
+    assert asked.is_set()
+    assert source.is_blamed
+    assert host.carriage.carrier is None
+    assert not list(host.copies.directory.glob(f"{manifest.digest}*"))
+    assert same(take(host.copies, manifest, Memory(tensors)), tensors)
+    host.carriage.close()
+
+
+@pytest.mark.parametrize("line", [b"", b"nonsense", b"{}", b"[1]", b'{"group": 1, "transport": "x", "bucket": "y"}'])
+def test_a_place_that_is_none_is_refused_in_words(tmp_path: Path, line: bytes) -> None:
+    """Whatever a trainer says, its worker hears of it as of any failed transfer."""
+    tensors = numbered(1)
+    with lying(line) as url:
+        host = Host(tmp_path, "a", url)
+        with pytest.raises(TransferFailed):
+            host.take(1, tensors)
+    assert host.carriage.carrier is None
+    host.carriage.close()

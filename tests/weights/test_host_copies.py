@@ -156,3 +156,42 @@ def test_a_host_without_memory_says_so(copies: HostCopies, monkeypatch: pytest.M
         take(copies, WeightsManifest.of(tensors_of(1)), source)
     assert not source.opened
     assert not list(copies.directory.iterdir())
+
+
+FULL = """
+import sys
+from pathlib import Path
+import torch
+from claw_r1.weights.errors import NoRoom
+from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.manifest import WeightsManifest
+from tests.weights.tensors import same, take
+from tests.weights.test_host_copies import Memory
+directory = Path(sys.argv[1])
+copies, tensors = HostCopies(directory / "copies"), [("a", torch.arange(150_000, dtype=torch.int32))]
+first = take(copies, WeightsManifest.of(tensors), Memory(tensors))
+more = [("a", torch.arange(150_001, dtype=torch.int32))]
+try:
+    take(copies, WeightsManifest.of(more), Memory(more))
+except NoRoom as error:
+    print(error)
+assert same(first, tensors), "who holds a version has it"
+first.close()
+print(len([*copies.directory.iterdir()]))
+second = take(copies, WeightsManifest.of(more), Memory(more))
+print(same(second, more))
+"""
+
+
+@pytest.mark.process
+def test_a_memory_file_system_that_is_full_has_room_again_when_a_version_goes(tmp_path: Path) -> None:
+    """A real one of a megabyte, in a name space of its own: one version fits, a second does not, until the first is let go."""
+    mounted = f"mount -t tmpfs -o size=1M none {tmp_path}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True, check=False).returncode:
+        pytest.skip("this kernel gives nobody a mount of their own")
+    script = ["unshare", "-rm", "sh", "-c", f'{mounted} && exec "$0" -c "$1" {tmp_path}', sys.executable, FULL]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    words, left, is_same = done.stdout.splitlines()
+    assert "no memory for a copy" in words
+    assert (left, is_same) == ("0", "True")

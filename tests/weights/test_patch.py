@@ -2,6 +2,8 @@
 
 import random
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claw_r1.weights.errors import DigestMismatch, TransferFailed
-from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.errors import DigestMismatch, TransferFailed, WeightsError
+from claw_r1.weights.host_copies import HostCopies, HostCopy
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.patch import Patched, patch_of
 from claw_r1.weights.snapshot import WeightsSnapshot
@@ -150,3 +152,61 @@ def test_versions_that_differ_too_much_are_not_compared_each_time(
             assert staged.patch.result(10) is None
     assert len(compared) == 2
     server.close()
+
+
+@pytest.mark.process
+def test_versions_that_come_faster_than_they_are_fetched_leave_nothing_behind(
+    server: TransferServer, tmp_path: Path
+) -> None:
+    """Fifty, as fast as a trainer can stage them, to two hosts that take the newest whenever they are free. Both end with the last one;
+    then no file, and no descriptor or thread more than before, is left."""
+    hosts = [HostCopies(tmp_path / name) for name in ("one", "other")]
+    versions = [version(number) for number in range(50)]
+    newest, over = [0], threading.Event()
+
+    def serve() -> None:
+        for number, tensors in enumerate(versions):
+            server.stage("run", number, WeightsSnapshot.of(tensors))
+            server.settle("run", number)
+            newest[0] = number
+        over.set()
+
+    def follow(copies: HostCopies) -> list[int]:
+        held: HostCopy | None = None
+        taken: list[int] = []
+        while not (over.is_set() and taken and taken[-1] == newest[0]):
+            number = newest[0]
+            if taken and taken[-1] == number:
+                time.sleep(0.001)
+                continue
+            manifest = WeightsManifest.of(versions[number])
+            base = Base(WeightsManifest.of(versions[taken[-1]]).digest, held.path) if held is not None else None
+            try:
+                copy = take(copies, manifest, source(server, number, base))
+            except WeightsError:  # it is gone already: the next look finds a newer one
+                assert newest[0] > number
+                continue
+            assert same(copy, versions[number])
+            if held is not None:
+                held.close()
+            held = copy
+            taken.append(number)
+        assert held is not None
+        held.close()
+        return taken
+
+    server.stage("run", 0, WeightsSnapshot.of(versions[0]))
+    before = descriptors(), threading.active_count()
+    with ThreadPoolExecutor(3) as pool:
+        serving, *following = pool.submit(serve), *(pool.submit(follow, copies) for copies in hosts)
+        serving.result()
+        taken = [each.result() for each in following]
+    assert [each[-1] for each in taken] == [49, 49]
+    assert all(each == sorted(set(each)) for each in taken)
+    until(lambda: threading.active_count() <= before[1], "the senders' threads end")
+    until(lambda: descriptors() <= before[0] + 2, "descriptors are given back")  # two versions are held by the server
+    assert [[*copies.directory.iterdir()] for copies in hosts] == [[], []]
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
