@@ -3,6 +3,7 @@
 import json
 import random
 import socketserver
+import ssl
 import subprocess
 import threading
 import time
@@ -19,7 +20,10 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
+from claw_r1.claw.tls.authority import Authority
 from claw_r1.runtime import child
+from claw_r1.runtime.files import write_secret
+from claw_r1.runtime.tls.pem import PemFiles
 from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
@@ -30,6 +34,7 @@ from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE
 from claw_r1.weights.transfer_server import TransferServer
 from tests.patience import PATIENCE_S, until
+from tests.soak import in_soak, only_in_soak
 from tests.weights.tensors import Tensors, same, take
 from tests.weights.test_host_copies import Memory
 
@@ -46,12 +51,14 @@ def numbered(version: int) -> Tensors:
 class Host:
     """A worker's side: its own copies, and its own carrier."""
 
-    def __init__(self, folder: Path, name: str, url: str) -> None:
-        self.copies, self.name, self._url = HostCopies(folder / name), name, url
+    def __init__(self, folder: Path, name: str, url: str, tls: ssl.SSLContext | None = None) -> None:
+        self.copies, self.name, self._url, self._tls = HostCopies(folder / name), name, url, tls
         self.carriage = Carriage(("gloo",), SPAWN)
 
     def take(self, version: int, expected: Tensors) -> HostCopy:
-        source = FromCarrier(self.carriage, self._url, "run", version, worker_id=self.name, connect_timeout_s=30)
+        source = FromCarrier(
+            self.carriage, self._url, "run", version, worker_id=self.name, connect_timeout_s=30, tls=self._tls
+        )
         return take(self.copies, WeightsSnapshot.of(expected).manifest, source, seconds=120)
 
 
@@ -108,6 +115,31 @@ def test_hosts_that_ask_together_are_one_group_from_version_to_version(
     ((a, b),) = seen
     assert a[0] == b[0] != ""
     assert [(sorted(one.workers), one.error) for one in carried] == [(["a", "b"], None)] * 3
+
+
+@only_in_soak
+def test_places_are_asked_for_by_tls_where_offers_are(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    """Two workers of the authority are carried to, version after version; one of another authority is told nothing."""
+    authority, other = Authority.new(), Authority.new()
+    for name, issuer in (("own", authority), ("other", other)):
+        (tmp_path / f"{name}-ca.pem").write_text(issuer.pem)
+        write_secret(tmp_path / f"{name}.pem", issuer.issue("localhost", names=("localhost",)))
+    own, strange = (PemFiles(tmp_path / "own-ca.pem", tmp_path / f"{name}.pem", None) for name in ("own", "other"))
+    heard: list[Carried] = []
+    carrying = Carrying(("gloo",), SPAWN, bucket_bytes=BUCKET, join_s=300, on_carried=heard.append)
+    server = TransferServer(carrying=carrying, tls=own.context(server=True))
+    hosts = [Host(tmp_path, name, server.url, own.context()) for name in ("a", "b")]
+    stranger = Host(tmp_path, "c", server.url, strange.context())
+    for version in (1, 2):
+        expected = stage(server, version)
+        with pytest.raises(TransferFailed):
+            stranger.take(version, expected)
+        assert all(same(copy, expected) for copy in carried_to(hosts, version, expected, threads))
+    until(lambda: len(heard) == 2)
+    assert [(sorted(one.workers), one.error) for one in heard] == [(["a", "b"], None)] * 2
+    for host in (*hosts, stranger):
+        host.carriage.close()
+    server.close()
 
 
 def asked(server: TransferServer, content: str, **query: str) -> tuple[int, str]:
@@ -222,7 +254,7 @@ class Gone(socketserver.BaseRequestHandler):
     """A store that hangs up."""
 
 
-@pytest.mark.parametrize("store", [Nonsense, Deaf, Gone])
+@pytest.mark.parametrize("store", [Nonsense, in_soak(Deaf), in_soak(Gone)])
 def test_a_store_that_answers_nonsense_gives_nothing_and_is_left_at_once(
     tmp_path: Path, store: type[socketserver.BaseRequestHandler]
 ) -> None:
