@@ -16,6 +16,7 @@ from claw_r1.weights.errors import DigestMismatch, NoRoom, TransferFailed
 from claw_r1.weights.host_copies import HostCopies, TensorBytes
 from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from tests import children
+from tests.small_disk import run_on_small_disk
 from tests.weights.tensors import Tensors, same, take, tensors_of
 from tests.weights.test_flat import make, models
 
@@ -186,12 +187,6 @@ print(same(second, more))
 @pytest.mark.process
 def test_a_memory_file_system_that_is_full_has_room_again_when_a_version_goes(tmp_path: Path) -> None:
     """A real one of a megabyte, in a name space of its own: one version fits, a second does not, until the first is let go."""
-    mounted = f"mount -t tmpfs -o size=1M none {tmp_path}"
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True, check=False).returncode:
-        pytest.skip("this kernel gives nobody a mount of their own")
-    script = ["unshare", "-rm", "sh", "-c", f'{mounted} && exec "$0" -c "$1" {tmp_path}', sys.executable, FULL]
-    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    words, left, is_same = done.stdout.splitlines()
+    words, left, is_same = run_on_small_disk(FULL, tmp_path, "1M")
     assert "no memory for a copy" in words
     assert (left, is_same) == ("0", "True")

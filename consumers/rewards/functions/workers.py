@@ -54,6 +54,10 @@ class WorkerLimits:
     """Names of further variables that it sees."""
 
 
+class UntrueProgress(Exception):
+    """The rule wrote into the memory that says since when a subject is in work: nobody would end it."""
+
+
 @dataclass(slots=True)
 class _Task:
     """A subject on its way."""
@@ -240,17 +244,19 @@ class _Worker:
                     answer = self._decoder.decode(message)
                     open_numbers.remove(answer.number)
                     _settle(tasks[answer.number].future, answer)
-        except (OSError, KeyError, struct.error, msgspec.DecodeError):
+        except (OSError, KeyError, struct.error, msgspec.DecodeError, UntrueProgress):
             return ()
         return None
 
     def _wait(self) -> bool:
-        """Waits until something can be read; False when the subject in work is over its deadline, or at closing."""
+        """Waits until something can be read; False when the subject in work is over its deadline, or at closing. Raises UntrueProgress."""
         assert self._peer is not None
         assert self._progress is not None
         while not self._closed.is_set():
             _, since_s = PROGRESS.unpack_from(self._progress)
             left_s = (since_s or time.monotonic()) + self._limits.timeout_s - time.monotonic()
+            if not left_s <= 2 * self._limits.timeout_s:  # a NaN, too
+                raise UntrueProgress
             if select.select([self._peer], [], [], min(max(left_s, 0.0), 0.2))[0]:
                 return True
             if left_s <= 0 and PROGRESS.unpack_from(self._progress)[1] == since_s:

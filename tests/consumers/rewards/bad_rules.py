@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
+from claw_r1.consumers.rewards.functions.worker import PROGRESS
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.verdict import Verdict
 
@@ -83,6 +86,16 @@ def scribble(data=b"\xff" * 64):
     return 0.5
 
 
+def lie(since_s):
+    """Into the memory that tells our watch since when we work, and works on."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            if "claw-rule" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+                os.pwrite(fd, PROGRESS.pack(0, since_s), 0)
+    time.sleep(30)
+    return 0.5
+
+
 def shut():
     """Nobody hears any more what the process says."""
     for fd in range(3, 64):
@@ -121,6 +134,8 @@ BAD = {
     "close": close_everything,
     "scribble": scribble,
     "frame": lambda: scribble(b"\0\0\0\2ab"),
+    "lie": lambda: lie(math.nan),
+    "boast": lambda: lie(1e300),
     "shut": shut,
     "slow": lambda: time.sleep(0.4) or 0.7,
     "exit": lambda: sys.exit(3),

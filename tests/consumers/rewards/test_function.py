@@ -87,7 +87,7 @@ def test_a_bad_subject_costs_itself_alone(rules, word, reason) -> None:
             assert len(end.detail) < 2100
 
 
-@pytest.mark.parametrize("word", ["scribble", "frame", "shut"])
+@pytest.mark.parametrize("word", ["scribble", "frame", "shut", "lie", "boast"])
 def test_a_rule_that_breaks_its_way_home_costs_no_neighbour(rules, word) -> None:
     """Whoever is in work when that is noticed is not to blame, before it or behind it."""
     answers = ends(rules("bad_rules:of_tag").judge([subject(each) for each in (0.1, word, "slow", 0.3, word, 0.4)]))

@@ -33,7 +33,7 @@ def test_every_scope_finds_its_subjects_and_names_them(log_settings, tmp_path):
         process = scorers.start()
         until(lambda: len(scorers.values()) >= 16 or process.poll() is not None)
         values = scorers.values()
-        assert {len(each) for each in values.values()} == {1}
+        assert {len(each) for each in values.values()} == {1}, scorers.log()
         named = {
             (trajectory, call, name): value
             for (_, trajectory, call, name), ((_, value),) in ((slot, tuple(each)) for slot, each in values.items())

@@ -27,6 +27,7 @@ from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from tests import facts
 from tests.datapool.view.listing.test_pages import everything
 from tests.datapool.view.listing.test_tables import FILTERS, random_facts
+from tests.small_disk import run_on_small_disk
 from tests.trainer.pooled import SETTINGS, group, rows_of
 
 PLACE = ("claw.datapool.steps", 0)
@@ -332,6 +333,50 @@ def test_a_full_disk_costs_the_next_start_and_not_this_view(tmp_path):
     one.close()
     with closing(Opened(path)) as again:
         same(again.rows, bare(rows))
+
+
+FULL = """
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from tests.datapool.view.test_snapshot import Opened, bare, same, written
+path, rows = Path(sys.argv[1]) / "a.view", written(5, 40)
+half = len(rows) // 2
+one = Opened(path)
+for row in rows[:half]:
+    one.rows.apply(*row)
+assert one.save(half)
+ballast = (Path(sys.argv[1]) / "ballast").open("wb", buffering=0)
+try:
+    while True:
+        ballast.write(bytes(4096))
+except OSError:
+    pass
+at = half
+try:
+    while True:
+        for row in rows[half:]:
+            one.rows.apply(*row)
+        one.save(at := at + 1)
+except sqlite3.OperationalError as error:
+    print(error)
+one.close()
+(Path(sys.argv[1]) / "ballast").unlink()
+with closing(Opened(path)) as again:
+    print(half <= again.at <= at)
+    for row in rows[half:]:
+        again.rows.apply(*row)
+    same(again.rows, bare(rows))
+"""
+
+
+@pytest.mark.process
+def test_a_disk_that_is_really_full_leaves_a_file_that_is_right(tmp_path):
+    """Under the rows of a view that stand in a file of a name: it ends with sqlite's words, and the next goes on from what was saved."""
+    words, is_between = run_on_small_disk(FULL, tmp_path, "2M")
+    assert "disk is full" in words
+    assert is_between == "True"
 
 
 @pytest.mark.kafka
