@@ -42,8 +42,8 @@ def run_evict(
     lines = [f"{group_id} as a whole, with what may come for it yet" for group_id in act.groups]
     lines += ["/".join(place) for place in act.trajectories]
     lines += [f"{name}: the pool has no such group or trajectory" for name in act.unknown]
-    verb = "would be" if dry_run else "are"
-    lines.append(f"{groups} groups, {count} trajectories {verb} evicted" if act.events else "nothing is evicted")
+    verb = "would be evicted" if dry_run else "evicted"
+    lines.append(f"{verb}: groups {groups}, trajectories {count}" if act.events else "nothing is evicted")
     return Answer(
         {**summary, "unknown": act.unknown, "events": [as_plain(event) for event in act.events]},
         lines,
