@@ -82,7 +82,7 @@ class Standby:
         """Gives out copies of these partitions, as far as it has read any; reading stops until `hold`. Where the thread came to an
         end by itself there are none: rows may have been erased since, which nobody would tell them."""
         follower, self._follower = self._follower, None
-        if follower is None or not follower.stop() or follower.error is not None:
+        if follower is not None and (not follower.stop() or follower.error is not None):
             self._copies = {}
         return {number: self._copies.pop(number) for number in numbers if number in self._copies}
 
@@ -99,7 +99,7 @@ class Standby:
     @property
     def copied(self) -> int:
         """The number of partitions of which something is copied and read on."""
-        return sum(bool(copy.read) for copy in self._copies.values()) if self.is_reading else 0
+        return sum(bool(copy.read) for copy in list(self._copies.values())) if self.is_reading else 0
 
     @property
     def is_reading(self) -> bool:

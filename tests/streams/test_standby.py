@@ -110,6 +110,22 @@ def metrics(port):
 
 
 @pytest.mark.kafka
+def test_a_takeover_of_one_partition_leaves_the_other_copies(log_settings):
+    """Each rebalance would read all of them anew."""
+    standby = Standby(log_settings)
+    position = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION, updated_at_us=0)
+    pool.publish(log_settings, [Outgoing.of(POSITIONS, b"0", position, number) for number in (0, 1)])
+    standby.hold([0, 1])
+    standby.wait_caught_up(60)
+    kept = standby._copies[1]
+    assert standby.take([0]).keys() == {0}
+    standby.hold([1])
+    assert standby._copies == {1: kept}
+    assert standby.copied == 1
+    standby.hold(())
+
+
+@pytest.mark.kafka
 def test_copies_of_a_thread_that_broke_off_are_taken_by_nobody(log_settings, monkeypatch):
     """Rows may have been erased since, and after a week nobody would tell: all is read from the beginning."""
     standby = Standby(log_settings)
