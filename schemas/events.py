@@ -124,7 +124,7 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     """The version that the step made."""
     metrics: Mapping[str, float]
     group_ids: tuple[str, ...] = ()
-    """The groups of its plan, sorted: their admission room returns. Empty: read the plan."""
+    """The groups of its plan, in its order: their admission room returns. Empty: read the plan."""
     checkpoint_uri: str = ""
     """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was due."""
     critic_digest: str = ""

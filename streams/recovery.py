@@ -23,7 +23,7 @@ from claw_r1.streams.errors import FoldVersionMismatch
 from claw_r1.streams.partition.groups import RESTING_MAX
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import waits
-from claw_r1.streams.standby import POOL, PoolCopy, open_pool
+from claw_r1.streams.standby import PoolCopy, read_on
 
 log = structlog.get_logger()
 
@@ -37,12 +37,7 @@ def recover(
     """States as the pool has them. copies: of some of the partitions, to go on from. Raises BrokerUnreachable, TopicMissing,
     FoldVersionMismatch."""
     held = {partition: copies.get(partition) or PoolCopy() for partition in partitions}
-    topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
-    with open_pool(settings, held) as reader:
-        for record in reader.read_to_end():
-            held[record.partition].add(topics[record.topic], record)
-    for copy in held.values():
-        copy.write()
+    read_on(settings, held)
     return {partition: state_of(partition, settings.partitions, copy.store) for partition, copy in held.items()}
 
 
@@ -54,8 +49,12 @@ def state_of(
     stubs: list[str] = []
     for value in cold.topic(GROUPS.name):
         event = decode(value)
-        if isinstance(event, GroupRecord) and (waits(event) or is_evicted(event)):
-            (stubs if is_evicted(event) else waiting).append(event.group_id)
+        if not isinstance(event, GroupRecord):
+            continue
+        if is_evicted(event):
+            stubs.append(event.group_id)
+        elif waits(event):
+            waiting.append(event.group_id)
     for group_id in stubs:  # or retention would look at each of them first
         cold.touch(GROUPS.name, group_key(group_id), None)
     return PartitionState(

@@ -54,6 +54,21 @@ def _row(topic: str, record: Record) -> ColdRow:
     return ColdRow(topic, key, NO_GROUP, record.value)
 
 
+def names_of(settings: LogSettings) -> dict[str, str]:
+    """Returns the pool's topics: full name -> `Topic.name`."""
+    return {settings.catalogue().name(topic): topic.name for topic in POOL}
+
+
+def read_on(settings: LogSettings, copies: dict[int, PoolCopy]) -> None:
+    """Reads these copies on to the end of the pool. Raises BrokerUnreachable, TopicMissing."""
+    topics = names_of(settings)
+    with open_pool(settings, copies) as reader:
+        for record in reader.read_to_end():
+            copies[record.partition].add(topics[record.topic], record)
+    for copy in copies.values():
+        copy.write()
+
+
 def open_pool(settings: LogSettings, copies: dict[int, PoolCopy]) -> LogReader:
     """A reader of what these copies lack."""
     start = {place: offset for copy in copies.values() for place, offset in copy.read.items()}
@@ -74,7 +89,7 @@ class Standby:
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
-        self._topics = {settings.catalogue().name(topic): topic.name for topic in POOL}
+        self._topics = names_of(settings)
         self._copies: dict[int, PoolCopy] = {}
         self._follower: Follower | None = None
 

@@ -14,7 +14,7 @@ from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS, STEPS, TRA
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.recovery import recover
-from claw_r1.streams.standby import PoolCopy, Standby, beside, open_pool
+from claw_r1.streams.standby import PoolCopy, Standby, beside, read_on
 from tests import facts
 from tests.streams import pool
 
@@ -62,14 +62,10 @@ def test_a_copy_that_is_read_on_is_the_pool(log_settings, start):
     assert standby.copied == len(numbers)
     copies, cold = standby.take(numbers), {number: PoolCopy() for number in numbers}
     assert (copies.keys(), standby.copied) == (set(numbers), 0)
-    with open_pool(log_settings, copies) as reader:
-        assert list(reader.read_to_end()) == [], "all of it had been copied"
+    before = {number: dict(copy.read) for number, copy in copies.items()}
     for each in (copies, cold):
-        with open_pool(log_settings, each) as reader:
-            for record in reader.read_to_end():
-                each[record.partition].add(log_settings.catalogue().topic(record.topic).name, record)
-        for copy in each.values():
-            copy.write()
+        read_on(log_settings, each)
+    assert {number: copy.read for number, copy in copies.items()} == before, "all of it had been copied"
     assert rows(copies) == rows(cold)
     assert any(rows(copies)[number]["datapool.steps"] for number in numbers)
     warm, again = recover(log_settings, numbers, copies), recover(log_settings, numbers)
