@@ -30,10 +30,10 @@ from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.publication import Publisher
-from claw_r1.trainer.reports import Reports
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.background import BackgroundWriter
 from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.storage.reports import Reports
 from claw_r1.trainer.update import Updater
 from claw_r1.weights.snapshot import Snapshots
 from claw_r1.weights.transfer_server import TransferServer

@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from claw_r1.gateway.fleet import Fleet
     from claw_r1.gateway.serve import PortInUse, SpoolUnusable, serve
     from claw_r1.runtime.logs import log_to_stderr
+    from claw_r1.runtime.monitoring.server import MetricsPortTaken
 
     log_to_stderr()
     try:
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if settings.workers > 1:
             return Fleet(settings, arguments).run()
         return serve(settings, log_settings, flags.listen_fd)
-    except (SettingsRefused, LogError, PortInUse, SpoolUnusable) as error:
+    except (SettingsRefused, LogError, PortInUse, SpoolUnusable, MetricsPortTaken) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
 

@@ -20,7 +20,7 @@ from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.counting import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
 from claw_r1.gateway.control.direct import DirectRoutes
-from claw_r1.gateway.control.health import Health, NotReady, watch_loop_lag
+from claw_r1.gateway.control.health import Health, watch_loop_lag
 from claw_r1.gateway.control.models import Models
 from claw_r1.gateway.control.registry import registry_app
 from claw_r1.gateway.control.routes import Control, control_app
@@ -34,6 +34,7 @@ from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.dispatch import Dispatcher
 from claw_r1.gateway.upstream.engines import WorkerTable
 from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.runtime.monitoring.server import NotReady
 from claw_r1.schemas.registry import Registry
 from claw_r1.schemas.topics import Catalogue
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from claw_r1.eventlog.metrics import LogCollector
 from claw_r1.eventlog.spool.spool import SpoolStats
+from claw_r1.runtime.monitoring.registry import process_registry
 
 NAMESPACE = "claw_gateway"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -41,13 +41,12 @@ class Metrics:
     """The counters of the gateway. Attributes are named like the metrics, without `claw_gateway_`."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = process_registry()
         self._request = cache(lambda route, status: self.requests.labels(route, str(status)))
         self._captured = cache(lambda lane: self.captured.labels(lane))
         self._declare_counters(partial(Counter, namespace=NAMESPACE, registry=self.registry))
         self._declare_histograms(partial(Histogram, registry=self.registry))
         self._declare_gauges(partial(Gauge, namespace=NAMESPACE, registry=self.registry))
-        self.registry.register(LogCollector())
 
     def _declare_counters(self, counter: Callable[..., Counter]) -> None:
         self.requests = counter("requests", "Requests by route and status.", ["route", "status"])

@@ -5,7 +5,6 @@ log or the spool has every event, and the process exits 0. When a thread ends by
 started again.
 """
 
-import contextlib
 import gc
 import resource
 import socket
@@ -14,7 +13,6 @@ from functools import partial
 
 import structlog
 import uvicorn
-from prometheus_client import start_http_server
 
 from claw_r1.datapool.view.request_bodies import backwards
 from claw_r1.eventlog.errors import LogError
@@ -36,6 +34,7 @@ from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.api_keys import is_loopback, parse_key
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
@@ -63,7 +62,7 @@ class SpoolUnusable(Exception):
 def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int | None = None) -> int:
     """Run until asked to stop; returns the exit code. `listen_fd`: a listening socket that a parent holds.
 
-    Raises PortInUse, SpoolUnusable or claw_r1.eventlog.errors.LogError at the start.
+    Raises PortInUse, MetricsPortTaken, SpoolUnusable or claw_r1.eventlog.errors.LogError at the start.
     """
     listener = bind(settings.host, settings.port) if listen_fd is None else socket.socket(fileno=listen_fd)
     broker = check_broker(log_settings, log_settings.connect_timeout_s)
@@ -103,7 +102,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         log.info("gateway_listening", url=f"{settings.scheme}://{host}:{port}", instance=settings.instance)
         _settle_memory()
         raise_files_max(settings)
-        with metrics_served(metrics, settings):
+        with monitored(metrics.registry, settings.host, settings.metrics_port, dependencies.not_ready):
             server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
     finally:
@@ -152,23 +151,6 @@ def open_spool(settings: GatewaySettings, log_name: str) -> Spool:
         return Spool(root, settings.instance, bytes_max=settings.spool_bytes_max)
     except OSError as error:
         raise SpoolUnusable(f"cannot spool in {root}: {error.strerror}; choose another --spool-dir") from error
-
-
-@contextlib.contextmanager
-def metrics_served(metrics: Metrics, settings: GatewaySettings) -> Iterator[None]:
-    """Serve the metrics of this process on `metrics_port`, where that is set. Raises PortInUse."""
-    if settings.metrics_port is None:
-        yield
-        return
-    try:
-        server, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
-    except OSError as error:
-        raise PortInUse(f"cannot serve metrics on port {settings.metrics_port}: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
 
 
 def _broker_answers(log_settings: LogSettings) -> bool:

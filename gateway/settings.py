@@ -60,7 +60,7 @@ class GatewaySettings(DoorTls):
     workers: int = Field(1, ge=1, le=256)
     """Processes that serve the port."""
     metrics_port: int | None = Field(None, ge=1, le=65535)
-    """A second port on `host` for /metrics alone, without keys. With several processes, process k listens on the k-th
+    """A second port on `host` for /metrics, /livez and /readyz, without keys. With several processes, process k listens on the k-th
     port from there. Not set: /metrics is on `port`."""
 
     upstreams: Annotated[tuple[str, ...], NoDecode] = ()

@@ -34,13 +34,14 @@ def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
     from claw_r1.rollout.errors import CannotStart, RolloutError
     from claw_r1.rollout.process import preflight
     from claw_r1.runtime.logs import log_to_stderr
+    from claw_r1.runtime.monitoring.server import MetricsPortTaken
 
     try:
         preflight.check(settings)  # before the log is opened: it is the likelier mistake, and fails at once
         log_to_stderr()
         check_access(log_settings, "rollout")
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
-    except (CannotStart, AccessRefused) as error:
+    except (CannotStart, AccessRefused, MetricsPortTaken) as error:
         return _refuse(error, 2)
     except (RolloutError, LogError) as error:
         return _refuse(error, 1)

@@ -14,15 +14,19 @@ from claw_r1.rollout.reporter import ReportSink
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor, WeightsFeed
 from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.topics import WEIGHTS, WORKERS
 
 
 async def serve(settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, stop: Stop | None = None) -> None:
-    """One worker from start to end. Raises RolloutError or what the feed raises."""
+    """One worker from start to end. Raises RolloutError, MetricsPortTaken, or what the feed raises."""
     stop = stop or _stop_on_signals()
     # vLLM closes the connection after a 500, so one that is used again may be half closed.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
-        await Supervisor(settings, http, VllmServer(settings), feed, sink).run(stop)
+        supervisor = Supervisor(settings, http, VllmServer(settings), feed, sink)
+        metrics = supervisor.metrics
+        with monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready):
+            await supervisor.run(stop)
 
 
 async def serve_on_log(settings: RolloutSettings, log: KafkaLog) -> None:

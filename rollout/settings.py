@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
 from claw_r1.weights.carry.carrier_process import Transport
 from claw_r1.weights.device import Wish, resolved
 
@@ -82,6 +83,9 @@ class RolloutSettings(BaseSettings):
     """Restarts of vLLM within `restart_window_s`. At one more, the worker gives up."""
     restart_window_s: float = Field(default=600, gt=0)
     """Time over which restarts are counted."""
+
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
 
     transports: tuple[Transport, ...] = ("http",)
     """Ways by which versions may come from a trainer on another host, the best first; the trainer must offer them, too

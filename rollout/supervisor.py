@@ -19,6 +19,7 @@ import structlog
 from claw_r1.rollout.engine_client import EngineClient, EngineInfo
 from claw_r1.rollout.errors import EngineLost, RolloutError, ServerDied, SourceFailed
 from claw_r1.rollout.fetch import Fetched, fetch
+from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.probe import probe
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.reporter import Reporter, ReportSink
@@ -69,6 +70,7 @@ class Supervisor:
         self._feed = feed
         self._targets = Targets(settings.model_id, settings.run_id)
         self._reporter = Reporter(settings, server.url, sink)
+        self.metrics = RolloutMetrics(lambda: self._reporter.status, lambda: self._targets.latest)
         self._carriage = Carriage(
             carried_by(settings.transports, lambda: settings.runs_on_cpu), partial(child.start_spoken_to, CARRIER)
         )
@@ -119,6 +121,7 @@ class Supervisor:
                 await self._serve_once()
             except (ServerDied, EngineLost) as error:
                 log.error("vllm_lost", error=str(error))
+                self.metrics.engine_losses.inc()
                 if (target := self._loading) is not None:
                     self._targets.failed(target, str(error))
                 self._watch = self._loading = None
@@ -166,6 +169,7 @@ class Supervisor:
             try:
                 fetched = await self._fetch(target, is_first=is_first)
             except SourceFailed as error:
+                self.metrics.not_had.inc()
                 if self._targets.goal is target:
                     log.warning("weights_not_had", run_id=target.run_id, version=target.version, error=str(error))
                     self._failure = str(error)
@@ -216,6 +220,7 @@ class Supervisor:
         times_ms |= await probe(engine, self._settings, target)
         self._loading = None
         self._targets.served(target)
+        self.metrics.loads.inc()
         self._keep_served(fetched)
         more = {"failed_before": fetched.failed} if fetched.failed else {}
         log.info(

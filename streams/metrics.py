@@ -1,8 +1,8 @@
 """The counters of the worker, for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import Counter, Gauge, Histogram
 
-from claw_r1.eventlog.metrics import LogCollector
+from claw_r1.runtime.monitoring.registry import process_registry
 
 BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -11,7 +11,7 @@ class StreamsMetrics:
     """One registry per worker, so that two in one process (tests) do not collide."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = process_registry()
         self.facts = Counter("claw_streams_facts", "Records read, by outcome", ["outcome"], registry=self.registry)
         self.fold_seconds = Counter(
             "claw_streams_fold_seconds", "Time spent decoding and folding", registry=self.registry
@@ -28,8 +28,3 @@ class StreamsMetrics:
         self.lag = Gauge("claw_streams_lag", "Facts of owned partitions that wait", registry=self.registry)
         self.partitions = Gauge("claw_streams_partitions", "Partitions owned", registry=self.registry)
         self.standby = Gauge("claw_streams_standby", "Partitions of others that are copied", registry=self.registry)
-        self.registry.register(LogCollector())
-
-    def serve(self, port: int) -> None:
-        """Serve them on a port of all interfaces. Raises OSError when it is taken."""
-        start_http_server(port, registry=self.registry)

@@ -12,6 +12,7 @@ import uvloop
 from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets
 from claw_r1.eventlog.security import LOOK_S, SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.recovery import FACTS
 from claw_r1.streams.settings import StreamsSettings
@@ -45,12 +46,11 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     worker = StreamsWorker(settings, log_settings)
-    if settings.metrics_port is not None:
-        worker.metrics.serve(settings.metrics_port)
     log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)
     renewing = asyncio.create_task(_new_secrets(SecretsWatch(log_settings)))
     renewing.add_done_callback(lambda _: stopping.set())
-    await worker.run(stopping)
+    with monitored(worker.metrics.registry, settings.metrics_host, settings.metrics_port, worker.not_ready):
+        await worker.run(stopping)
     renews = renewing.done()
     renewing.cancel()
     log.info("streams_stopped", renews=renews)

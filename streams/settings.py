@@ -5,6 +5,8 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
+
 
 class StreamsSettings(BaseSettings):
     """Settings `CLAW_STREAMS_*`."""
@@ -66,8 +68,8 @@ class StreamsSettings(BaseSettings):
     """Time between two looks at the lag."""
     watchdog_stall_s: float = Field(60.0, gt=0)
     """A worker exits, to be started again, when facts have waited for this long and none was folded."""
-    metrics_port: int | None = Field(None, ge=0, le=65_535)
-    """Port of the Prometheus metrics. Not set: they are not served."""
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
 
     @model_validator(mode="after")
     def _heartbeats_fit_into_session(self) -> Self:

@@ -51,6 +51,7 @@ class StreamsWorker:
         self._threads = ThreadPoolExecutor(max_workers=max(8, log_settings.partitions), thread_name_prefix="streams")
         self._ownership = Ownership(log_settings, settings, self.metrics, self._in_thread)
         self._flusher = Flusher(settings, self.metrics, self._ownership.partitions, self._in_thread, self._is_current)
+        self._had_partitions = False
         self._lag = LagWatch(log_settings, settings.watchdog_stall_s, self.metrics)
         self.app = faust_app(settings, log_settings)
         self._wire()
@@ -77,6 +78,7 @@ class StreamsWorker:
                 async with self._flusher.lock:
                     numbers = assigned_numbers(self.app.consumer.assignment(), self._topics)
                     await self._ownership.take_over(numbers, self.app.consumer_generation_id)
+            self._had_partitions = True
 
         @self.app.on_before_shutdown.connect(weak=False)
         async def shutdown(*_: Any, **__: Any) -> None:
@@ -98,6 +100,10 @@ class StreamsWorker:
                 await self._in_thread(producer.close)
             await self._in_thread(self._ownership.stop_copying)
             self._threads.shutdown(wait=False)
+
+    def not_ready(self) -> str | None:
+        """Returns why this worker folds nothing yet; None: the group gave it its partitions, which may be none."""
+        return None if self._had_partitions else "the group has not yet said which partitions are its own"
 
     def _background(self) -> Iterator[Coroutine[Any, Any, None]]:
         settings = self._settings

@@ -20,6 +20,7 @@ from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
 from claw_r1.runtime import child
+from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
@@ -30,6 +31,7 @@ from claw_r1.schemas.topics import WORKERS
 from claw_r1.trainer import live_workers
 from claw_r1.trainer.dependencies import LivePool, TrainerDependencies
 from claw_r1.trainer.learn.learner import Learner
+from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.offline.dataset import OfflineDataset
 from claw_r1.trainer.offline.journal import file_journal
 from claw_r1.trainer.offline.samples import AnybodysSamples, is_sample, unaged
@@ -53,6 +55,7 @@ log = structlog.get_logger()
 def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
+        metrics = _metrics(settings, resources)
         learner = _learner(settings, resources, stop, ranks)
         files = weights_files()
         transfer_server = TransferServer(
@@ -79,6 +82,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
             producer=_producer(),
             render=ChatTemplate(settings.model_dir),
             copies=shared_directory(),
+            metrics=metrics,
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
@@ -92,6 +96,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
+        metrics = _metrics(settings, resources)
         samples: LivePool
         facts: FactSource
         if source == "pool":
@@ -109,10 +114,19 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
             producer=_producer(),
             render=ChatTemplate(settings.model_dir),
             pool_grows=False,
+            metrics=metrics,
         )
         resources.callback(dependencies.journal.close)
         run = TrainingRun(settings, dependencies)
         return _answer(run.run(), run)
+
+
+def _metrics(settings: TrainerSettings, resources: ExitStack) -> TrainerMetrics:
+    metrics = TrainerMetrics()
+    resources.enter_context(
+        monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready)
+    )
+    return metrics
 
 
 def _answer(ending: RunEnding, run: TrainingRun) -> JsonDict:

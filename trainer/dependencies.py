@@ -4,7 +4,7 @@ The composition root (`app.py`) fills them with the real things, tests with fake
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from threading import Event as Flag
@@ -14,6 +14,7 @@ from claw_r1.datapool.batch.candidates import Pool
 from claw_r1.datapool.view.planned_rows import FactSource, Renderer
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.publication import Weights, WeightServer
 
@@ -93,6 +94,7 @@ class TrainerDependencies:
     pool_grows: bool = True
     render: Renderer | None = None
     copies: Path | None = None
+    metrics: TrainerMetrics = field(default_factory=TrainerMetrics)
 
     def raise_if_stopped(self) -> None:
         """Raises Stopped once somebody asked for it."""

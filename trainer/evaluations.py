@@ -218,6 +218,7 @@ class Evaluations:
         if self._now_s() - sign_s <= self._settings.evaluation_wait_s:
             return True
         self._every = None  # until the next one is seen
+        self._dependencies.metrics.evaluations_given_up.inc()
         log.warning("evaluation_not_waited_for", version=version, began=evaluation is not None)
         return False
 

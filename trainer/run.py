@@ -28,12 +28,12 @@ from claw_r1.trainer.plan.history import History
 from claw_r1.trainer.plan.planner import Planner
 from claw_r1.trainer.progress import NO_BATCH, USED_UP, TrainingProgress, reason_to_end, why_over
 from claw_r1.trainer.publication import Publisher, probe_ids
-from claw_r1.trainer.reports import Reports
 from claw_r1.trainer.resume import Resumption
 from claw_r1.trainer.sections.changes import check_changes
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.storage.reports import Reports
 from claw_r1.trainer.update import Updater
 from claw_r1.weights.snapshot import Snapshots
 
@@ -104,7 +104,9 @@ class TrainingRun:
                 return "over"
             log.info("run_continued", run_id=self._settings.run_id, ended=history.ended.reason)
         self._check_settings(history)
-        earlier = history.batches
+        earlier, metrics = history.batches, self._dependencies.metrics
+        metrics.staleness_max.set(self._settings.spec.staleness_max)
+        metrics.resume(earlier)
         with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
             planner = Planner(self._settings, self._dependencies, self._progress)
             try:
@@ -118,6 +120,7 @@ class TrainingRun:
                 log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
                 return "stopped"
             finally:
+                metrics.enter("ended")
                 planner.close()
         return "finished"
 
@@ -156,14 +159,19 @@ class TrainingRun:
             updater=updater,
         ).run()
         dependencies.reached(Milestone.STARTED)
+        enter = dependencies.metrics.enter
+        enter("reading_pool")
         planner.wait_for_pool()
         evaluations = Evaluations(settings, dependencies, progress, self._publisher, self._writer, history.evaluations)
         while (reason := reason_to_end(progress, settings)) is None:
+            enter("waiting_for_groups")
             batch = planner.next_batch()
             if batch is None:
                 reason = USED_UP
                 break
+            enter("waiting_for_evaluation")
             evaluations.look()
+            enter("training")
             planner.read_ahead()
             updater.carry_out(*batch)
         evaluations.conclude_all()

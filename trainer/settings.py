@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.command_line import CommandLine, SettingsRefused
+from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.sections.critic import CriticSettings
 from claw_r1.trainer.sections.objective import ObjectiveSettings
@@ -38,7 +39,7 @@ class TrainerSettings(BaseSettings):
         "critic": "critic (algorithm gae) and reference",
         "batches_max": "how long, and what stays on disk",
         "offer_host": "weights for the workers",
-        "poll_interval_s": "waiting",
+        "poll_interval_s": "waiting and watching",
         "bootstrap_servers": "log (Kafka)",
     }
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
@@ -46,7 +47,7 @@ class TrainerSettings(BaseSettings):
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "evaluation_quiet_s",
-        "wait_log_interval_s", "warnings_file", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
+        "wait_log_interval_s", "warnings_file", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
@@ -157,6 +158,9 @@ class TrainerSettings(BaseSettings):
     warnings_file: Path | None = None
     """File for what a person should act upon, as a JSON list of lines, which `claw status` shows; it does not exist while
     all is well. Not set: warnings are in the log alone. `claw up` and `claw demo` set it."""
+
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
 
     bootstrap_servers: str | None = None
     """host:port of one or more brokers. Not set: as CLAW_LOG_BOOTSTRAP_SERVERS or KAFKA_BOOTSTRAP_SERVERS say."""

@@ -17,10 +17,10 @@ from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.publication import Candidate, Publisher
-from claw_r1.trainer.reports import Reports
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
+from claw_r1.trainer.storage.reports import Reports
 
 log = structlog.get_logger()
 
@@ -143,6 +143,7 @@ class Updater:
         progress.count(sequence, values)
         self.export_if_due(version, candidate, sequence)
         self._reports.write(trained)
+        self._dependencies.metrics.trained(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
         progress.raise_if_nothing_learned()
 

@@ -11,7 +11,7 @@ ABOUT = "The pool and the runs on a page, live."
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves the dashboard under `run_consumer`."""
-    return run_consumer("claw dashboard", ABOUT, DashboardSettings, _serve, argv)
+    return run_consumer("claw dashboard", ABOUT, DashboardSettings, _serve, argv, OSError)
 
 
 def _serve() -> Callable[[DashboardSettings, LogSettings], None]:

@@ -12,6 +12,7 @@ import structlog
 from fastapi import FastAPI
 
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
+from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.consumers.dashboard.routes import (
     acts,
@@ -43,6 +44,7 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.known_keys import KnownKeys
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
@@ -118,4 +120,5 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log.info("dashboard_listening", url=url, keys=settings.keys)
     if settings.open:
         webbrowser.open(url)
-    run_page(app, listener, settings)
+    with monitored(registry_of(source), settings.metrics_host, settings.metrics_port, partial(not_ready, source)):
+        run_page(app, listener, settings)

@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from claw_r1.consumers.web.settings import PageSettings
+from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
 
 
 class DashboardSettings(PageSettings):
@@ -19,5 +20,7 @@ class DashboardSettings(PageSettings):
     """Open the page in a browser."""
     view: str = Field(default="", pattern="^[a-z]*$")
     """Name of the view whose address is printed and opened, such as curation."""
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
     as_json: bool = False
     """Print address and state as one JSON object."""

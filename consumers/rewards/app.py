@@ -4,7 +4,7 @@ A slot that is fenced leaves its group and joins again; whatever else ends a thr
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 import structlog
@@ -28,6 +28,7 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.runtime.monitoring.server import monitored
 
 log = structlog.get_logger()
 
@@ -44,15 +45,23 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     log_to_stderr()
     slots = load(settings.config)
     warn_of_timeouts(slots, settings)
-    metrics = RewardsMetrics()
-    if settings.metrics_port is not None:
-        metrics.serve(settings.metrics_port)
-    stop = stop_on_signals()
-    check_access(log_settings, "rewards")
+    metrics, stop = RewardsMetrics(), stop_on_signals()
     kafka = KafkaLog(log_settings)
-    for slot in slots:
-        begin(kafka, slot)
     threads = [SlotThread(kafka, slot, settings, metrics, stop) for slot in slots]
+    with monitored(metrics.registry, settings.metrics_host, settings.metrics_port, lambda: why_not_scoring(threads)):
+        check_access(log_settings, "rewards")
+        for slot in slots:
+            begin(kafka, slot)
+        _score(threads, stop)
+
+
+def why_not_scoring(threads: Iterable["SlotThread"]) -> str | None:
+    """Returns which slots have no thread that scores, or None."""
+    idle = [thread.slot.name for thread in threads if not thread.is_alive()]
+    return f"slots that do not score: {', '.join(idle)}" if idle else None
+
+
+def _score(threads: Sequence["SlotThread"], stop: threading.Event) -> None:
     for thread in threads:
         thread.start()
     while not stop.wait(WATCH_S):

@@ -5,6 +5,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
+
 
 class RewardsSettings(BaseSettings):
     """Environment: `CLAW_REWARDS_<FIELD>`."""
@@ -15,8 +17,8 @@ class RewardsSettings(BaseSettings):
 
     config: Path = Path("rewards.yaml")
     """File with the scorers: docs/rewards.md."""
-    metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Port of the Prometheus metrics; not set: none are served."""
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
     records_max: int = Field(default=100, ge=1)
     """Records of one poll of a slot, whose subjects are judged at once."""
     commit_interval_s: float = Field(default=2.0, gt=0)

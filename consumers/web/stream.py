@@ -41,6 +41,11 @@ class LiveStream:
         self._kept_bytes = 0
         self._readers: set[asyncio.Queue[bytes | None]] = set()
 
+    @property
+    def readers(self) -> int:
+        """The number of open pages that follow."""
+        return len(self._readers)
+
     def changed(self, kind: str, *ids: str) -> None:
         """A row of that kind is new or another one. From any thread."""
         with self._lock:

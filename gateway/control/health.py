@@ -9,8 +9,8 @@ from collections.abc import Callable
 from fastapi.responses import JSONResponse
 
 from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.runtime.monitoring.server import NotReady
 
-NotReady = Callable[[], str | None]
 LAG_EVERY_S = 0.25
 LAG_SAMPLES = 40  # 10 s
 

@@ -165,6 +165,7 @@ class ScriptedWorker:
     """The supervisor and all that it reported."""
 
     def __init__(self, supervisor: Supervisor, server: PlayedServer, reports: list[WorkerReported]) -> None:
+        self.supervisor = supervisor
         self.server = server
         self.reports = reports
         self.stop = Stop()

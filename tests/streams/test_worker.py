@@ -35,6 +35,8 @@ def test_facts_become_the_pool_and_a_polite_stop_loses_nothing(log_settings, sta
     events = pool.load()
     pool.publish(log_settings, map(pool.outgoing, events))
     pool.wait_for_oracle(log_settings)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as ready:
+        assert ready.status == 200
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as metrics:
         assert f'claw_streams_facts_total{{outcome="folded"}} {len(events)}.0' in metrics.read().decode()
     assert worker.stop() == ExitCode.STOPPED

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
+from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import LogReader
@@ -99,9 +101,9 @@ def start(log_settings, tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(config))
     started = []
 
-    def starter(generation=1):
+    def starter(generation=1, port=0):
         command = [sys.executable, "-m", "claw_r1.trainer", "--config", str(tmp_path / "train.json")]
-        env = {**os.environ, "CLAW_LOG_GENERATION": str(generation)}
+        env = {**os.environ, "CLAW_LOG_GENERATION": str(generation), "CLAW_TRAINER_METRICS_PORT": str(port)}
         started.append(children.start(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
@@ -117,9 +119,12 @@ def test_train_serve_stop_and_resume(log_settings, start, tmp_path):
     the groups of the pool's next generation when it was cut over to that."""
     history = [e for n in range(2) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
     write_groups(log_settings, history)
-    process = start()
+    (port,) = free_ports(1)
+    process = start(port=port)
     published = until(lambda: len(found := events(log_settings, WeightsPublished)) == 2 and found, process)
     assert [event.version for event in published] == [0, 1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_S) as ready:
+        assert json.load(ready) == {"ready": True, "reason": None}
     manifest = manifest_of(published[1])
     source = FromTrainer(published[1].offer_url, RUN, 1, worker_id="w", connect_timeout_s=5)
     take(HostCopies(tmp_path / "copies"), manifest, source).close()  # raises unless the bytes are those of the digest

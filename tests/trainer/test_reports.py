@@ -6,7 +6,7 @@ import time
 from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from claw_r1.trainer.reports import Reports
+from claw_r1.trainer.storage.reports import Reports
 from tests.patience import until
 from tests.trainer.plan.test_history import trained
 
@@ -30,7 +30,7 @@ def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):
 def test_a_full_disk_costs_points_and_not_the_run(tmp_path, monkeypatch):
     """What is not written is said; the next start writes it from the log."""
     reports = Reports(tmp_path, [])
-    monkeypatch.setattr("claw_r1.trainer.reports.line", lambda _: _no_space())
+    monkeypatch.setattr("claw_r1.trainer.storage.reports.line", lambda _: _no_space())
     with capture_logs() as logs:
         reports.write(trained(0))
     assert "not_written" in [entry["event"] for entry in logs]

@@ -177,13 +177,10 @@ class Planner:
     def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
         own = {name: why for name, why in selection.left_out.items() if name not in selection.foreign}
         self._skipped.starve(own, waited_s)
-        log.info(
-            "waiting_for_groups",
-            ready=len(selection.chosen),
-            needed=self._settings.spec.groups_per_batch,
-            left_out=dict(Counter(reason.split(":")[0] for reason in selection.left_out.values())),
-            waited_s=round(waited_s, 1),
-        )
+        left_out = dict(Counter(reason.split(":")[0] for reason in selection.left_out.values()))
+        ready, needed = len(selection.chosen), self._settings.spec.groups_per_batch
+        self._dependencies.metrics.short_of_groups(ready, needed, left_out)
+        log.info("waiting_for_groups", ready=ready, needed=needed, left_out=left_out, waited_s=round(waited_s, 1))
 
 
 def by_reason(skipped: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -34,10 +34,11 @@ __all__ = ["browser"]
 
 @contextmanager
 def dashboard(
-    settings: LogSettings, log: Path, port: int = 0, command: str = "dashboard"
+    settings: LogSettings, log: Path, port: int = 0, command: str = "dashboard", metrics: int = 0
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """Its address and process. It is not told how many partitions there are: the broker knows."""
     flags = [command, "--who", "ann", "--json", "--port", str(port), "--prefix", settings.prefix]
+    flags += ["--metrics-port", str(metrics)]
     with log.open("ab") as errors:
         process = start(
             [sys.executable, "-m", "claw_r1.claw", *flags, "--bootstrap-servers", settings.bootstrap_servers],
@@ -74,7 +75,8 @@ def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path:
         process.wait()
         expect(page.get_by_role("alert").first).to_contain_text("does not answer")
     seed(log_settings, "h", "u")
-    with dashboard(log_settings, tmp_path / "log", port) as (url, process):
+    (metrics,) = free_ports(1)
+    with dashboard(log_settings, tmp_path / "log", port, metrics=metrics) as (url, process):
         expect(page.locator("header .stream.live")).to_be_visible()
         expect(page.locator(".banner")).to_have_count(0)
         until(page, "window.heard.includes(null)")  # it is told to read again; single updates may follow at once
@@ -82,6 +84,9 @@ def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path:
             http.get("session")
             state = patience.until(lambda: caught_up(http), "the log is read")
             assert (state["prefix"], state["generation"]) == (log_settings.prefix, 1)
+            door = f"http://127.0.0.1:{metrics}"
+            assert patience.until(lambda: httpx.get(f"{door}/readyz").json()["ready"], "the runs are read")
+            assert "claw_dashboard_readers 1.0" in httpx.get(f"{door}/metrics").text
             one.close()
             with http.stream("GET", "live") as listening:
                 assert next(listening.iter_lines()).startswith("id: ")

@@ -1,0 +1,152 @@
+"""The metrics and probes of a process, on a port of its own: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever
+runs it.
+
+Invariant: nobody who asks can hold up the process: each question has a thread and a deadline, and there are few of them.
+"""
+
+import json
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Annotated, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import structlog
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+log = structlog.get_logger()
+
+ANSWER_S = 10.0
+"""The time in which whoever asked must have sent the question and taken the answer."""
+ANSWERS_MAX = 32
+"""Answers under way; a connection beyond them is closed at once."""
+
+NotReady = Callable[[], str | None]
+"""Returns why a process cannot do its work yet, or now; None: it can."""
+MetricsPort = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=65_535,
+        description="Port for /metrics, /livez and /readyz, without keys; 0: any free one. Not set: they are not served.",
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    Field(description="Address of that port. Whoever reaches it reads counts, and neither keys nor conversations."),
+]
+
+
+class MetricsPortTaken(OSError):
+    """Metrics cannot be served there: something else listens, or the address is none of this machine's."""
+
+
+@contextmanager
+def monitored(
+    registry: CollectorRegistry,
+    host: str,
+    port: int | None,
+    not_ready: NotReady = lambda: None,
+    answer_s: float = ANSWER_S,
+) -> Iterator[None]:
+    """Serve metrics and probes, where a port is given. not_ready: called in a thread of its own, so it must answer at once.
+    Raises MetricsPortTaken."""
+    if port is None:
+        yield
+        return
+    try:
+        server = MonitoringServer(host, port, application(registry, not_ready), answer_s)
+    except OSError as error:
+        raise MetricsPortTaken(
+            f"cannot serve metrics on {host}:{port}: {error.strerror or error}; choose another --metrics-port"
+        ) from error
+    with server:
+        threading.Thread(target=server.serve_forever, name="monitoring", daemon=True).start()
+        log.info("metrics_served", url=f"http://{host}:{server.server_port}/metrics")
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def application(registry: CollectorRegistry, not_ready: NotReady) -> "WSGIApplication":
+    """The three paths; all others are 404."""
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            exposition: Iterable[bytes] = metrics(environ, start_response)
+            return exposition
+        status, body = _probe(path, not_ready)
+        start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
+        return [json.dumps(body).encode()]
+
+    return answer
+
+
+def _probe(path: str, not_ready: NotReady) -> tuple[str, dict[str, Any]]:  # Any: JSON values
+    if path == "/livez":
+        return "200 OK", {"status": "alive"}
+    if path != "/readyz":
+        return "404 Not Found", {"paths": ["/metrics", "/livez", "/readyz"]}
+    reason = not_ready()
+    return "503 Service Unavailable" if reason else "200 OK", {"ready": reason is None, "reason": reason}
+
+
+class MonitoringServer(ThreadingMixIn, WSGIServer):
+    """A thread per question, up to `ANSWERS_MAX`."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, app: "WSGIApplication", answer_s: float) -> None:
+        """Raises OSError."""
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._answer_s = answer_s
+        self._places = threading.BoundedSemaphore(ANSWERS_MAX)
+        super().__init__((host, port), _Question)
+        self.set_app(app)
+
+    def server_bind(self) -> None:
+        """Without the library's question to the name service, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:  # Any: an address
+        """The next connection, which from now on waits for nobody for longer than its time."""
+        connection, address = super().get_request()
+        connection.settimeout(self._answer_s)
+        return connection, address
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # Any: as the library has them
+        """In a thread, where one is free."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Gives the place back, whatever becomes of the question."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: that somebody left, or did not read in time, is no news for the log of this process."""
+
+
+class _Question(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # named so by the library
+        """Questions are not logged."""
