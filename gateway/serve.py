@@ -34,6 +34,7 @@ from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.api_keys import is_loopback, parse_key
 from claw_r1.schemas.keys import group_key
@@ -69,6 +70,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     check_catalogue(log_settings, "gateway")
     kafka, metrics = KafkaLog(log_settings), Metrics()
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
+    watch_disk(metrics.registry, spool=settings.spool_dir)
 
     def stop(_: BaseException) -> None:  # a thread of the process has ended by an error
         server.should_exit = True

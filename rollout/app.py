@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import tempfile
+from pathlib import Path
 
 import aiohttp
 
@@ -14,8 +16,10 @@ from claw_r1.rollout.reporter import ReportSink
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor, WeightsFeed
 from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.topics import WEIGHTS, WORKERS
+from claw_r1.weights.host_copies import shared_directory
 
 
 async def serve(settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, stop: Stop | None = None) -> None:
@@ -25,6 +29,7 @@ async def serve(settings: RolloutSettings, feed: WeightsFeed, sink: ReportSink, 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         supervisor = Supervisor(settings, http, VllmServer(settings), feed, sink)
         metrics = supervisor.metrics
+        watch_disk(metrics.registry, copies=settings.copies_dir or shared_directory() or Path(tempfile.gettempdir()))
         with monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready):
             await supervisor.run(stop)
 

@@ -1,8 +1,11 @@
 """The counters of the worker, for Prometheus."""
 
+from typing import get_args
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from claw_r1.runtime.monitoring.registry import process_registry
+from claw_r1.streams.partition.state import FoldOutcome
 
 BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -13,6 +16,8 @@ class StreamsMetrics:
     def __init__(self) -> None:
         self.registry = process_registry()
         self.facts = Counter("claw_streams_facts", "Records read, by outcome", ["outcome"], registry=self.registry)
+        for outcome in get_args(FoldOutcome):
+            self.facts.labels(outcome)  # from the start, so that the first of a kind is an increase
         self.fold_seconds = Counter(
             "claw_streams_fold_seconds", "Time spent decoding and folding", registry=self.registry
         )

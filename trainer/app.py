@@ -20,6 +20,7 @@ from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
 from claw_r1.runtime import child
+from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
@@ -123,6 +124,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
 
 def _metrics(settings: TrainerSettings, resources: ExitStack) -> TrainerMetrics:
     metrics = TrainerMetrics()
+    watch_disk(metrics.registry, out_dir=settings.out_dir)
     resources.enter_context(
         monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready)
     )

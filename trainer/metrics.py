@@ -26,6 +26,9 @@ class TrainerMetrics:
     def __init__(self) -> None:
         self.registry = registry = process_registry()
         self._phase = Gauge("claw_trainer_phase", "1 for what it does now.", ["phase"], registry=registry)
+        self._since = Gauge(
+            "claw_trainer_phase_since_timestamp_seconds", "The time when it began with that.", registry=registry
+        )
         self._batches = Counter("claw_trainer_batches", "Batches trained and published.", registry=registry)
         self._skipped = Counter("claw_trainer_skipped_steps", "Batches of which a step was skipped.", registry=registry)
         self._seconds = Counter(
@@ -64,6 +67,7 @@ class TrainerMetrics:
     def enter(self, phase: Phase) -> None:
         """The trainer goes over to another phase."""
         self.phase = phase
+        self._since.set_to_current_time()
         for name in PHASES:
             self._phase.labels(name).set(name == phase)
 

@@ -1,9 +1,14 @@
 """The registry of a process, with what every process tells of itself."""
 
 import importlib.metadata
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -30,3 +35,21 @@ def process_registry() -> CollectorRegistry:
     registry.register(ProgramCollector())
     ProcessCollector(registry=registry)
     return registry
+
+
+def watch_disk(registry: CollectorRegistry, **directories: Path) -> None:
+    """Adds the room on the disks of these directories, by the names under which they are given."""
+    free = Gauge("claw_disk_free_bytes", "Room on the disk of a directory of ours.", ["directory"], registry=registry)
+    size = Gauge("claw_disk_size_bytes", "Size of that disk; 0: not known.", ["directory"], registry=registry)
+    for name, path in directories.items():
+        free.labels(name).set_function(partial(_bytes, path, "free"))
+        size.labels(name).set_function(partial(_bytes, path, "total"))
+
+
+def _bytes(path: Path, of: Literal["free", "total"]) -> int:
+    """Asks the disk of a directory, or of the next one above where there is none of that name yet."""
+    for place in (path, *path.absolute().parents):
+        with suppress(OSError):
+            usage = shutil.disk_usage(place)
+            return usage.free if of == "free" else usage.total
+    return 0

@@ -17,7 +17,7 @@ from claw_r1.eventlog.spool.spool import SpoolStats
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.reporter import Status
-from claw_r1.runtime.monitoring.registry import process_registry
+from claw_r1.runtime.monitoring.registry import process_registry, watch_disk
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.trainer.metrics import TrainerMetrics
 
@@ -39,13 +39,22 @@ def gateway() -> CollectorRegistry:
     metrics = Metrics()
     stats = SpoolStats(**dict.fromkeys(SpoolStats.__annotations__, 0))
     metrics.observe_spool(lambda: stats, lambda: False)
+    watch_disk(metrics.registry, spool=PROJECT)
     metrics.observe_engines(lambda: {"idle": 0.0})
     return metrics.registry
 
 
+def trainer() -> CollectorRegistry:
+    registry = TrainerMetrics().registry
+    watch_disk(registry, out_dir=PROJECT)
+    return registry
+
+
 def rollout() -> CollectorRegistry:
     status = Status(sync_ms={"load": 1.0}, seconds={"idle": 1.0})
-    return RolloutMetrics(lambda: status, lambda: None).registry
+    registry = RolloutMetrics(lambda: status, lambda: None).registry
+    watch_disk(registry, copies=PROJECT)
+    return registry
 
 
 def dashboard() -> CollectorRegistry:
@@ -59,7 +68,7 @@ ROOMS: dict[str, Callable[[], CollectorRegistry]] = {
     "every process": process_registry,
     "gateway": gateway,
     "streams": lambda: StreamsMetrics().registry,
-    "trainer": lambda: TrainerMetrics().registry,
+    "trainer": trainer,
     "rollout": rollout,
     "rewards": lambda: RewardsMetrics().registry,
     "dashboard": dashboard,

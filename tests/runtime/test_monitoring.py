@@ -2,18 +2,20 @@
 
 import http.client
 import json
+import shutil
 import socket
 import threading
 import time
 from contextlib import closing
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from claw_r1.claw.local.ports import free_ports
-from claw_r1.runtime.monitoring.registry import process_registry
+from claw_r1.runtime.monitoring.registry import process_registry, watch_disk
 from claw_r1.runtime.monitoring.server import ANSWERS_MAX, MetricsPortTaken, application, monitored
 
 HOST = "127.0.0.1"
@@ -131,3 +133,12 @@ def test_a_question_for_readiness_is_asked_when_it_comes() -> None:
     for _ in range(2):
         app({"PATH_INFO": "/readyz"}, lambda *_: lambda _: None)
     assert len(asked) == 2
+
+
+def test_the_room_on_a_disk_is_that_of_the_next_directory_that_there_is(tmp_path: Path) -> None:
+    """A directory that nobody made yet lies on the disk of the one above it."""
+    registry = process_registry()
+    watch_disk(registry, spool=tmp_path / "not" / "yet", here=tmp_path)
+    sizes = [registry.get_sample_value("claw_disk_size_bytes", {"directory": name}) for name in ("spool", "here")]
+    assert sizes == [shutil.disk_usage(tmp_path).total] * 2
+    assert registry.get_sample_value("claw_disk_free_bytes", {"directory": "spool"})
