@@ -62,6 +62,8 @@ class TopicState:
     replication: int
     config: Mapping[str, str]
     """The settings that the catalogue speaks about, with the broker's values."""
+    min_insync: int
+    """Replicas that must have a record before it is acknowledged."""
     begin_offsets: Mapping[int, int]
     end_offsets: Mapping[int, int]
 
@@ -283,6 +285,7 @@ def _state(
         partitions=len(metadata.partitions),
         replication=min(len(at.replicas) for at in metadata.partitions.values()),
         config={key: config[key] for key in topic.settings() if key in config},
+        min_insync=int(config.get("min.insync.replicas", 1)),
         begin_offsets={number: begins[name, number] for number in sorted(metadata.partitions)},
         end_offsets={number: ends[name, number] for number in sorted(metadata.partitions)},
     )
