@@ -13,9 +13,12 @@ import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,6 +106,7 @@ def measure(
         "chunk_ratio": {name: middle(lambda r, name=name: r[f"{name}_us"] / r["paced_us"]) for name in PROTOCOLS},
         "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
         "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
+        "scraped_ratio": middle(lambda r: r["scraped_ms"] / r["ours_ms"]),
         "tls_ratio": middle(lambda r: r["secured_ms"] / r["ours_ms"]),
         "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
         "long_stream_hold_ms": {name: middle(lambda r, name=name: r["hold_ms"][name]) for name in ("chat", *PROTOCOLS)},
@@ -147,10 +151,14 @@ def against_chat(here: Ground, calls: int) -> Result:
     """The other protocols, one call at a time, and all calls at once."""
     single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
     crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
+    with scraped(here.gateway_port):
+        scraped_calls, scraped_s = spent(here.gateway, lambda: load(here.gateway_port, IN_FLIGHT, calls))
     assert here.secured
     work = partial(load, here.secured_port, IN_FLIGHT, calls, authority=here.authority)
     secured, secured_s = spent(here.secured, work)
     found: Result = {
+        "scraped": scraped_calls,
+        "scraped_ms": 1000 * scraped_s / max(1, scraped_calls["done"]),
         "secured": secured,
         "secured_ms": 1000 * secured_s / max(1, secured["done"]),
         "crowded": crowded,
@@ -169,6 +177,27 @@ def against_chat(here: Ground, calls: int) -> Result:
         found[f"{name}_stream"], cpu_s = spent(here.gateway, work)
         found[f"{name}_us"] = 1e6 * cpu_s / CHUNKS / max(1, found[f"{name}_stream"]["done"])
     return found
+
+
+@contextmanager
+def scraped(port: int) -> Iterator[None]:
+    """Somebody asks for the metrics, at once and then each second, while the block lasts."""
+    over = threading.Event()
+
+    def ask() -> None:
+        question = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"x-api-key": KEY})
+        while True:
+            urllib.request.urlopen(question, timeout=10).read()
+            if over.wait(1.0):
+                return
+
+    with ThreadPoolExecutor(1) as thread:
+        asking = thread.submit(ask)
+        try:
+            yield
+        finally:
+            over.set()
+            asking.result()
 
 
 def longest_wait_ms(port: int, protocol: str) -> float:
@@ -246,6 +275,7 @@ def report(figures: Result, notes: list[str]) -> int:
         *((f"{name} / chat", ratio, 1.25, "x per chunk") for name, ratio in figures["chunk_ratio"].items()),
         ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
         (f"{KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x per call"),
+        ("metrics asked for each second / not", figures["scraped_ratio"], 1.02, "x per call"),
         ("by TLS from the client and to Kafka / without", figures["tls_ratio"], 1.25, "x per call"),
         ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (

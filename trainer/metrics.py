@@ -16,6 +16,8 @@ Phase = Literal["loading", "reading_pool", "waiting_for_groups", "waiting_for_ev
 PHASES: tuple[Phase, ...] = get_args(Phase)
 LAST = ("reward", "staleness_max", "max_logprob_gap", "entropy", "kl_k3", "clip_share", "zero_variance_share")
 """Metrics of a batch that are shown of the newest one; all of them stand in metrics.jsonl."""
+SPENT = ("wait_s", "read_s", "train_s")
+"""Metrics of a batch that say what took its time."""
 PERIODS = 10
 """Newest periods between two batches, whose median is the run's own."""
 
@@ -85,8 +87,8 @@ class TrainerMetrics:
         self._see(event)
         self._batches.inc()
         self._skipped.inc(bool(event.metrics.get("step_skipped") or event.metrics.get("critic_step_skipped")))
-        for name in ("wait", "read", "train"):
-            self._seconds.labels(name).inc(max(0.0, event.metrics.get(f"{name}_s", 0.0)))
+        for name in SPENT:
+            self._seconds.labels(name.removesuffix("_s")).inc(max(0.0, event.metrics.get(name, 0.0)))
         self._left_out.clear()
 
     def short_of_groups(self, ready: int, needed: int, left_out: Mapping[str, int]) -> None:

@@ -80,8 +80,10 @@ class Running:
         kind, value = marshal.loads(bytes(self.data["status"])) if self.data["status"] else ("killed", 0)  # noqa: S302 - `first` wrote it
         cpu_s = usage.ru_utime + usage.ru_stime
         by_signal = os.WTERMSIG(value) if kind == "ended" and os.WIFSIGNALED(value) else 0
-        if by_signal == signal.SIGXCPU or (by_signal == signal.SIGKILL and cpu_s >= self.program["cpu_s"]):
-            self.reason = self.reason or "cpu"
+        # Tests end when the code's limit ends the code, and may be heard of first: it is killed as over, though it was late.
+        spent = cpu_s >= self.program["cpu_s"] and (by_signal == signal.SIGKILL or self.reason == "over")
+        if (by_signal == signal.SIGXCPU or spent) and self.reason in ("", "over"):
+            self.reason = "cpu"
         return {
             "exit_code": os.WEXITSTATUS(value) if kind == "ended" and os.WIFEXITED(value) else None,
             "signal": by_signal,

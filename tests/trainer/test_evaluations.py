@@ -17,6 +17,7 @@ from claw_r1.schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, 
 from claw_r1.trainer.app import may_concern
 from claw_r1.trainer.dependencies import Milestone
 from claw_r1.trainer.evaluations import EvaluatedGroup, Evaluations, pass_at, score
+from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
@@ -181,12 +182,14 @@ def test_an_evaluation_whose_episodes_play_is_waited_for(tmp_path, looks, counte
         producer="test",
         stop=playing,
         raise_if_stopped=lambda: None,
+        metrics=(metrics := TrainerMetrics()),
     )
     progress = SimpleNamespace(named_version=0, version=None)
     chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=60.0)
     nowhere, writer = SimpleNamespace(exports=tmp_path), SimpleNamespace(wait=lambda: None)
     Evaluations(chosen, dependencies, progress, nowhere, writer, {}, lambda: playing.now_s).look()
     assert [event.trajectories for event in committed] == counted
+    assert metrics.registry.get_sample_value("claw_trainer_evaluations_given_up_total") == (0 if counted else 1)
 
 
 def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
