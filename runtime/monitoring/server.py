@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ANSWER_S = 10.0
-"""The time in which whoever asked must have sent the question and taken the answer."""
+"""The longest wait for whoever asked to send more of the question, or to take more of the answer."""
 ANSWERS_MAX = 32
 """Answers under way; a connection beyond them is closed at once."""
 
