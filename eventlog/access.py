@@ -1,12 +1,12 @@
 """The grants that the user of each room needs on Kafka, by the catalogue:
 least privilege. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from claw_r1.schemas.topics import Catalogue
 
-Operation = Literal["read", "write", "describe", "describe_configs", "create", "delete"]
+Operation = Literal["read", "write", "describe", "describe_configs", "create", "delete", "alter", "all"]
 Resource = Literal["topic", "group", "transactional_id"]
 ROLES: Mapping[str, frozenset[str]] = {
     "gateway": frozenset({"gateway"}),
@@ -21,6 +21,8 @@ ROLES: Mapping[str, frozenset[str]] = {
 }
 """Role, which has a user of its own -> the words by which the catalogue
 names what runs under it."""
+SEES = ("read", "write", "delete", "alter")
+"""Operations whose grant includes to describe."""
 READS_FACTS = frozenset({"streams", "rewards", "quality", "operator"})
 """The roles that put what they cannot read into the dead letters."""
 
@@ -45,6 +47,33 @@ def grants(catalogue: Catalogue, role: str) -> list[Grant]:
     return [
         *dict.fromkeys((*_topics(catalogue, role, names), *_groups(catalogue, role), *_transactions(catalogue, role)))
     ]
+
+
+def beyond(some: Iterable[Grant], others: Sequence[Grant]) -> list[Grant]:
+    """Returns those of some grants that the others do not give."""
+    return [grant for grant in some if not any(_gives(other, grant) for other in others)]
+
+
+def touching(catalogue: Catalogue, held: Iterable[Grant]) -> list[Grant]:
+    """Returns the grants on topics of the catalogue."""
+    names = [catalogue.name(topic) for topic in catalogue]
+    topics = [grant for grant in held if grant.resource == "topic"]
+    return [grant for grant in topics if any(_includes(grant, name) for name in names)]
+
+
+def _includes(grant: Grant, name: str) -> bool:
+    if grant.prefixed:
+        return name.startswith(grant.name)
+    return grant.name in (name, "*")
+
+
+def _gives(held: Grant, needed: Grant) -> bool:
+    """Returns whether one gives another."""
+    seen = needed.operation == "describe" and held.operation in SEES
+    same = seen or held.operation in (needed.operation, "all")
+    wide = held.prefixed or held.name == "*" or not needed.prefixed
+    alike = held.resource == needed.resource and same and wide
+    return alike and _includes(held, needed.name)
 
 
 def _topics(catalogue: Catalogue, role: str, names: frozenset[str]) -> Iterator[Grant]:

@@ -72,7 +72,7 @@ def version() -> Answers:
 @show.command(rich_help_panel=OPERATORS)
 def doctor(prefix: Prefix = "claw") -> Answers:
     """Check this machine and the broker; exit 1 when something would not hold."""
-    from claw_r1.claw.show.doctor import run_doctor
+    from claw_r1.claw.show.doctor.command import run_doctor
 
     return run_doctor(prefix=prefix)
 

@@ -3,10 +3,13 @@ and answers whether a room's user has what it needs."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from enum import Enum
+from typing import cast
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs forget to re-export them
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -16,11 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     TopicDescription,
 )
 
-from claw_r1.eventlog.access import Grant, grants
+from claw_r1.eventlog.access import Grant, Operation, Resource, grants
 from claw_r1.eventlog.errors import AccessRefused
 from claw_r1.eventlog.kafka.librdkafka import admin_config, error_of, request_failure
 from claw_r1.eventlog.settings import LogSettings
 
+ANY = cast("str", None)  # its stubs forget that names may be left out
+ALLOWING = AclBindingFilter(
+    ResourceType.ANY, ANY, ResourcePatternType.ANY, ANY, ANY, AclOperation.ANY, AclPermissionType.ALLOW
+)
 Description = Future[TopicDescription] | Future[ConsumerGroupDescription]
 
 
@@ -34,6 +41,25 @@ def allow(settings: LogSettings, users: Mapping[str, Sequence[Grant]]) -> None:
             future.result()
     except KafkaException as raised:
         raise request_failure(error_of(raised), settings, "the access lists") from raised
+
+
+def held_grants(settings: LogSettings) -> dict[str, list[Grant]]:
+    """Returns what each user may do by the broker's lists; `*` is
+    everybody. Who may not look gets an empty answer: librdkafka
+    leaves that error out.
+
+    Raises BrokerUnreachable, LogError.
+    """
+    admin = AdminClient(admin_config(settings))
+    try:
+        bindings = admin.describe_acls(ALLOWING, request_timeout=settings.connect_timeout_s).result()
+    except KafkaException as raised:
+        raise request_failure(error_of(raised), settings, "the access lists") from raised
+    users: dict[str, list[Grant]] = {}
+    for binding in bindings:
+        user = binding.principal.removeprefix("User:")
+        users.setdefault(user, []).append(_grant(binding))
+    return users
 
 
 def check_access(settings: LogSettings, role: str) -> None:
@@ -73,3 +99,10 @@ def _binding(user: str, grant: Grant) -> AclBinding:
     pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
     operation = AclOperation[grant.operation.upper()]
     return AclBinding(kind, grant.name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+def _grant(binding: AclBinding) -> Grant:
+    """Kafka has more kinds than a room needs: by its names."""
+    kinds = (binding.restype, binding.operation, binding.resource_pattern_type)
+    kind, operation, pattern = (cast("Enum", each).name.lower() for each in kinds)
+    return Grant(cast("Resource", kind), binding.name, cast("Operation", operation), pattern == "prefixed")

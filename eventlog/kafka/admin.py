@@ -81,6 +81,13 @@ def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
     return BrokerInfo(metadata.cluster_id or "", brokers)
 
 
+def broker_settings(settings: LogSettings) -> dict[str, str]:
+    """The settings of one broker. Raises LogError."""
+    brokers = cluster(settings, settings.connect_timeout_s).brokers
+    name, admin = str(min(brokers)), AdminClient(admin_config(settings))
+    return _configs(admin, settings, [name], ResourceType.BROKER)[name]
+
+
 def create_topics(settings: LogSettings) -> list[str]:
     """Creates what the broker lacks of the catalogue and returns the names, once every partition has a leader.
 
@@ -261,8 +268,12 @@ def _offsets(
         return [offsets_of(consumer, settings, places, each, timeout_s=timeout_s) for each in which]
 
 
-def _configs(admin: AdminClient, settings: LogSettings, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+def _configs(
+    admin: AdminClient, settings: LogSettings, names: Sequence[str], kind: ResourceType = ResourceType.TOPIC
+) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(kind, name) for name in names]
+    timeout_s = settings.connect_timeout_s
+    futures = admin.describe_configs(resources, request_timeout=timeout_s)
     try:
         return {
             resource.name: {key: str(entry.value) for key, entry in future.result().items()}

@@ -22,9 +22,10 @@ import pytest
 
 from claw_r1.claw.local import stack
 from claw_r1.claw.local.ports import free_ports
-from claw_r1.eventlog.access import ROLES, grants
+from claw_r1.claw.show.doctor.access import access_findings
+from claw_r1.eventlog.access import ROLES, Grant, grants
 from claw_r1.eventlog.errors import AccessRefused
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.access_lists import allow, check_access
 from claw_r1.eventlog.kafka.admin import check_broker
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
@@ -96,6 +97,25 @@ def running(log: LogSettings, *arguments: str) -> Iterator["subprocess.Popen[byt
 def last_line(finished: "subprocess.CompletedProcess[str]") -> str:
     assert finished.returncode == 2, (finished.stdout, finished.stderr)
     return finished.stderr.strip().splitlines()[-1]
+
+
+def test_the_doctor_reads_the_access_lists(log: LogSettings) -> None:
+    """A role's user that lacks a grant is an error, what everybody may do is a warning."""
+    needed = grants(log.catalogue(), "export")
+    less = [grant for grant in needed if grant.operation != "read"]
+    allow(log, {"claw-export": less, "*": [Grant("topic", log.prefix, "read", prefixed=True)]})
+    states = {finding.check: finding.severity for finding in access_findings(log)}
+    assert states == {"access": "ok", "grants": "error"}
+    allow(log, {"claw-export": needed})
+    assert [finding.says for finding in access_findings(log) if finding.severity == "warning"] == [
+        f"1 too wide, such as *: read topic {log.prefix}*"
+    ]
+
+
+def test_the_doctor_of_a_user_who_may_not_look_says_so(site: SecuredSite, log: LogSettings) -> None:
+    """What the operator needs is an error, the lists are not known, and neither ends the other."""
+    states = {finding.check: finding.severity for finding in access_findings(site.of_role(log, "gateway"))}
+    assert states == {"access": "error", "grants": "warning"}
 
 
 async def test_each_room_works_with_a_user_of_its_own(

@@ -1,0 +1,1 @@
+"""`claw doctor`: what would not hold, and what mends it."""
