@@ -16,7 +16,7 @@ SERVES = frozenset({"ready", "updating", "behind"})
 
 
 class RolloutMetrics:
-    """One registry per supervisor, so that two in one process (tests) do not collide."""
+    """One registry per supervisor: two in one process do not collide."""
 
     def __init__(self, status: Callable[[], Status], latest: Callable[[], WeightsPublished | None]) -> None:
         self.registry = registry = process_registry()

@@ -47,15 +47,13 @@ class TrainerMetrics:
             "Median time between the newest batches; 0: fewer than two.",
             registry=registry,
         )
-        self._last = Gauge(
-            "claw_trainer_last_batch", "Metrics of the newest batch, by their names.", ["metric"], registry=registry
-        )
+        self._last = Gauge("claw_trainer_last_batch", "Metrics of the newest batch.", ["metric"], registry=registry)
         self.staleness_max = Gauge("claw_trainer_staleness_bound", "The staleness_max of the spec.", registry=registry)
         self._ready = Gauge("claw_trainer_groups_ready", "Groups that the next batch has so far.", registry=registry)
         self._needed = Gauge("claw_trainer_groups_needed", "Groups of a batch.", registry=registry)
         self._left_out = Gauge(
             "claw_trainer_groups_left_out",
-            "Groups of the pool that the next batch does not take, by reason, when it was last short of groups.",
+            "Groups left out when a batch was last short of groups, by reason.",
             ["reason"],
             registry=registry,
         )
@@ -78,7 +76,7 @@ class TrainerMetrics:
         return self.phase if self.phase in ("loading", "reading_pool", "ended") else None
 
     def resume(self, earlier: Iterable[BatchTrained]) -> None:
-        """The batches that the run trained before this process; they count for its period, and not for its counters."""
+        """The batches trained before this process; they count for its period alone."""
         for event in earlier:
             self._see(event)
 

@@ -1,7 +1,7 @@
 """The metrics and probes of a process, on a port of its own: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever
 runs it.
 
-Invariant: nobody who asks can hold up the process: each question has a thread and a deadline, and there are few of them.
+Invariant: nobody who asks can hold up the process: threads are few, and each wait ends.
 """
 
 import json
@@ -56,7 +56,7 @@ def monitored(
     not_ready: NotReady = lambda: None,
     answer_s: float = ANSWER_S,
 ) -> Iterator[None]:
-    """Serve metrics and probes, where a port is given. not_ready: called in a thread of its own, so it must answer at once.
+    """Serve metrics and probes, where a port is given. not_ready must answer at once.
     Raises MetricsPortTaken."""
     if port is None:
         yield
