@@ -57,8 +57,7 @@ def beyond(some: Iterable[Grant], others: Sequence[Grant]) -> list[Grant]:
 def touching(catalogue: Catalogue, held: Iterable[Grant]) -> list[Grant]:
     """Returns the grants on topics of the catalogue."""
     names = [catalogue.name(topic) for topic in catalogue]
-    topics = [grant for grant in held if grant.resource == "topic"]
-    return [grant for grant in topics if any(_includes(grant, name) for name in names)]
+    return [grant for grant in held if grant.resource == "topic" and any(_includes(grant, name) for name in names)]
 
 
 def _includes(grant: Grant, name: str) -> bool:
@@ -72,8 +71,7 @@ def _gives(held: Grant, needed: Grant) -> bool:
     seen = needed.operation == "describe" and held.operation in SEES
     same = seen or held.operation in (needed.operation, "all")
     wide = held.prefixed or held.name == "*" or not needed.prefixed
-    alike = held.resource == needed.resource and same and wide
-    return alike and _includes(held, needed.name)
+    return held.resource == needed.resource and same and wide and _includes(held, needed.name)
 
 
 def _topics(catalogue: Catalogue, role: str, names: frozenset[str]) -> Iterator[Grant]:

@@ -11,7 +11,7 @@ BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
 class StreamsMetrics:
-    """One registry per worker, so that two in one process (tests) do not collide."""
+    """One registry per worker: two in one process do not collide."""
 
     def __init__(self) -> None:
         self.registry = process_registry()

@@ -102,7 +102,7 @@ class StreamsWorker:
             self._threads.shutdown(wait=False)
 
     def not_ready(self) -> str | None:
-        """Returns why this worker folds nothing yet; None: the group gave it its partitions, which may be none."""
+        """Returns why this worker folds nothing yet; None: it has its partitions, maybe none."""
         return None if self._had_partitions else "the group has not yet said which partitions are its own"
 
     def _background(self) -> Iterator[Coroutine[Any, Any, None]]:

@@ -6,17 +6,15 @@ Where none is to be had the tests are skipped, and pytest's last lines say why.
 import asyncio
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.debian import unpacked
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-UNPACK_TIMEOUT_S = 400
 ELSEWHERE = "trainer.example"
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -34,15 +32,9 @@ def chromium() -> str:
     if known is not None:
         return known
     try:
-        unpacked = subprocess.run(
-            [ROOT / "infra/chromium.sh"], capture_output=True, text=True, timeout=UNPACK_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired as late:
-        raise FileNotFoundError("no Chromium: Debian's mirror did not answer in time; set CLAW_CHROMIUM") from late
-    if unpacked.returncode:
-        last = (unpacked.stderr.strip().splitlines() or ["no reason"])[-1]
-        raise FileNotFoundError(f"no Chromium: set CLAW_CHROMIUM to one ({last})")
-    return unpacked.stdout.strip()
+        return unpacked("chromium.sh")
+    except FileNotFoundError as none:
+        raise FileNotFoundError(f"no Chromium: set CLAW_CHROMIUM to one ({none})") from none
 
 
 class Engine:

@@ -12,10 +12,10 @@ from claw_r1.runtime.monitoring.registry import process_registry
 from claw_r1.schemas.events import BatchTrained
 
 Phase = Literal["loading", "reading_pool", "waiting_for_groups", "waiting_for_evaluation", "training", "ended"]
-"""The work of a trainer at a moment. It is `loading` from its start until the weights of its run are in memory."""
+"""The work of a trainer; `loading` lasts until its weights are in memory."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 LAST = ("reward", "staleness_max", "max_logprob_gap", "entropy", "kl_k3", "clip_share", "zero_variance_share")
-"""Metrics of a batch that are shown of the newest one; all of them stand in metrics.jsonl."""
+"""Metrics of a batch that are shown; metrics.jsonl has all."""
 SPENT = ("wait_s", "read_s", "train_s")
 """Metrics of a batch that say what took its time."""
 PERIODS = 10
@@ -23,7 +23,7 @@ PERIODS = 10
 
 
 class TrainerMetrics:
-    """One registry per run, so that two in one process (tests) do not collide."""
+    """One registry per run: two in one process do not collide."""
 
     def __init__(self) -> None:
         self.registry = registry = process_registry()

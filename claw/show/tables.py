@@ -32,13 +32,13 @@ def topics_table() -> str:
     return "\n".join(["| topic | key | policy | records | written by | read by |", "|---|---|---|---|---|---|", *rows])
 
 
-def with_table(text: str) -> str:
-    """The page's text with the table replaced by the generated one. Raises ValueError when a marker is missing."""
-    head, mark, rest = text.partition("<!-- topics -->\n")
-    _, end_mark, tail = rest.partition("<!-- /topics -->")
+def with_table(text: str, name: str = "topics", table: str = "") -> str:
+    """The page's text with another table between the markers of that name. Raises ValueError when one is missing."""
+    head, mark, rest = text.partition(f"<!-- {name} -->\n")
+    _, end_mark, tail = rest.partition(f"<!-- /{name} -->")
     if not (mark and end_mark):
-        raise ValueError("the page has no place for the table of topics")
-    return f"{head}{mark}{topics_table()}\n{end_mark}{tail}"
+        raise ValueError(f"the page has no place for the table of {name}")
+    return f"{head}{mark}{table or topics_table()}\n{end_mark}{tail}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 120)
 
 
 class RewardsMetrics:
-    """One registry per process, so that two in one process (tests) do not collide."""
+    """One registry each: two in one process (tests) do not collide."""
 
     def __init__(self) -> None:
         self.registry = process_registry()

@@ -44,11 +44,8 @@ def allow(settings: LogSettings, users: Mapping[str, Sequence[Grant]]) -> None:
 
 
 def held_grants(settings: LogSettings) -> dict[str, list[Grant]]:
-    """Returns what each user may do by the broker's lists; `*` is
-    everybody. Who may not look gets an empty answer: librdkafka
-    leaves that error out.
-
-    Raises BrokerUnreachable, LogError.
+    """Returns what each user may do by the broker's lists; `*` is everybody. librdkafka hides that
+    one may not look. Raises BrokerUnreachable, LogError.
     """
     admin = AdminClient(admin_config(settings))
     try:

@@ -64,7 +64,12 @@ def facts_behind(settings: LogSettings) -> int:
     begins, ends = begin_offsets(settings, FACTS), end_offsets(settings, FACTS)
     numbers = sorted({number for _, number in ends})
     reached = committed_offsets(settings, settings.catalogue().streams_group, FACTS, numbers)
-    return sum(max(0, end - max(begins[place], reached.get(place) or 0)) for place, end in ends.items())
+    return behind({place: (begins[place], end) for place, end in ends.items()}, reached)
+
+
+def behind(spans: Mapping[Place, tuple[int, int]], reached: Mapping[Place, int | None]) -> int:
+    """Returns how many records a reader has not reached. spans: begin and end."""
+    return sum(max(0, end - max(begin, reached[at] or 0)) for at, (begin, end) in spans.items() if at in reached)
 
 
 def generations(settings: LogSettings) -> list[int]:

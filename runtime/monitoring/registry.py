@@ -38,16 +38,16 @@ def process_registry() -> CollectorRegistry:
 
 
 def watch_disk(registry: CollectorRegistry, **directories: Path) -> None:
-    """Adds the room on the disks of these directories, by the names under which they are given."""
+    """Adds the room on the disks of these directories, by name."""
     free = Gauge("claw_disk_free_bytes", "Room on the disk of a directory of ours.", ["directory"], registry=registry)
     size = Gauge("claw_disk_size_bytes", "Size of that disk; 0: not known.", ["directory"], registry=registry)
     for name, path in directories.items():
-        free.labels(name).set_function(partial(_bytes, path, "free"))
-        size.labels(name).set_function(partial(_bytes, path, "total"))
+        free.labels(name).set_function(partial(disk_bytes, path, "free"))
+        size.labels(name).set_function(partial(disk_bytes, path, "total"))
 
 
-def _bytes(path: Path, of: Literal["free", "total"]) -> int:
-    """Asks the disk of a directory, or of the next one above where there is none of that name yet."""
+def disk_bytes(path: Path, of: Literal["free", "total"]) -> int:
+    """Asks the disk of a directory, or of the next one above that there is."""
     for place in (path, *path.absolute().parents):
         with suppress(OSError):
             usage = shutil.disk_usage(place)

@@ -1,5 +1,4 @@
-"""The metrics and probes of a process, on a port of its own: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever
-runs it.
+"""The metrics and probes of a process on a port of its own: `/metrics`, `/livez`, `/readyz`.
 
 Invariant: nobody who asks can hold up the process: threads are few, and each wait ends.
 """
@@ -35,7 +34,7 @@ MetricsPort = Annotated[
     Field(
         ge=0,
         le=65_535,
-        description="Port for /metrics, /livez and /readyz, without keys; 0: any free one. Not set: they are not served.",
+        description="Port for /metrics, /livez and /readyz, without keys; 0: any free one. Not set: none.",
     ),
 ]
 MetricsHost = Annotated[
@@ -45,7 +44,7 @@ MetricsHost = Annotated[
 
 
 class MetricsPortTaken(OSError):
-    """Metrics cannot be served there: something else listens, or the address is none of this machine's."""
+    """Metrics cannot be served there."""
 
 
 @contextmanager

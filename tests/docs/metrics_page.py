@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from claw_r1.claw.home import PROJECT
+from claw_r1.claw.show.tables import with_table
 from claw_r1.consumers.dashboard.metrics import registry_of
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
 from claw_r1.eventlog.spool.spool import SpoolStats
@@ -108,11 +109,7 @@ def tables() -> str:
 
 def with_tables(text: str) -> str:
     """The page with the tables that the code has now. Raises ValueError when a marker is missing."""
-    head, mark, rest = text.partition("<!-- metrics -->\n")
-    _, end_mark, tail = rest.partition("<!-- /metrics -->")
-    if not (mark and end_mark):
-        raise ValueError("the page has no place for the tables of metrics")
-    return f"{head}{mark}\n{tables()}\n\n{end_mark}{tail}"
+    return with_table(text, "metrics", f"\n{tables()}\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from claw_r1.claw.show.log import log_for_reading
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import TopicState, broker_settings, check_broker, describe_topics, diff_topics
+from claw_r1.eventlog.kafka.groups import behind
 from claw_r1.eventlog.kafka.ranges import stream_ranges
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.records import Place, readable
@@ -59,14 +60,14 @@ def _of_topics(settings: LogSettings, states: Sequence[TopicState]) -> Iterator[
     yield from checked("topics", lambda: topics(diff_topics(there)))
     yield from checked("replication", lambda: replication(states, settings.replication))
     yield from checked("retention", lambda: retention(states))
-    yield from checked("pool", lambda: pool(_ends(states), _committed(there)))
+    yield from checked("pool", lambda: pool(_spans(states), _committed(there)))
     yield from checked("keys", lambda: keys(newest_keys(there), now_us()))
     yield from checked("fold", lambda: fold(newest()))
     yield from checked("clocks", lambda: clocks(newest(), now_us()))
 
 
-def _ends(states: Iterable[TopicState]) -> dict[Place, int]:
-    return {(at.name, number): end for at in states for number, end in at.end_offsets.items()}
+def _spans(states: Iterable[TopicState]) -> dict[Place, tuple[int, int]]:
+    return {(at.name, part): (at.begin_offsets[part], end) for at in states for part, end in at.end_offsets.items()}
 
 
 def _committed(settings: LogSettings) -> dict[Place, int | None]:
@@ -76,10 +77,9 @@ def _committed(settings: LogSettings) -> dict[Place, int | None]:
 
 def _newest(settings: LogSettings, states: Iterable[TopicState]) -> list[Event]:
     counts = {settings.catalogue().name(topic): count for topic, count in NEWEST}
-    begins = {(at.name, number): begin for at in states for number, begin in at.begin_offsets.items()}
     ranges = {
-        place: (max(begins[place], end - counts[place[0]]), end)
-        for place, end in _ends(states).items()
+        place: (max(begin, end - counts[place[0]]), end)
+        for place, (begin, end) in _spans(states).items()
         if place[0] in counts
     }
     return list(readable(stream_ranges(settings, ranges)))
@@ -129,14 +129,14 @@ def retention(states: Iterable[TopicState]) -> Finding:
     return error(says, ALTER.format(ending[0], kept))
 
 
-def pool(ends: Mapping[Place, int], committed: Mapping[Place, int | None]) -> Finding:
+def pool(spans: Mapping[Place, tuple[int, int]], committed: Mapping[Place, int | None]) -> Finding:
     """Finds out whether facts wait to be folded. committed: by the
     stream processors; None: never."""
-    behind = sum(max(0, ends.get(place, 0) - (offset or 0)) for place, offset in committed.items())
-    says = f"{behind:,} facts behind"
-    if behind and all(at is None for at in committed.values()):
+    waiting = behind(spans, committed)
+    says = f"{waiting:,} facts behind"
+    if waiting and all(at is None for at in committed.values()):
         return error(f"{says}: none was ever read", "`claw streams`")
-    if behind > BEHIND_MAX:
+    if waiting > BEHIND_MAX:
         return warning(says, "one more `claw streams`")
     return ok(says)
 

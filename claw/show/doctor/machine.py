@@ -4,7 +4,6 @@ variables of this process describe it."""
 import importlib.util
 import os
 import resource
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from claw_r1.claw.local.java import find_java
 from claw_r1.claw.show.doctor.findings import Finding, checked, error, ok, warning
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.runtime.modules import EXTRAS, NO_PIP, absent
+from claw_r1.runtime.monitoring.registry import disk_bytes
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # looked at, nothing is written there
 FILES_MIN = 4096
@@ -49,13 +49,11 @@ def places() -> Iterator[tuple[str, Path, float]]:
 def disk(directory: Path, free_min_gib: float, short: partial[Finding] = warning) -> Finding:
     """Finds out whether there is room in a directory, or in the
     next one above where there is none of that name yet."""
-    above = (directory, *directory.absolute().parents)
-    place = next(each for each in above if each.is_dir())
-    free_gib = shutil.disk_usage(place).free / 2**30
+    free_gib = disk_bytes(directory, "free") / 2**30
     says = f"{free_gib:.1f} GiB free for {directory}"
     if free_gib >= free_min_gib:
         return ok(says)
-    return short(f"{says}: less than {free_min_gib:g}", f"make room on {place}")
+    return short(f"{says}: less than {free_min_gib:g}", f"make room on the disk of {directory}")
 
 
 def spool(settings: GatewaySettings) -> Finding:

@@ -27,11 +27,14 @@ def test_replicas_hold_what_was_acknowledged_or_it_is_an_error(replicas: int, in
 
 def test_a_pool_behind_its_facts_is_a_matter_of_how_far() -> None:
     """Never read is an error, far behind a warning, a little is how it always is; a partition without a commit counts whole."""
-    ends = {("claw.calls", 0): 9000, ("claw.calls", 1): 10}
-    assert pool(ends, {("claw.calls", 0): None, ("claw.calls", 1): None}).severity == "error"
-    assert pool(ends, {("claw.calls", 0): None, ("claw.calls", 1): 10}).severity == "warning"
-    assert pool(ends, {("claw.calls", 0): 8990, ("claw.calls", 1): 10}).says == "10 facts behind"
-    assert pool({("claw.calls", 0): 0}, {("claw.calls", 0): None}).severity == "ok"
+    spans = {("claw.calls", 0): (0, 9000), ("claw.calls", 1): (0, 10)}
+    assert pool(spans, {("claw.calls", 0): None, ("claw.calls", 1): None}).severity == "error"
+    assert pool(spans, {("claw.calls", 0): None, ("claw.calls", 1): 10}).severity == "warning"
+    assert pool(spans, {("claw.calls", 0): 8990, ("claw.calls", 1): 10}).says == "10 facts behind"
+    assert pool(spans, {("claw.rewards", 0): None}).severity == "ok", "a topic that is not there is another check's"
+    removed = {("claw.calls", 0): (8980, 9000)}
+    assert pool(removed, {("claw.calls", 0): 8000}).says == "20 facts behind", "nobody can fold what retention took"
+    assert pool({("claw.calls", 0): (0, 0)}, {("claw.calls", 0): None}).severity == "ok"
 
 
 def key(name: str, **fields: Any) -> KeyRecorded:  # Any: fields of the event
