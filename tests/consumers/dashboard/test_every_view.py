@@ -17,9 +17,10 @@ from playwright.sync_api import Browser, Page, expect
 from claw_r1.consumers.dashboard.app import STATIC
 from claw_r1.schemas.events import Event
 from tests import facts
-from tests.browser import ROOT, browser
+from tests.browser import browser
 from tests.consumers.dashboard.stage import DashboardStage, body
 from tests.consumers.runs import observed
+from tests.debian import ROOT
 from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
