@@ -5,7 +5,6 @@ many came before it, and of a plan that nobody asked for only its groups are kep
 """
 
 import itertools
-import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Literal
 import orjson
 from msgspec.structs import replace
 
+from claw_r1.datapool.batch.eligibility import word_of
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import (
     BatchAssembled,
@@ -33,7 +33,6 @@ OF_RUNS = (RunStarted, BatchAssembled, BatchTrained, BatchSkipped, VersionEvalua
 QUIET_S_MIN = 120.0
 QUIET_BATCHES = 10
 """A run that wrote nothing for so long, or for so many times its usual gap between batches, is taken for stopped."""
-NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +178,7 @@ class Run:
         """A batch that is given up was never trained and never will be: its groups are skipped like any others."""
         self.settled.update(event.group_ids)
         self.skipped |= dict.fromkeys(event.group_ids, event.reason)
-        self.skip_reasons[NUMBER.sub("N", event.reason.partition(":")[0])] += len(event.group_ids)
+        self.skip_reasons[word_of(event.reason)] += len(event.group_ids)
         if event.sequence is not None:
             self.given_up.add(event.sequence)
             self.plans.pop(event.sequence, None)  # it names what no weights hold

@@ -87,8 +87,7 @@ class LogSecurity(BaseSettings):
     def refuse_cleartext(self, servers: str) -> None:
         """Raises ValueError where a password or token would go to these
         servers for everybody to read."""
-        elsewhere = [server for server in servers.split(",") if not names_loopback(server.strip())]
-        if elsewhere and self.security_protocol == "SASL_PLAINTEXT" and not self.security_cleartext:
+        if elsewhere(servers) and self.security_protocol == "SASL_PLAINTEXT" and not self.security_cleartext:
             raise ValueError(
                 f"a password would go to {servers} without TLS, where the network can read it: "
                 "take security_protocol SASL_SSL, or allow it by security_cleartext"
@@ -169,3 +168,8 @@ class SecretsWatch:
     def _now(self) -> tuple[str, ...]:
         pem = self._security.pem()
         return (*(pem.texts() if pem else ()), self._security.secret() if self._security.security_username else "")
+
+
+def elsewhere(servers: str) -> list[str]:
+    """Returns those of `host:port,…` that are not on this machine."""
+    return [server for each in servers.split(",") if not names_loopback(server := each.strip())]

@@ -62,8 +62,12 @@ class StatusCollector(Collector):
             if phase != "probe_gap":
                 sync.add_metric([phase], milliseconds / 1000)
         yield sync
-        gap = now.sync_ms.get("probe_gap", 0.0)
-        yield GaugeMetricFamily(name + "probe_gap", "Largest difference of a log-probability of the last probe.", gap)
+        gap = GaugeMetricFamily(
+            name + "probe_gap", "Largest difference of a log-probability of the last probe; none: no probe."
+        )
+        if "probe_gap" in now.sync_ms:
+            gap.add_metric([], now.sync_ms["probe_gap"])
+        yield gap
         did = CounterMetricFamily(name + "engine_seconds", "Time of the engine, by what it did.", labels=["did"])
         for activity, seconds in sorted(now.seconds.items()):
             did.add_metric([activity], seconds)

@@ -53,7 +53,7 @@ class LagWatch:
         except BrokerUnreachable as error:
             log.warning("streams_lag_unknown", error=str(error))
             return None
-        self._metrics.lag.set(lag)
+        self._metrics.lag.set(lag if states else 0)
         if self._watchdog.stalled(processed=processed, lag=lag, now_s=time.monotonic()):
             return f"{lag} facts wait and none was folded for {self._stall_s} s"
         return None

@@ -56,7 +56,7 @@ log = structlog.get_logger()
 def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
     """Run to the end, or until `stop` is set. Raises TrainerError, LogError, OSError (offer_port in use)."""
     with ExitStack() as resources:
-        metrics = _metrics(settings, resources)
+        metrics = _metrics(settings, resources, stop)
         learner = _learner(settings, resources, stop, ranks)
         files = weights_files()
         transfer_server = TransferServer(
@@ -97,7 +97,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
     """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
-        metrics = _metrics(settings, resources)
+        metrics = _metrics(settings, resources, stop)
         samples: LivePool
         facts: FactSource
         if source == "pool":
@@ -122,12 +122,19 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
         return _answer(run.run(), run)
 
 
-def _metrics(settings: TrainerSettings, resources: ExitStack) -> TrainerMetrics:
+def _metrics(settings: TrainerSettings, resources: ExitStack, stop: threading.Event) -> TrainerMetrics:
+    """A run that ended stays until somebody who watches has seen that: else it looks like one that died."""
     metrics = TrainerMetrics()
     watch_disk(metrics.registry, out_dir=settings.out_dir)
-    resources.enter_context(
+    watchers = resources.enter_context(
         monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready)
     )
+
+    def leave() -> None:
+        if metrics.phase == "ended":
+            watchers.wait_for_one(stop)
+
+    resources.callback(leave)
     return metrics
 
 

@@ -8,14 +8,18 @@ from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge
 
+from claw_r1.datapool.batch.eligibility import TOO_STALE
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.runtime.monitoring.registry import process_registry
 from claw_r1.schemas.events import BatchTrained
 
-Phase = Literal["loading", "reading_pool", "waiting_for_groups", "waiting_for_evaluation", "training", "ended"]
+Phase = Literal[
+    "loading", "reading_pool", "waiting_for_groups", "waiting_for_evaluation", "training", "exporting", "ended"
+]
 """The work of a trainer; `loading` lasts until its weights are in memory."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 LAST = ("reward", "staleness_max", "max_logprob_gap", "entropy", "kl_k3", "clip_share", "zero_variance_share")
-"""Metrics of a batch that are shown; metrics.jsonl has all."""
+"""Metrics of a batch that are shown, and each as `nonfinite_` where it was no finite number; metrics.jsonl has all."""
 SPENT = ("wait_s", "read_s", "train_s")
 """Metrics of a batch that say what took its time."""
 PERIODS = 10
@@ -48,15 +52,22 @@ class TrainerMetrics:
             registry=registry,
         )
         self._last = Gauge("claw_trainer_last_batch", "Metrics of the newest batch.", ["metric"], registry=registry)
-        self.staleness_max = Gauge("claw_trainer_staleness_bound", "The staleness_max of the spec.", registry=registry)
+        self._staleness_max = Gauge("claw_trainer_staleness_bound", "The staleness_max of the spec.", registry=registry)
         self._ready = Gauge("claw_trainer_groups_ready", "Groups that the next batch has so far.", registry=registry)
         self._needed = Gauge("claw_trainer_groups_needed", "Groups of a batch.", registry=registry)
         self._left_out = Gauge(
             "claw_trainer_groups_left_out",
-            "Groups left out when a batch was last short of groups, by reason.",
+            "Groups of the run left out when a batch was last short of groups, by reason.",
             ["reason"],
             registry=registry,
         )
+        self._groups_skipped = Counter(
+            "claw_trainer_groups_skipped",
+            "Groups that this run will never train, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._groups_skipped.labels(TOO_STALE)  # from the start, so that the first one is an increase
         self.evaluations_given_up = Counter(
             "claw_trainer_evaluations_given_up", "Evaluations that were not waited for any more.", registry=registry
         )
@@ -73,7 +84,12 @@ class TrainerMetrics:
 
     def not_ready(self) -> str | None:
         """Returns the phase in which no batch can be trained yet, or any more; None while one can."""
-        return self.phase if self.phase in ("loading", "reading_pool", "ended") else None
+        return self.phase if self.phase in ("loading", "reading_pool", "exporting", "ended") else None
+
+    def begin(self, spec: BatchSpec) -> None:
+        """The bounds of the run."""
+        self._staleness_max.set(spec.staleness_max)
+        self._needed.set(spec.groups_per_batch)
 
     def resume(self, earlier: Iterable[BatchTrained]) -> None:
         """The batches trained before this process; they count for its period alone."""
@@ -87,12 +103,17 @@ class TrainerMetrics:
         self._skipped.inc(bool(event.metrics.get("step_skipped") or event.metrics.get("critic_step_skipped")))
         for name in SPENT:
             self._seconds.labels(name.removesuffix("_s")).inc(max(0.0, event.metrics.get(name, 0.0)))
+        self._ready.set(0)
         self._left_out.clear()
 
-    def short_of_groups(self, ready: int, needed: int, left_out: Mapping[str, int]) -> None:
-        """The next batch is not whole. left_out: how many groups there are of each reason."""
+    def skip(self, reasons: Iterable[str]) -> None:
+        """Groups are given up, one for each of these words."""
+        for reason in reasons:
+            self._groups_skipped.labels(reason).inc()
+
+    def short_of_groups(self, ready: int, left_out: Mapping[str, int]) -> None:
+        """The next batch is not whole. left_out: how many groups there are of each word of a reason."""
         self._ready.set(ready)
-        self._needed.set(needed)
         self._left_out.clear()
         for reason, number in left_out.items():
             self._left_out.labels(reason).set(number)
@@ -104,6 +125,7 @@ class TrainerMetrics:
         if len(times) > 1:
             self._period.set(median(after - before for before, after in pairwise(times)))
         self._version.set(event.version)
-        for name in LAST:
+        self._last.clear()
+        for name in (*LAST, *(f"nonfinite_{name}" for name in LAST)):
             if name in event.metrics:
                 self._last.labels(name).set(event.metrics[name])

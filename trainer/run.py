@@ -100,18 +100,20 @@ class TrainingRun:
             if self.why_over is not None:
                 self._progress = history.progress
                 self._progress.version_free = history.version_free
+                self._dependencies.metrics.enter("ended")
                 log.warning("run_was_over", run_id=self._settings.run_id, batches=history.ended.batches)
                 return "over"
             log.info("run_continued", run_id=self._settings.run_id, ended=history.ended.reason)
         self._check_settings(history)
         earlier, metrics = history.batches, self._dependencies.metrics
-        metrics.staleness_max.set(self._settings.spec.staleness_max)
+        metrics.begin(self._settings.spec)
         metrics.resume(earlier)
         with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
             planner = Planner(self._settings, self._dependencies, self._progress)
             try:
                 self._train(history, checkpoints, reports, planner)
             except Stopped:
+                metrics.enter("exporting")
                 self._writer.wait()
                 try:
                     self._export_before_leaving()
@@ -120,8 +122,8 @@ class TrainingRun:
                 log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
                 return "stopped"
             finally:
-                metrics.enter("ended")
                 planner.close()
+        metrics.enter("ended")
         return "finished"
 
     def _check_settings(self, history: History) -> None:
@@ -174,7 +176,9 @@ class TrainingRun:
             enter("training")
             planner.read_ahead()
             updater.carry_out(*batch)
+        enter("waiting_for_evaluation")
         evaluations.conclude_all()
+        enter("exporting")
         self._end(reason)
 
     def _export_before_leaving(self) -> None:

@@ -144,6 +144,7 @@ class SlotThread(threading.Thread):
         self._kafka = kafka
         self._settings = settings
         self._metrics = metrics
+        metrics.partitions.labels(slot.name)  # 0 until the group gives it some
         self._sources = sources
         self._budget = budget
         self._halt = stop  # a Thread has a `_stop` of its own

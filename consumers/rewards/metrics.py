@@ -21,7 +21,7 @@ class RewardsMetrics:
         self.lag = Gauge(
             "claw_rewards_lag_seconds", "Age of the subject that was judged last", ["slot"], registry=registry
         )
-        self.partitions = Gauge("claw_rewards_partitions", "Partitions owned", ["slot"], registry=registry)
+        self.partitions = Gauge("claw_rewards_partitions", "Partitions held", ["slot"], registry=registry)
         self.rejoined = Counter(
             "claw_rewards_rejoined", "Times that a slot left its group", ["slot"], registry=registry
         )

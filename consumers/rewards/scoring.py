@@ -115,8 +115,10 @@ class SlotScoring:
 
     def hold(self, places: Collection[Place]) -> None:
         """The member's partitions, after each of its polls."""
+        assigned = {partition for _, partition in places}
+        self._metrics.partitions.labels(self._slot.name).set(len(assigned))
         if self._budget is not None:
-            self._budget.assigned = {partition for _, partition in places}
+            self._budget.assigned = assigned
 
     def work(self, record: Record) -> tuple[Output, ...]:
         """Takes a record in. Raises LogError."""
@@ -144,7 +146,6 @@ class SlotScoring:
             self._subjects.clear()
             self._kept_now.clear()
             self._names.clear()
-        self._metrics.partitions.labels(self._slot.name).set(self._verdicts.partitions)
         return outputs
 
     def forget(self, places: Collection[Place]) -> None:
@@ -156,6 +157,7 @@ class SlotScoring:
 
     def close(self) -> None:
         """Idempotent. What is being judged is not waited for."""
+        self.hold(())
         for future in self._flying:
             future.cancel()
         if self._budget is not None:

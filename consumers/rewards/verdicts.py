@@ -82,11 +82,6 @@ class Verdicts:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.executescript(SCHEMA)
 
-    @property
-    def partitions(self) -> int:
-        """The number of owned partitions."""
-        return len(self._producers)
-
     def own(self, partition: int) -> None:
         """Fences the former owner and reads what was kept, once. Raises Fenced, BrokerUnreachable."""
         if partition in self._producers:

@@ -5,6 +5,7 @@ its reason. `wait` may change, `never` will not for this run, `foreign` concerns
 of a spec that looks at a whole group is one row of `GROUP_FILTERS` (docs/changing.md).
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
@@ -63,8 +64,15 @@ CHANGING = Refusal("wait", "rows_changing")
 """Not to be remembered: the next look finds other rows."""
 UNREADY_MEMBERS = frozenset({"no_ready_member", "members_missing"})
 """Reasons of a group that its ready members decide: where others count, too, `_size` decides."""
+NUMBER = re.compile(r"\d+")
+TOO_STALE = "too_stale"
 ADMITTED_CHANNEL = Channel.TRAIN
 """Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
+
+
+def word_of(reason: str) -> str:
+    """Returns the part of a reason that this code chose, to count by: without numbers, and without names behind it."""
+    return NUMBER.sub("N", reason.partition(":")[0])
 
 
 def eligible(pool: Pool, record: GroupRecord, spec: BatchSpec, version: int, run_id: str) -> PooledGroup | Refusal:
@@ -108,7 +116,9 @@ def _of_other_channel(record: GroupRecord, run_id: str) -> Refusal:
     """A group that was opened for this run holds its room, where its channel is the one that counts. A call may name the
     spec's channel yet, as long as the group is not ready."""
     holds_room = record.declared and record.run_id == run_id and record.channel == ADMITTED_CHANNEL
-    return Refusal("never" if holds_room and record.ready else "foreign", f"channel_{record.channel or 'unknown'}")
+    return Refusal(
+        "never" if holds_room and record.ready else "foreign", f"other_channel: {record.channel or 'unknown'}"
+    )
 
 
 def _of_members(group: PooledGroup, spec: BatchSpec, run_id: str) -> Eligibility:
@@ -169,7 +179,7 @@ def _staleness(oldest_version: int | None, version: int, spec: BatchSpec) -> Ref
     if stale < 0:
         # A version that this run has not made yet: another history of the same run id (a restored log, for example).
         return Refusal("never", f"sampled_by_unknown_version_{oldest_version}")
-    return Refusal("never", "too_stale") if stale > spec.staleness_max else None
+    return Refusal("never", TOO_STALE) if stale > spec.staleness_max else None
 
 
 def _size(group: PooledGroup, spec: BatchSpec) -> Refusal | None:

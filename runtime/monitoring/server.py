@@ -7,8 +7,10 @@ import json
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import itemgetter
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Annotated, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+LOOK_S = 0.2
 ANSWER_S = 10.0
 """The longest wait for whoever asked to send more of the question, or to take more of the answer."""
 ANSWERS_MAX = 32
 """Answers under way; a connection beyond them is closed at once."""
+LAST_READ_S = 60.0
+"""How long a process that is done stays, for whoever reads its metrics as often to see that it ended as planned."""
 
 NotReady = Callable[[], str | None]
 """Returns why a process cannot do its work yet, or now; None: it can."""
@@ -43,6 +48,25 @@ MetricsHost = Annotated[
 ]
 
 
+class Watchers:
+    """Reads of the metrics of this process, by whoever watches it."""
+
+    def __init__(self) -> None:
+        self._read_s: float | None = None
+
+    def see(self) -> None:
+        """The metrics were read."""
+        self._read_s = time.monotonic()
+
+    def wait_for_one(self, stop: threading.Event, timeout_s: float = LAST_READ_S) -> None:
+        """Until the metrics are read once more, at most for `timeout_s`; not at all where nobody read them for so long."""
+        now_s = begun_s = time.monotonic()
+        while self._read_s is not None and now_s - timeout_s < self._read_s <= begun_s and now_s < begun_s + timeout_s:
+            if stop.wait(LOOK_S):
+                return
+            now_s = time.monotonic()
+
+
 class MetricsPortTaken(OSError):
     """Metrics cannot be served there."""
 
@@ -54,35 +78,39 @@ def monitored(
     port: int | None,
     not_ready: NotReady = lambda: None,
     answer_s: float = ANSWER_S,
-) -> Iterator[None]:
+) -> Iterator[Watchers]:
     """Serve metrics and probes, where a port is given. not_ready must answer at once.
     Raises MetricsPortTaken."""
+    watchers = Watchers()
     if port is None:
-        yield
+        yield watchers
         return
     try:
-        server = MonitoringServer(host, port, application(registry, not_ready), answer_s)
+        server = MonitoringServer(host, port, application(registry, not_ready, watchers.see), answer_s)
     except OSError as error:
         raise MetricsPortTaken(
             f"cannot serve metrics on {host}:{port}: {error.strerror or error}; choose another --metrics-port"
         ) from error
     with server:
         threading.Thread(target=server.serve_forever, name="monitoring", daemon=True).start()
-        log.info("metrics_served", url=f"http://{host}:{server.server_port}/metrics")
+        log.info("metrics_served", url=f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
         try:
-            yield
+            yield watchers
         finally:
             server.shutdown()
 
 
-def application(registry: CollectorRegistry, not_ready: NotReady) -> "WSGIApplication":
-    """The three paths; all others are 404."""
+def application(
+    registry: CollectorRegistry, not_ready: NotReady, on_read: Callable[[], None] = lambda: None
+) -> "WSGIApplication":
+    """The three paths; all others are 404. on_read: called once metrics were put together."""
     metrics = make_wsgi_app(registry)
 
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             exposition: Iterable[bytes] = metrics(environ, start_response)
+            on_read()
             return exposition
         status, body = _probe(path, not_ready)
         start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
@@ -112,6 +140,7 @@ class MonitoringServer(ThreadingMixIn, WSGIServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._answer_s = answer_s
         self._places = threading.BoundedSemaphore(ANSWERS_MAX)
+        self._begun_s: dict[socket.socket, float] = {}
         super().__init__((host, port), _Question)
         self.set_app(app)
 
@@ -130,17 +159,34 @@ class MonitoringServer(ThreadingMixIn, WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:  # Any: as the library has them
         """In a thread, where one is free."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._places.acquire(blocking=False):
+            self._end_oldest()
             self.shutdown_request(request)
+            return
+        self._begun_s[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._leave(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Gives the place back, whatever becomes of the question."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._leave(request)
+
+    def _leave(self, request: socket.socket) -> None:
+        self._begun_s.pop(request, None)
+        self._places.release()
+
+    def _end_oldest(self) -> None:
+        """Ends the connection that asks longest, once it is over the time of a wait: byte by byte, one could go on for ever."""
+        oldest, begun_s = min(self._begun_s.copy().items(), key=itemgetter(1), default=(None, 0.0))
+        if oldest is not None and time.monotonic() - begun_s > self._answer_s:
+            with suppress(OSError):  # it ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing: that somebody left, or did not read in time, is no news for the log of this process."""

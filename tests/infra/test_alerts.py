@@ -5,16 +5,30 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from claw_r1.datapool.batch.eligibility import TOO_STALE
+from claw_r1.schemas.events import WorkerState
+from claw_r1.streams.partition.state import FoldOutcome
+from claw_r1.trainer.metrics import LAST, PHASES
 from tests.debian import unpacked
 from tests.docs.metrics_page import ROOMS, described
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "infra" / "alerts" / "claw.yaml"
 PARTS = ("**It means**", "**Look**", "**Do**", "**It worked when**")
+VALUES = {
+    "phase": {*PHASES},
+    "outcome": {*get_args(FoldOutcome)},
+    "state": {*get_args(WorkerState)},
+    "metric": {*LAST, *(f"nonfinite_{name}" for name in LAST)},
+    "reason": {TOO_STALE},
+    "job": {"claw-.*"},
+}
+"""The values that the code gives labels; no rule asks for another one."""
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
@@ -43,18 +57,22 @@ def test_every_alert_has_a_scene() -> None:
 
 
 def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
-    """Each name is one that a room serves, and each label in its braces is one of that metric's."""
-    known: dict[str, set[str]] = {}
+    """Each name is one that a room serves, each label in its braces is one of that metric's, and each value one of the code's."""
+    known = {"up": {"instance", "job"}}
     for registry in ROOMS.values():
         for row in described(registry()):
             known[row.name] = {*row.labels, "instance", "job"}
     for rule in ALERTS:
-        asked = re.findall(r"\b(claw_[a-z_]+)(?:\{([^}]*)\})?", rule["expr"])
-        assert asked or "up{" in rule["expr"]
+        asked = re.findall(r"\b(up|(?:claw|process)_[a-z_]+)\b(?:\{([^}]*)\})?", rule["expr"])
+        assert asked, rule["alert"]
         for name, matchers in asked:
             assert name in known, (rule["alert"], name)
-            labels = set(re.findall(r"(\w+)\s*=~?", matchers))
-            assert labels <= known[name], (rule["alert"], name, labels)
+            wanted = re.findall(r'(\w+)=(~?)"([^"]*)"', matchers)
+            assert matchers.count("=") == len(wanted), (rule["alert"], matchers)
+            for label, pattern, value in wanted:
+                assert label in known[name], (rule["alert"], name, label)
+                values = {value} if label == "job" or not pattern else set(value.split("|"))
+                assert values <= VALUES[label], (rule["alert"], label, values)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])

@@ -6,9 +6,10 @@ import shutil
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from http import HTTPStatus
 from pathlib import Path
+from socketserver import ThreadingMixIn
 
 import pytest
 from prometheus_client import Counter
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.runtime.monitoring.registry import process_registry, watch_disk
 from claw_r1.runtime.monitoring.server import ANSWERS_MAX, MetricsPortTaken, application, monitored
+from tests.patience import until
 
 HOST = "127.0.0.1"
 
@@ -80,6 +82,66 @@ def test_scrapers_that_never_ask_or_read_hold_up_nobody(port: int) -> None:
             assert connection.recv(1) == b""  # closed by the server, of each
             connection.close()
         assert ask(port, "/livez")[0] == HTTPStatus.OK
+
+
+def test_scrapers_that_ask_byte_by_byte_are_ended_for_the_next_one(port: int) -> None:
+    """Each byte begins a new wait, so none of them would ever end: once all places are taken, the oldest goes."""
+    with monitored(process_registry(), HOST, port, answer_s=0.5):
+        slow = [socket.create_connection((HOST, port), timeout=10) for _ in range(ANSWERS_MAX)]
+        answered = threading.Event()
+
+        def drip() -> None:
+            while not answered.wait(0.1):
+                for connection in slow:
+                    with suppress(OSError):
+                        connection.send(b"G")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            until(lambda: _answers(port))
+        finally:
+            answered.set()
+            dripping.join()
+            for connection in slow:
+                connection.close()
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError, http.client.HTTPException):
+        return ask(port, "/livez")[0] == HTTPStatus.OK
+    return False
+
+
+def test_a_thread_that_cannot_be_started_takes_no_place(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process at its bound of threads refuses that question, and not the ones after it for ever."""
+    with monitored(process_registry(), HOST, port):
+        monkeypatch.setattr(ThreadingMixIn, "process_request", refuse)
+        for _ in range(ANSWERS_MAX + 1):
+            assert not _answers(port)
+        monkeypatch.undo()
+        assert ask(port, "/livez")[0] == HTTPStatus.OK
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_process_that_is_done_stays_until_its_end_was_seen(port: int) -> None:
+    """One that nobody reads goes at once; so does one that is asked to stop, and one that nobody reads any more."""
+    stop = threading.Event()
+    with monitored(process_registry(), HOST, port) as watchers:
+        watchers.wait_for_one(stop)
+        ask(port, "/metrics")
+        left = threading.Thread(target=watchers.wait_for_one, args=(stop,))
+        left.start()
+        ask(port, "/livez")
+        assert left.is_alive()
+        ask(port, "/metrics")
+        left.join()
+        watchers.wait_for_one(stop, timeout_s=0.0)
+        stop.set()
+        watchers.wait_for_one(stop)
 
 
 def test_ten_scrapers_at_once_are_answered_each(port: int) -> None:

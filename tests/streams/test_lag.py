@@ -1,6 +1,13 @@
 """When a worker is held to be stalled."""
 
-from claw_r1.streams.lag import Watchdog
+from typing import Any
+
+import pytest
+
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.streams import lag
+from claw_r1.streams.lag import LagWatch, Watchdog
+from claw_r1.streams.metrics import StreamsMetrics
 
 
 def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
@@ -12,3 +19,14 @@ def test_a_watchdog_barks_only_when_facts_wait_and_none_is_folded():
     assert not dog.stalled(processed=6, lag=0, now_s=200)
     assert not dog.stalled(processed=6, lag=1, now_s=209)
     assert dog.stalled(processed=6, lag=1, now_s=210)
+
+
+def test_a_worker_without_partitions_shows_no_lag_and_is_watched_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The facts of the whole group wait: that is no fault of this worker's metrics, and a reason for it to start anew."""
+    settings, metrics = LogSettings(partitions=1), StreamsMetrics()
+    ends: dict[Any, int] = {(settings.catalogue().name(topic), 0): 7 for topic in lag.FACTS}
+    monkeypatch.setattr(lag, "end_offsets", lambda *_: ends)
+    monkeypatch.setattr(lag, "committed_offsets", lambda *_: dict.fromkeys(ends))
+    watch = LagWatch(settings, 0.0, metrics)
+    assert watch.stall({}) == f"{7 * len(lag.FACTS)} facts wait and none was folded for 0.0 s"
+    assert metrics.registry.get_sample_value("claw_streams_lag") == 0

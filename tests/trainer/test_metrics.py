@@ -1,5 +1,6 @@
 """What Prometheus reads of a trainer: phases, batches, the run's own period, and why a batch is not there yet."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -91,23 +92,53 @@ def test_what_a_batch_waits_for_is_there_while_it_waits(tmp_path, model_dir):
     thread = threading.Thread(target=lambda: endings.append(TrainingRun(chosen, collaborators).run()))
     thread.start()
     try:
-        until(lambda: value(metrics, "claw_trainer_groups_needed") == chosen.spec.groups_per_batch == 2)
-        assert value(metrics, "claw_trainer_groups_ready") == 1
+        until(lambda: value(metrics, "claw_trainer_groups_ready") == 1)
+        assert value(metrics, "claw_trainer_groups_needed") == chosen.spec.groups_per_batch == 2
         assert value(metrics, "claw_trainer_phase", phase="waiting_for_groups") == 1
         assert metrics.not_ready() is None
     finally:
         stop.set()
         thread.join()
     assert endings == ["stopped"]
-    assert value(metrics, "claw_trainer_phase", phase="ended") == 1
+    assert value(metrics, "claw_trainer_phase", phase="exporting") == 1, "stopped is not ended: it goes on"
 
 
 def test_reasons_of_what_is_left_out_go_with_the_batch():
     """Each reason has its number; one that holds no more is gone, and a batch that was trained leaves none."""
     metrics = TrainerMetrics()
-    metrics.short_of_groups(0, 2, {"stale": 3, "unsampled": 1})
-    metrics.short_of_groups(1, 2, {"stale": 2})
+    metrics.short_of_groups(0, {"stale": 3, "unsampled": 1})
+    metrics.short_of_groups(1, {"stale": 2})
     assert value(metrics, "claw_trainer_groups_left_out", reason="stale") == 2
     assert value(metrics, "claw_trainer_groups_left_out", reason="unsampled") is None
     metrics.trained(trained(1))
     assert value(metrics, "claw_trainer_groups_left_out", reason="stale") is None
+    assert value(metrics, "claw_trainer_groups_ready") == 0
+
+
+def test_what_a_batch_does_not_tell_is_not_shown_as_that_of_another():
+    """A gap that is no number is shown as such, and one that was not measured not at all."""
+    metrics = TrainerMetrics()
+    metrics.trained(trained(1, max_logprob_gap=4.0))
+    metrics.trained(trained(2, nonfinite_max_logprob_gap=1.0))
+    assert value(metrics, "claw_trainer_last_batch", metric="max_logprob_gap") is None
+    assert value(metrics, "claw_trainer_last_batch", metric="nonfinite_max_logprob_gap") == 1
+    metrics.trained(trained(3))
+    assert value(metrics, "claw_trainer_last_batch", metric="nonfinite_max_logprob_gap") is None
+
+
+def test_what_clients_write_is_no_label_of_a_reason(tmp_path, model_dir):
+    """Groups of the run's own are counted, waiting or skipped for good, by the words of the code; those of others are not."""
+    chosen = settings(tmp_path, model_dir, batches_max=1)
+    pool = [
+        *group("waits", [0.0], expected_size=7),
+        *group("skipped", [0.0, 1.0], version=9),
+        *group("foreign", [0.0, 1.0], channel="mine"),
+    ]
+    _, dependencies = world_of(chosen, pool)
+    dependencies = dataclasses.replace(dependencies, pool_grows=False)
+    assert TrainingRun(chosen, dependencies).run() == "finished"
+    metrics, name = dependencies.metrics, "claw_trainer_groups_"
+    assert value(metrics, f"{name}left_out", reason="not_ready") == 1
+    assert value(metrics, f"{name}skipped_total", reason="sampled_by_unknown_version_N") == 1
+    (left_out,) = (each for each in metrics.registry.collect() if each.name == f"{name}left_out")
+    assert len(left_out.samples) == 1

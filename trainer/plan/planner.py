@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from claw_r1.datapool.batch.eligibility import CHANGING
+from claw_r1.datapool.batch.eligibility import CHANGING, word_of
 from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import Selection, Selector
 from claw_r1.datapool.errors import FactUnreadable
@@ -142,6 +142,7 @@ class Planner:
         self._dependencies.journal.commit(*self._skips(skipped))
         self.consume(skipped)
         self._skipped.count(skipped)
+        self._dependencies.metrics.skip(map(word_of, skipped.values()))
 
     def _skips(self, skipped: Mapping[str, str]) -> list[BatchSkipped]:
         log.info("groups_skipped", reasons=dict(Counter(skipped.values())))
@@ -177,9 +178,9 @@ class Planner:
     def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
         own = {name: why for name, why in selection.left_out.items() if name not in selection.foreign}
         self._skipped.starve(own, waited_s)
-        left_out = dict(Counter(reason.split(":")[0] for reason in selection.left_out.values()))
         ready, needed = len(selection.chosen), self._settings.spec.groups_per_batch
-        self._dependencies.metrics.short_of_groups(ready, needed, left_out)
+        self._dependencies.metrics.short_of_groups(ready, Counter(map(word_of, own.values())))
+        left_out = dict(Counter(reason.split(":")[0] for reason in selection.left_out.values()))
         log.info("waiting_for_groups", ready=ready, needed=needed, left_out=left_out, waited_s=round(waited_s, 1))
 
 

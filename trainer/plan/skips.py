@@ -6,19 +6,18 @@ has some; it does not exist while there are none.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 
 import structlog
 
+from claw_r1.datapool.batch.eligibility import word_of
 from claw_r1.runtime.files import write_atomically
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-NUMBER = re.compile(r"\d+")
 IN_A_ROW = 20
 """Groups skipped for one reason, without a batch in between, before a person is warned."""
 FLAT_MAX = 5
@@ -71,18 +70,18 @@ class Skips:
     def count(self, skipped: Mapping[str, str]) -> None:
         """skipped: group_id -> reason."""
         for group_id, reason in sorted(skipped.items()):
-            word = NUMBER.sub("N", reason.partition(":")[0])
+            word = word_of(reason)
             self._counts[word] += 1
             if self._counts[word] >= IN_A_ROW and word not in self._warnings:
                 self._warn(word, reason, group_id)
 
     def starve(self, left_out: Mapping[str, str], waited_s: float) -> None:
         """left_out: group_id -> reason, of groups of this run that wait for something. waited_s: since the last batch."""
-        words = Counter(NUMBER.sub("N", reason.partition(":")[0]) for reason in left_out.values())
+        words = Counter(map(word_of, left_out.values()))
         if waited_s < STARVED_S or not words or "starved" in self._warnings:
             return
         word, groups = words.most_common(1)[0]
-        example = next(name for name, reason in sorted(left_out.items()) if NUMBER.sub("N", reason).startswith(word))
+        example = next(name for name, reason in sorted(left_out.items()) if word_of(reason) == word)
         advice = f"`claw pool why {example}` tells what one of them waits for"
         log.warning("starving", waited_s=round(waited_s), groups=groups, reason=left_out[example], what_to_do=advice)
         self._note(

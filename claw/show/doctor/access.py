@@ -8,8 +8,8 @@ from claw_r1.eventlog.access import ROLES, Grant, beyond, grants, touching
 from claw_r1.eventlog.errors import AccessRefused
 from claw_r1.eventlog.kafka.access_lists import check_access, held_grants
 from claw_r1.eventlog.kafka.admin import broker_settings
+from claw_r1.eventlog.security import elsewhere
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.api_keys import names_loopback
 from claw_r1.schemas.topics import Catalogue
 
 USERS = {f"claw-{role}": role for role in ROLES}
@@ -24,12 +24,11 @@ def access_findings(settings: LogSettings) -> Iterator[Finding]:
 
 def wire(servers: str, *, secured: bool) -> Finding:
     """Finds out whether the network can read along."""
-    names = [server.strip() for server in servers.split(",")]
-    elsewhere = [name for name in names if not names_loopback(name)]
-    if secured or not elsewhere:
+    others = elsewhere(servers)
+    if secured or not others:
         return ok("secured" if secured else "on this machine alone")
     return warning(
-        f"{', '.join(elsewhere)} takes everybody, in clear: its network reads all",
+        f"{', '.join(others)} takes everybody, in clear: its network reads all",
         "set CLAW_LOG_SECURITY_PROTOCOL=SASL_SSL (docs/security.md)",
     )
 

@@ -109,12 +109,16 @@ def replication(states: Iterable[TopicState], promised: int) -> Finding:
     weak = [each for each in states if each.replication < needed or each.min_insync < INSYNC]
     if not weak:
         return ok("records outlive a broker")
-    worst = min(weak, key=lambda state: state.replication)
+    worst = min(weak, key=lambda state: (state.min_insync, state.replication))
     says = f"{worst.name} has {worst.replication}, min.insync.replicas {worst.min_insync}"
     remedy = f"{needed} replicas, and " + ALTER.format("NAME", f"min.insync.replicas={INSYNC}")
     if worst.replication == promised == 1:
         return warning(f"{says}: a lost disk is lost data", remedy)
-    return error(f"{says}: one broker loses acknowledged records", remedy)
+    if any(each.min_insync < INSYNC for each in weak):
+        return error(f"{says}: one broker loses acknowledged records", remedy)
+    if worst.replication < promised:
+        return error(f"{says}: {promised} are promised", remedy)
+    return warning(f"{says}: without one broker nothing is taken", remedy)
 
 
 def retention(states: Iterable[TopicState]) -> Finding:

@@ -61,7 +61,7 @@ def test_every_group_and_every_part_that_is_not_trained_has_its_reason() -> None
     assert (now["return_mean"], now["zero_variance_groups"], now["staleness_max"]) == (0.8, 1, 1)
     assert now["reasons"] == {
         "waits": {"next_batch": 1, "not_ready: members_missing": 1},
-        "foreign": {"channel_probe": 1},
+        "foreign": {"other_channel: probe": 1},
         "settled": {"skipped: too_stale": 1},
     }
     assert set(now["left_out"]) == {"fresh", "short", "probe", "stale"}
@@ -79,7 +79,7 @@ def test_the_text_says_all_of_it() -> None:
         "masked: 1 not_trainable, 1 quality_low",
         f"shared prefixes save {now['tokens_saved']} of {alone}",
         "1  not_ready: members_missing  short",
-        "1  channel_probe  probe",
+        "1  other_channel: probe  probe",
         "1  skipped: too_stale  stale",
         "chosen: mixed, equal",
     ):

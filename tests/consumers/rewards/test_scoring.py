@@ -17,7 +17,9 @@ from tests import facts
 from tests.consumers.published import episode
 from tests.consumers.rewards.in_memory import (
     SETTINGS,
+    FunctionScorer,
     add_to,
+    engine,
     judge_all,
     pooled_log,
     slot_of,
@@ -56,6 +58,20 @@ def test_equal_content_of_another_partition_is_asked_about_again():
         views += judge_all(log, slot_of("trajectory"), one).views
         assert [(event.verdict.cached, event.verdict.tokens) for event in words(log)] == [(False, 10)] * 2
     assert sorted(view.group_id for view in views) == sorted([*names.values()] * 2)
+
+
+def test_an_idle_slot_holds_its_partitions_until_it_leaves():
+    """The metric is of what the group gave it, not of what it judged: a slot with nothing to judge is no idle one."""
+    log, slot = MemoryLog(SETTINGS.model_copy(update={"partitions": 2})), slot_of("trajectory")
+    scoring = engine(log, slot, FunctionScorer(one))
+
+    def held():
+        return scoring._metrics.registry.get_sample_value("claw_rewards_partitions", {"slot": slot.name})
+
+    scoring.hold({(topic, partition) for topic in ("a", "b") for partition in (0, 1)})
+    assert (scoring.rest(), held()) == ([], 2)
+    scoring.close()
+    assert held() == 0
 
 
 def test_a_scorer_that_depends_on_more_than_content_is_asked_about_each():

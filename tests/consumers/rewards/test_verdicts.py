@@ -55,7 +55,6 @@ def test_a_long_restore_may_take_longer_than_the_limit_as_long_as_it_goes_on(slo
     verdicts = Verdicts(slow_log, slot_of("call"))
     verdicts.own(0)
     assert slow_log.now_s > 2.5
-    assert verdicts.partitions == 1
 
 
 def test_a_restore_ends_at_a_stop(slow_log):

@@ -22,7 +22,7 @@ TAGGED = SPEC.model_copy(update={"tags": ("maths",)})
     ("history", "spec", "version", "kind", "reason"),
     [
         (group("g", [0.0, 1.0], run="other"), SPEC, 0, "left_out", "other_run"),
-        (group("g", [0.0, 1.0], channel="val"), SPEC, 0, "left_out", "channel_val"),
+        (group("g", [0.0, 1.0], channel="val"), SPEC, 0, "left_out", "other_channel: val"),
         (group("g", [0.0, 1.0], expected_size=3), SPEC, 0, "left_out", "not_ready"),
         (group("g", [0.0, None]), SPEC, 0, "left_out", "reward_missing_for_1"),
         (group("g", [0.0, 1.0], expected_size=None), SPEC.model_copy(update={"group_size": 3}), 0, "left_out", "members_2_of_3"),
@@ -104,7 +104,7 @@ def test_a_group_of_the_run_in_the_channel_that_counts_gives_its_room_back_where
     """Once it is ready: until then a call may name the spec's channel, and so the group's. What takes no room is foreign."""
     spec = SPEC.model_copy(update={"channel": "hard"})
     own = group("g", [0.0, 1.0])
-    assert selected(own, spec).skipped == {"g": "channel_train"}
+    assert selected(own, spec).skipped == {"g": "other_channel: train"}
     for foreign in (own[:-1], own[1:], group("g", [0.0, 1.0], run="other"), group("g", [0.0, 1.0], channel="easy")):
         assert selected(foreign, spec).foreign == {"g"}
     named = [replace(fact, channel="hard") if isinstance(fact, CallCaptured) else fact for fact in own]
