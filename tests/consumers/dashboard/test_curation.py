@@ -14,7 +14,7 @@ from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, R
 from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import browser
-from tests.consumers.dashboard.stage import DashboardStage, body, episode
+from tests.consumers.dashboard.stage import DashboardStage, body, episode, said
 from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
@@ -240,6 +240,24 @@ def test_reload_and_second_tab_agree(seat: Seat) -> None:
     page.go_back()
     expect(page.locator(".sides h3 .word").first).to_have_text("t1")
     one.clean(page)
+
+
+def test_what_comes_first_now_takes_nobodys_place(seat: Seat) -> None:
+    """Whoever is about to press a key judges what they see, although the order names another one first meanwhile."""
+    stage, one = seat
+    page = one.open("/curation?order=newest", waits_for=".judge button")
+    seen = judging(page)
+    page.locator(".judge").evaluate("element => { element.mark = true; }")
+    last = facts.completed("later", "newest", calls=1, envelope=facts.envelope(at_us=9))
+    stage.tell(said("later", "newest", "Which animal?", "a cow"), last)
+    expect(page.locator(".queue li").first).to_have_text("newest")
+    assert judging(page) == seen
+    assert page.locator(".judge").evaluate("element => element.mark")
+    page.keyboard.press("1")
+    expect(page.locator(".sides h3 .word").first).not_to_have_text(seen)
+    (word,) = stage.words()
+    assert isinstance(word, RewardAssigned)
+    assert word.trajectory_id == seen
 
 
 def test_what_agents_do_now_appears(browser: Browser) -> None:

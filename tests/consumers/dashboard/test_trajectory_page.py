@@ -147,6 +147,7 @@ def test_a_stray_key_writes_nothing(sitting: tuple[DashboardStage, Sitting]) -> 
     expect(page.locator(".judge [role=status].warn")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator(".judge [role=status].warn")).to_have_count(0)
+    expect(page.locator(".judge [aria-busy=false]")).to_be_visible()  # a key before that judges nothing
     page.keyboard.press("1")
     page.keyboard.press("e")
     page.keyboard.press("2")

@@ -156,15 +156,17 @@ function Queue({ params }) {
   const name = params.get("name") || "overall";
   const [seen, setSeen] = useState(/** @type {Set<string>} */ (new Set()));
   const judged = useRef([]);
+  const asked = link("queue", {
+    mode,
+    order,
+    seed: params.get("seed"),
+    overlap: params.get("overlap"),
+    limit: 50,
+    ...filterOf(params),
+  }).slice(1);
+  const onScreen = useRef({ asked: "", key: "" });
   const queue = useAnswer(
-    link("queue", {
-      mode,
-      order,
-      seed: params.get("seed"),
-      overlap: params.get("overlap"),
-      limit: 50,
-      ...filterOf(params),
-    }).slice(1),
+    asked,
     (update) => concerns(update, "act") || concerns(update, "trajectory"),
   );
   useEffect(() => { // another tab signed somebody else in: this one begins anew under that name
@@ -173,7 +175,11 @@ function Queue({ params }) {
   const items = queue.data?.items || [];
   const address = { group_id: params.get("g"), trajectory_id: params.get("t"), other_id: params.get("o") };
   const isNew = (item) => !seen.has(keyOf(item));
-  const current = address.group_id && address.trajectory_id ? address : items.find(isNew);
+  // Who is about to press a key judges what they see, whatever comes first by now.
+  const kept = onScreen.current.asked === asked &&
+    items.find((each) => keyOf(each) === onScreen.current.key && isNew(each));
+  const current = address.group_id && address.trajectory_id ? address : kept || items.find(isNew);
+  onScreen.current = { asked, key: current ? keyOf(current) : "" };
   const at = current ? items.findIndex((each) => keyOf(each) === keyOf(current)) : -1;
   const open = (item, options) =>
     change(item ? { g: item.group_id, t: item.trajectory_id, o: item.other_id } : { g: "", t: "", o: "" }, options);
