@@ -47,6 +47,8 @@ class Component:
     heed SIGTERM."""
     pass_fds: tuple[int, ...] = ()
     """Open files of ours that it inherits."""
+    metrics_port: int | None = None
+    """The port of its metrics, on loopback."""
     cannot_start_code: int | None = None
     """The exit code by which its first start says that no restart will help."""
 
@@ -75,3 +77,4 @@ class ComponentState:
     state: State
     restarts: int
     exit_code: int | None
+    metrics_port: int | None = None

@@ -44,7 +44,8 @@ class _Child:
 
     def describe(self) -> ComponentState:
         pid = self.process.pid if self.process is not None else None
-        return ComponentState(self.component.name, pid, self.state, self.restarts, self.exit_code)
+        port = self.component.metrics_port
+        return ComponentState(self.component.name, pid, self.state, self.restarts, self.exit_code, port)
 
 
 class Processes:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.claw.local.status_file import TARGETS_FILE
 from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace
 from claw_r1.eventlog.settings import LogSettings
@@ -17,15 +18,20 @@ from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.component import Component
 from claw_r1.runtime.files import write_atomically
 from claw_r1.runtime.restarts import RestartBudget
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.errors import RUN_WAS_OVER
 
 CURRENT = "current"
 LOG_FILE = "log.json"
+PROMETHEUS_FILE = "prometheus.yaml"
 TRAINER_WARNINGS = "trainer-warnings.json"
 PROBE_TIMEOUT_S = 1.0
 CANNOT_START = 2
 DEMO_PARTITIONS = 8
 DASHBOARD_PORT = 8200
+ALERTS = Path(__file__).resolve().parents[2] / "infra" / "alerts" / "claw.yaml"
+WATCHED = ("gateway", "streams", "trainer", "rollout", "rewards", "dashboard")
+"""Rooms whose processes serve metrics."""
 WORKER_BUDGET = RestartBudget(window_s=600)  # a worker takes up to a minute to start: in 120 s it could die for ever
 WORKER_WAIT_S = 120  # while the only worker restarts (20-60 s) calls wait instead of failing their episodes
 
@@ -52,12 +58,15 @@ class Stack:
         may_finish: bool = False,
         restarts_max: int = 3,
     ) -> Component:
-        """`python -m module arguments…` as a component with a log file of its own."""
+        """`python -m module arguments…` as a component with a log file of its own, and metrics where it has some."""
+        watched = module.removeprefix("claw_r1.").removeprefix("consumers.")
+        port = free_ports(1)[0] if watched in WATCHED else None
         return Component(
             name=name,
             argv=module_argv(module, *arguments),
             log_path=self.run_dir / "logs" / f"{name}.log",
-            env=self.environment(),
+            env={**self.environment(), **({f"CLAW_{watched.upper()}_METRICS_PORT": str(port)} if port else {})},
+            metrics_port=port,
             budget=RestartBudget(restarts_max=restarts_max),
             ready=ready,
             may_finish=may_finish,
@@ -135,7 +144,17 @@ def remember(run_dir: Path, log: LogSettings) -> None:
     claw_home().mkdir(parents=True, exist_ok=True)
     address = {"bootstrap_servers": log.bootstrap_servers, "prefix": log.prefix}
     write_atomically(run_dir / LOG_FILE, json.dumps(address))
+    write_atomically(run_dir / PROMETHEUS_FILE, json.dumps(prometheus_config(), indent=2))
     write_atomically(claw_home() / CURRENT, str(run_dir))
+
+
+def prometheus_config() -> JsonDict:
+    """Returns the configuration of a Prometheus that watches a stack from its folder: YAML, as all JSON is."""
+    return {
+        "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
+        "rule_files": [str(ALERTS)] if ALERTS.exists() else [],
+        "scrape_configs": [{"job_name": "claw", "file_sd_configs": [{"files": [TARGETS_FILE]}]}],
+    }
 
 
 def remembered_log(run_dir: Path) -> LogSettings | None:

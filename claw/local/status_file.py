@@ -1,4 +1,4 @@
-"""The file that a stack's manager writes for other processes: who it is, and the states of its components."""
+"""The files that a stack's manager writes for others: who it is, the states of its components, and the addresses of their metrics."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from claw_r1.runtime.files import write_atomically
 from claw_r1.runtime.identity import ProcessId
 
 STATUS_FILE = "status.json"
+TARGETS_FILE = "targets.json"
 OVER = frozenset({State.FINISHED, State.DEAD, State.STOPPED})
 
 
@@ -20,6 +21,17 @@ def write_status(run_dir: Path, states: list[ComponentState]) -> None:
     manager = ProcessId.of(os.getpid())
     status = {"manager": asdict(manager) if manager else None, "components": [asdict(state) for state in states]}
     write_atomically(run_dir / STATUS_FILE, json.dumps(status))
+    write_atomically(run_dir / TARGETS_FILE, json.dumps([_target(state) for state in states if _is_watched(state)]))
+
+
+def _is_watched(state: ComponentState) -> bool:
+    """Returns whether somebody should miss it: not where it has finished, or was stopped."""
+    return state.metrics_port is not None and state.state not in (State.FINISHED, State.STOPPED)
+
+
+def _target(state: ComponentState) -> dict[str, Any]:  # JSON, for Prometheus's file_sd_configs
+    labels = {"job": f"claw-{state.component.partition('-')[0]}", "component": state.component}
+    return {"targets": [f"127.0.0.1:{state.metrics_port}"], "labels": labels}
 
 
 def read_status(run_dir: Path) -> list[ComponentState]:

@@ -11,7 +11,7 @@ from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.claw.local.settings import UpSettings
-from claw_r1.claw.local.stack import DEMO_PARTITIONS, Stack, dashboard_port, remember, remembered
+from claw_r1.claw.local.stack import DEMO_PARTITIONS, PROMETHEUS_FILE, Stack, dashboard_port, remember, remembered
 from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
@@ -117,6 +117,7 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
             processes.start(component)
         remember(run_dir, LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix))
         parts = [f"broker {broker.bootstrap}", f"gateway {door_url(port)}", f"logs {run_dir / 'logs'}"]
+        parts.append(f"metrics {run_dir / PROMETHEUS_FILE}")
         if settings.dashboard:
             page_port = dashboard_port()
             processes.start(stack.dashboard(page_port))

@@ -1,5 +1,6 @@
 """What a manager leaves for other processes to read."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from claw_r1.claw.local.status_file import read_manager, read_status
+from claw_r1.claw.local.stack import ALERTS, Stack, prometheus_config
+from claw_r1.claw.local.status_file import TARGETS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.local.up import run_down
-from claw_r1.runtime.component import State
+from claw_r1.runtime.component import ComponentState, State
 from claw_r1.runtime.identity import ProcessId
 from tests.patience import until
 
@@ -67,3 +69,21 @@ def test_down_ends_a_manager_that_has_started_nothing_yet(tmp_path: Path, monkey
     assert manager.returncode == -signal.SIGTERM
     assert read_manager(tmp_path / "up") is None
     assert run_down() == 1
+
+
+def test_prometheus_watches_who_is_at_work_and_misses_nobody_who_is_done(tmp_path: Path) -> None:
+    """Each room with metrics has a port of its own; a drained worker and a trainer at its end are targets no more."""
+    stack = Stack(run_dir=tmp_path, bootstrap="")
+    rooms = [stack.streams(), stack.dashboard(1), stack.trainer(tmp_path / "trainer.yaml")]
+    for room in rooms:
+        assert f"_METRICS_PORT={room.metrics_port}" in "\n".join(f"{name}={value}" for name, value in room.env.items())
+    assert stack.room("agents", "claw_r1.agentflow").metrics_port is None
+    states = [ComponentState(room.name, 1, State.RUNNING, 0, None, room.metrics_port) for room in rooms[:2]]
+    states.append(ComponentState("trainer", None, State.FINISHED, 0, 0, rooms[2].metrics_port))
+    states.append(ComponentState("rollout-2", None, State.DEAD, 3, 1, 7))
+    write_status(tmp_path, states)
+    targets = json.loads((tmp_path / TARGETS_FILE).read_text())
+    assert [target["labels"]["job"] for target in targets] == ["claw-streams", "claw-dashboard", "claw-rollout"]
+    assert targets[0]["targets"] == [f"127.0.0.1:{rooms[0].metrics_port}"]
+    assert read_status(tmp_path)[0].metrics_port == rooms[0].metrics_port
+    assert prometheus_config()["rule_files"] == [str(ALERTS)]
