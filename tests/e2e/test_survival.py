@@ -13,13 +13,17 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
 from tests import children
+from tests.infra.alerts import ALERTS, found_promtool, promtool
+from tests.infra.recording import Recording
+from tests.infra.test_boards import EXPRESSIONS
 from tests.models import share_models
 from tests.patience import PATIENCE_S, until
-from tests.soak import SOAK, in_soak
+from tests.soak import SOAK, in_soak, only_in_soak
 
 OF_TWO_WORKERS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
 ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
@@ -155,7 +159,7 @@ def test_the_loop_goes_on_when_any_component_is_killed(
 
     Each worker took calls, and so did one that came in the middle (in `make soak`).
     """
-    with added_worker(demo, tmp_path) if SOAK else nullcontext():
+    with added_worker(demo, tmp_path) if SOAK else nullcontext(), Recording(tmp_path) as recording:
         demo.wait_for_batch(1)
         pids = demo.pids()  # once: each is killed once, and while a slow machine asks, the run goes on to its end
         for number, component in enumerate(components):
@@ -172,9 +176,46 @@ def test_the_loop_goes_on_when_any_component_is_killed(
     assert result["max_logprob_gap"] <= 1e-4
     assert result["dead_letters"] == 0
     assert processes_of(tmp_path) == []
+    asked = [*(rule["expr"] for rule in ALERTS), *EXPRESSIONS]
+    assert recording.missing(asked, ("gateway", "streams", "trainer", "rollout")) == set()
+    if found_promtool():
+        assert recording.alerts() == set(), "each kill was mended by itself, before anybody is to be waked"
     the_log_holds_what_was_promised(demo, tmp_path)
     the_kept_broker_can_be_read(demo)
     assert processes_of(tmp_path) == []
+
+
+@only_in_soak
+@pytest.mark.parametrize(("workers", "batches"), [(1, 5)])
+def test_health_raises_no_alert_however_slow_it_is(demo: RunningDemo, tmp_path: Path) -> None:
+    """A whole demo, and the same in which all took fifteen times longer: a quarter of an hour, as Prometheus sees it."""
+    promtool()
+    with Recording(tmp_path) as recording:
+        demo.result()
+    assert recording.alerts() == recording.alerts(slower=15) == set()
+
+
+@only_in_soak
+@pytest.mark.parametrize(("workers", "batches"), [(1, 40)])
+def test_a_worker_that_stands_still_raises_its_alerts(demo: RunningDemo, tmp_path: Path) -> None:
+    """Supervisor and engine are stopped in their tracks, and go on later: who waits for them says so, and nobody else."""
+    promtool()
+    with Recording(tmp_path) as recording:
+        demo.wait_for_batch(3)
+        stopped = engine_and_supervisor(demo)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in stopped:
+                os.kill(pid, number)
+            time.sleep(40 if number == signal.SIGSTOP else 0)
+        result = demo.result()
+    assert result["batches"] == 40
+    assert recording.alerts(slower=15) == {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"}
+
+
+def engine_and_supervisor(demo: RunningDemo) -> list[int]:
+    """The worker with all that it started."""
+    worker = psutil.Process(demo.pids()["rollout"])
+    return [worker.pid, *(child.pid for child in worker.children(recursive=True))]
 
 
 def the_log_holds_what_was_promised(demo: RunningDemo, home: Path) -> None:

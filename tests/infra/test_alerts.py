@@ -1,24 +1,18 @@
 """The alerts for Prometheus: each is heard and not overheard, asks for what there is, and names a page that helps."""
 
 import re
-import shutil
 import subprocess
-from functools import cache
-from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 
 from claw_r1.datapool.batch.eligibility import TOO_STALE
 from claw_r1.schemas.events import WorkerState
 from claw_r1.streams.partition.state import FoldOutcome
 from claw_r1.trainer.metrics import LAST, PHASES
-from tests.debian import unpacked
 from tests.docs.metrics_page import ROOMS, described
+from tests.infra.alerts import ALERTS, ROOT, RULES, asked_for, promtool
 
-ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "infra" / "alerts" / "claw.yaml"
 PARTS = ("**It means**", "**Look**", "**Do**", "**It worked when**")
 VALUES = {
     "phase": {*PHASES},
@@ -29,18 +23,6 @@ VALUES = {
     "job": {"claw-.*"},
 }
 """The values that the code gives labels; no rule asks for another one."""
-ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-
-
-@cache
-def promtool() -> str:
-    """Its program: the PATH's, else Debian's below `.tools/`. Skips, by name, where there is none."""
-    if known := shutil.which("promtool"):
-        return known
-    try:
-        return unpacked("promtool.sh")
-    except FileNotFoundError as none:
-        pytest.skip(f"no promtool: {none}")
 
 
 def test_each_fault_raises_its_alert_and_health_none() -> None:
@@ -63,13 +45,11 @@ def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
         for row in described(registry()):
             known[row.name] = {*row.labels, "instance", "job"}
     for rule in ALERTS:
-        asked = re.findall(r"\b(up|(?:claw|process)_[a-z_]+)\b(?:\{([^}]*)\})?", rule["expr"])
+        asked = list(asked_for(rule["expr"]))
         assert asked, rule["alert"]
         for name, matchers in asked:
             assert name in known, (rule["alert"], name)
-            wanted = re.findall(r'(\w+)=(~?)"([^"]*)"', matchers)
-            assert matchers.count("=") == len(wanted), (rule["alert"], matchers)
-            for label, pattern, value in wanted:
+            for label, pattern, value in matchers:
                 assert label in known[name], (rule["alert"], name, label)
                 values = {value} if label == "job" or not pattern else set(value.split("|"))
                 assert values <= VALUES[label], (rule["alert"], label, values)
