@@ -101,9 +101,13 @@ def first_line(machine: Machine, *, current: bool, exists: bool) -> str:
 
 def _fetch_kafka(python: str | Path) -> None:
     """Kafka's jars, verified, into the cache of the claw home; a package that `python` finds says from where."""
-    if not (claw_home() / "cache" / "jars").exists():
+    jars = claw_home() / "cache" / "jars"
+    if not jars.exists():
         say("  Apache Kafka (44 MB)")
     run([python, "-P", "-m", "claw_r1.claw.local.jars"])
+    if not list(jars.glob("*.jsa")):
+        say("  Kafka's classes, archived once: it starts in half the time")
+        run([python, "-P", "-m", "claw_r1.claw.install.class_archive"])
 
 
 def _become(command: str, rest: list[str]) -> NoReturn:

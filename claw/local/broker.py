@@ -29,6 +29,11 @@ class Broker:
         state = "started Kafka" if self.local.started_here else "using the Kafka of this claw home, which runs already,"
         return f"{state} at {self.bootstrap} (data is kept in {self.local.data_dir}; `claw broker` opens it again)"
 
+    def look_after(self) -> None:
+        """Starts it again where it was started here, and died. Raises CannotRun."""
+        if self.local is not None:
+            self.local.revive()
+
     def __enter__(self) -> "Broker":
         return self
 

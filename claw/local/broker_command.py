@@ -32,5 +32,5 @@ def serve() -> int:
     with resolve_broker() as broker:
         print(broker.bootstrap, flush=True)
         while not stop.wait():
-            pass
+            broker.look_after()
     return 0

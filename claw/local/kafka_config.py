@@ -1,5 +1,6 @@
 """The settings of the local Kafka node: one KRaft process that is broker and controller, sized for a laptop. Pure."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -93,6 +94,19 @@ def _internal_topics(topic: str, min_isr: bool = False) -> dict[str, int]:
     return settings | ({f"{topic}.min.isr": 1} if min_isr else {})
 
 
+def class_archive(java: Path, jars: Path) -> Path:
+    """Returns the file of the archived classes of these jars for this Java, which need not be there."""
+    binary = java.resolve()
+    stat = binary.stat()
+    maker = hashlib.sha256(f"{binary} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return jars.with_name(f"{jars.name}-{maker}.jsa")
+
+
+def _class_sharing(archive: Path) -> list[str]:
+    """Silent where the JVM does not take it: what a tool prints is read by programs."""
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"] if archive.exists() else []
+
+
 def java_command(java: Path, jars: Path, log4j: Path, heap_mib: int, arguments: list[str]) -> list[str]:
     """Runs a main class of `jars`; only the first compiler, because a short-lived JVM never earns the second one back."""
     return [
@@ -101,6 +115,7 @@ def java_command(java: Path, jars: Path, log4j: Path, heap_mib: int, arguments: 
         "-Xms64m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
+        *_class_sharing(class_archive(java, jars)),
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={log4j}",
         "-cp",

@@ -92,6 +92,16 @@ class LocalBroker:
             process.wait(STOP_TIMEOUT_S)
         self._reap()
 
+    def revive(self) -> bool:
+        """Starts a node that was launched here and died since, on what it had acknowledged; returns whether it had to. Raises
+        CannotRun."""
+        if not self.started_here or self.process is not None:
+            return False
+        log.error("broker_died", what_now="it is started again", last_words=self._last_words())
+        self._reap()
+        self.start()
+        return True
+
     def _reap(self) -> None:
         if self._child is not None:
             self._child.poll()

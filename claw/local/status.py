@@ -77,8 +77,13 @@ def as_text(states: list[ComponentState]) -> str:
     if not states:
         return "nothing was started yet: `claw demo`, or `claw up`"
     return "\n".join(
-        f"{s.component:<12} {s.pid or '-':>8}  {s.state:<11} restarts {s.restarts}{_why(s)}" for s in states
+        f"{s.component:<12} {s.pid or '-':>8}  {s.state:<11} restarts {s.restarts}{_metrics(s)}{_why(s)}"
+        for s in states
     )
+
+
+def _metrics(state: ComponentState) -> str:
+    return f"  http://127.0.0.1:{state.metrics_port}/metrics" if state.metrics_port and state.state in ALIVE else ""
 
 
 def _why(state: ComponentState) -> str:

@@ -126,6 +126,7 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
             parts.append(f"run {trainer.run_id} trains {trainer.model_id}")
         print(", ".join(parts), flush=True)
         while not stop.wait():
+            broker.look_after()
             processes.poll()
     return 0
 

@@ -3,7 +3,7 @@ import torch
 
 from bench.in_process import Context
 from claw_r1.claw.demo.verbs.tiny_model import ensure
-from tests.models import MODELS
+from tests.caches import CACHE
 
 
 @pytest.mark.slow
@@ -11,7 +11,11 @@ def test_a_conversation_that_goes_on_is_as_if_computed_anew() -> None:
     """Rows of other lengths, a row without news, a row forgotten: the logits after each are those of the whole row alone."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(ensure(MODELS, 0), dtype=torch.float32).eval().requires_grad_(False)
+    model = (
+        AutoModelForCausalLM.from_pretrained(ensure(CACHE / "models", 0), dtype=torch.float32)
+        .eval()
+        .requires_grad_(False)
+    )
     context = Context(model, 3)
     for rows, news in (
         ([0, 1, 2], [[65], [66, 67, 68], [70, 71]]),

@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests.caches import share_caches
+
 ROOT = Path(__file__).resolve().parents[2]
 SAVED = re.compile(r"Save this as `([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,6 +48,7 @@ def follow(script: str, folder: Path, home: Path, timeout_s: float, **variables:
 
     Raises AssertionError when a command fails.
     """
+    share_caches(home)
     others = {name: value for name, value in os.environ.items() if not name.startswith(("CLAW_", "KAFKA_"))}
     done = subprocess.run(
         ["bash", "-eu", "-c", script],

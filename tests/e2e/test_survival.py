@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from tests import children
+from tests.caches import share_caches
 from tests.infra.alerts import ALERTS, found_promtool, promtool
 from tests.infra.recording import Recording
 from tests.infra.test_boards import EXPRESSIONS
-from tests.models import share_models
 from tests.patience import PATIENCE_S, until
 from tests.soak import SOAK, in_soak, only_in_soak
 
@@ -134,7 +134,7 @@ def processes_of(home: Path) -> list[str]:
 @pytest.fixture
 def demo(tmp_path: Path, workers: int, batches: int) -> Iterator[RunningDemo]:
     """A demo with so many workers, that ends after so many batches."""
-    share_models(tmp_path)
+    share_caches(tmp_path)
     running = RunningDemo(tmp_path, workers, batches)
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
@@ -241,7 +241,11 @@ def the_kept_broker_can_be_read(demo: RunningDemo) -> None:
         demo.claw("inspect", trajectory["trajectory_id"], "--group", trajectory["group_id"], "--json")
     )
     assert inspected["trajectory"]["trajectory_id"] == trajectory["trajectory_id"]
-    assert any("claw" in group for group in demo.claw("broker", "tool", "consumer-groups", "--list").split())
+    groups = ("broker", "tool", "consumer-groups", "--list")
+    until(
+        lambda: any("claw" in group for group in demo.claw(*groups).split()),
+        "Kafka lists groups once it has loaded them",
+    )
     console = (
         "console-consumer",
         "--topic",

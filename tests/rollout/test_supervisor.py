@@ -122,9 +122,12 @@ async def test_a_version_with_which_engines_end_is_given_up(tmp_path: Path) -> N
         trainer.publish(0, staleness_max=1)
         await worker.until(is_at(0))
         engine.unloadable = {trainer.publish(1, staleness_max=1).digest}
-        await worker.until(lambda _: worker.server.starts == 2)
+        await worker.until(
+            lambda _: worker.server.starts >= 2
+        )  # maybe the third one already: reports come now and then
         trainer.transfer.close()
         report = await worker.until(lambda report: report.state == "ready" and "given up" in (report.detail or ""))
+        assert report.weights_from == "this host's memory"
         assert (report.version, worker.server.starts, engine.labels) == (0, 3, ["run/0", "run/0"])
         assert "run/1 is given up, 2 engines ended while they loaded it: /update_weights: 500" in (report.detail or "")
         trainer.transfer = TransferServer()

@@ -185,7 +185,7 @@ def test_without_a_port_nothing_listens() -> None:
     """No thread is started."""
     before = threading.active_count()
     with monitored(process_registry(), HOST, None):
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # those of earlier tests may end meanwhile
 
 
 def test_a_question_for_readiness_is_asked_when_it_comes() -> None:

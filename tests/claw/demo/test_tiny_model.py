@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from claw_r1.claw.demo.models.tiny_model import Recipe, main
 from claw_r1.claw.demo.verbs.environment import CALLS_MAX, Task, judge
 from claw_r1.claw.demo.verbs.tiny_model import ensure
-from tests.models import MODELS
+from tests.caches import CACHE
 from tests.soak import in_soak
 
 BRIEF = Recipe(steps=2, batch_dialogues=4)
@@ -83,7 +83,7 @@ def returns(directory: Path, episodes: int, sampled: bool) -> list[float]:
 @pytest.mark.parametrize("seed", [0, in_soak(1)])
 def test_learning_can_start_and_has_not_happened(seed: int) -> None:
     """After the warm-up sampled play earns between 0.05 and 0.2, greedy play nothing: the policy is RL's to find."""
-    directory = ensure(MODELS, seed)
+    directory = ensure(CACHE / "models", seed)
     assert fmean(returns(directory, 128, sampled=False)) == 0.0
     assert 0.05 < fmean(returns(directory, 512, sampled=True)) < 0.2
 

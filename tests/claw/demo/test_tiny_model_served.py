@@ -10,6 +10,7 @@ from claw_r1.claw.demo.models.tokenizer import END, build_tokenizer
 from claw_r1.claw.demo.verbs.flow import SAMPLING
 from claw_r1.claw.demo.verbs.judge import MODEL
 from tests.patience import PATIENCE_S
+from tests.soak import only_in_soak
 
 SCRIPT = ({"role": "user", "content": "find c"}, {"role": "tool", "tool_call_id": "turn-1", "content": "c=7"})
 CONVERSATIONS = 64
@@ -17,6 +18,7 @@ CONVERSATIONS = 64
 Json = dict[str, Any]
 
 
+@only_in_soak  # an engine for it alone; tests/e2e/test_survival.py plays with it in `make test`, where a turn that does not extend the last is no batch
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_vllm_serves_it_and_turns_extend(policy_engine: str) -> None:

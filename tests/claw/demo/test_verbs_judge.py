@@ -12,9 +12,9 @@ from bench.judge import agreement, judge_at, kappa, moved
 from claw_r1.claw.demo.models.tiny_model import Recipe
 from claw_r1.claw.demo.verbs.judge import MODEL, call_of, is_right, lesson, make_judge
 from claw_r1.schemas.keys import step_key
+from tests.caches import CACHE
 from tests.engines import served
 from tests.gateway.house import House
-from tests.models import MODELS
 from tests.soak import SOAK, only_in_soak
 
 BRIEF = Recipe(steps=1, batch_dialogues=2)
@@ -56,7 +56,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if not SOAK:
         yield request.getfixturevalue("policy_engine")
         return
-    with served(make_judge(MODELS), MODEL, tmp_path_factory.mktemp("judge") / "log") as url:
+    with served(make_judge(CACHE / "models"), MODEL, tmp_path_factory.mktemp("judge") / "log") as url:
         yield url
 
 

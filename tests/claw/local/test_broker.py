@@ -121,9 +121,10 @@ def test_the_node_of_a_data_directory_is_found_again_killed_and_restarted(tmp_pa
         assert process is not None
         assert process.alive, "who found the node does not stop it"
 
-        first.kill()
+        assert not first.revive(), "it lives"
+        process.signal(signal.SIGKILL)
         assert process.wait(5)
-        first.start()
+        assert first.revive()
         assert first.bootstrap == bootstrap
         listed = subprocess.run(
             tool_command("topics", ["--list"], bootstrap), check=True, capture_output=True, text=True

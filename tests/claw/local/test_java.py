@@ -6,6 +6,7 @@ import pytest
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.java import find_java, parse_version
+from claw_r1.claw.local.kafka_config import class_archive, java_command
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,17 @@ def test_no_java_is_one_line_that_names_the_ways(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(CannotRun, match=r"is Java 11.*install one.*JAVA_HOME.*KAFKA_BOOTSTRAP_SERVERS"):
         find_java(tmp_path)
+
+
+def test_classes_that_the_setup_archived_are_used_by_the_java_that_made_them_alone(tmp_path: Path) -> None:
+    """Another Java, or an older one under the same name, starts as without: what it would not take could end it."""
+    first, second = tmp_path / "java-17", tmp_path / "java-21"
+    first.write_text("17")
+    second.write_text("21")
+    archive = class_archive(first, tmp_path / "jars")
+    assert not any("jsa" in word for word in java_command(first, tmp_path / "jars", tmp_path, 64, []))
+    archive.write_text("classes")
+    assert f"-XX:SharedArchiveFile={archive}" in java_command(first, tmp_path / "jars", tmp_path, 64, [])
+    assert not any("jsa" in word for word in java_command(second, tmp_path / "jars", tmp_path, 64, []))
+    first.write_text("17.0.1")
+    assert not any("jsa" in word for word in java_command(first, tmp_path / "jars", tmp_path, 64, []))

@@ -123,6 +123,13 @@ def test_a_trainer_whose_run_was_over_says_so(stack: Path) -> None:
     assert "over" not in as_text([well])
 
 
+def test_where_a_component_tells_its_metrics_is_listed_while_it_lives() -> None:
+    """For whoever follows a runbook without a Prometheus."""
+    streams, trainer = (ComponentState("x", 1, state, 0, None, 7001) for state in (State.RUNNING, State.FINISHED))
+    assert "http://127.0.0.1:7001/metrics" in as_text([streams])
+    assert "metrics" not in as_text([trainer])
+
+
 def test_a_stack_tells_its_trainer_where_to_warn(stack: Path) -> None:
     """What `claw status` reads is what the trainer's setting names."""
     component = Stack(run_dir=stack, bootstrap="127.0.0.1:1").trainer(stack / "trainer.yaml")

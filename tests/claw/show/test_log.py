@@ -8,6 +8,7 @@ from claw_r1.claw.local.broker import broker_dir
 from claw_r1.claw.local.kafka_node import LocalBroker
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.eventlog.kafka.admin import check_broker
+from tests.caches import share_caches
 
 pytestmark = pytest.mark.kafka
 
@@ -18,6 +19,7 @@ def test_a_broker_of_the_commands_own_is_said_once(
     """One line when the command starts and stops a broker; none when one runs, which is left running."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    share_caches(tmp_path)
     with log_for_reading("claw") as settings:
         assert check_broker(settings).brokers
     said = capsys.readouterr().err

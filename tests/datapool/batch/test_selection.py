@@ -90,18 +90,21 @@ def test_a_view_that_is_written_to_gives_members_of_one_moment() -> None:
     stop = threading.Event()
 
     def write() -> None:
-        for topic, key, value in rows:
+        for at, (topic, key, value) in enumerate(rows):
             log.append([Outgoing(topic=NAMES[topic], key=key, value=value)])
-            time.sleep(0.0005)  # most groups are whole at most times
+            if not at % 10:
+                time.sleep(0.005)  # most groups are whole at most times
         stop.set()
 
-    writer = threading.Thread(target=write)
+    writer, looks = threading.Thread(target=write), 0
     writer.start()
     try:
-        while not stop.is_set():
+        while not stop.wait(0.001):  # else a thread that only reads keeps the interpreter from the one that writes
             assert of_one_moment(select(view, spec, 0, RUN, ()))
+            looks += 1
         view.wait_caught_up(10)
         assert select(view, spec, 0, RUN, ()).complete
+        assert looks > 100
     finally:
         writer.join()
         view.stop()
