@@ -36,7 +36,7 @@ from claw_r1.consumers.web.guard import PageGuard
 from claw_r1.consumers.web.known_people import keys_followed
 from claw_r1.consumers.web.serve import bind_page, run_page, url_of
 from claw_r1.consumers.web.sessions import PageSessions
-from claw_r1.consumers.web.stream import LiveStream, stream_routes
+from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.feedback import checked_name
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.kafka.admin import as_on_broker, check_broker, check_catalogue
@@ -87,7 +87,8 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         "claw dashboard",
         settings,
         sessions,
-        [stream_routes(source.live), *ROUTES],
+        ROUTES,
+        source.live,
         STATIC,
         addresses=ADDRESSES,
         state={

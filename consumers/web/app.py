@@ -17,6 +17,7 @@ from claw_r1.consumers.web.guard import PageGuard
 from claw_r1.consumers.web.problems import PageProblem, SafeJson, answer_problems
 from claw_r1.consumers.web.sessions import MAY_ON_PAGES, PageSession, PageSessions, cookie_name
 from claw_r1.consumers.web.settings import PageSettings
+from claw_r1.consumers.web.stream import LiveStream, stream_routes
 
 STATIC = Path(__file__).parent / "static"
 INLINE = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
@@ -42,6 +43,8 @@ class SignedIn(BaseModel):
     token: str
     keys: bool
     may_judge: bool
+    live: str
+    """The newest update: a page follows from there, since it reads only after this."""
 
 
 def create_app(
@@ -49,6 +52,7 @@ def create_app(
     settings: PageSettings,
     sessions: PageSessions,
     routers: Sequence[APIRouter],
+    stream: LiveStream,
     static: Path,
     *,
     addresses: Sequence[str] = (),
@@ -68,8 +72,7 @@ def create_app(
     for name, value in (state or {}).items():
         setattr(app.state, name, value)
     answer_problems(app)
-    app.include_router(_session_routes(sessions, checked_name))
-    for router in routers:
+    for router in (_session_routes(sessions, stream, checked_name), stream_routes(stream), *routers):
         app.include_router(router)
     index = static / "index.html"
 
@@ -95,12 +98,23 @@ def create_app(
     )
 
 
-def _session_routes(sessions: PageSessions, checked_name: Callable[[str], str]) -> APIRouter:
+def _session_routes(sessions: PageSessions, stream: LiveStream, checked_name: Callable[[str], str]) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", tags=["session"])
+
+    def described(session: PageSession) -> Response:
+        person = SignedIn(
+            who=session.who,
+            role=session.role,
+            token=session.token,
+            keys=sessions.keys is not None,
+            may_judge=session.role in MAY_ON_PAGES["judge"],
+            live=stream.position,
+        )
+        return SafeJson(person.model_dump())
 
     def opened(request: Request, who: str | None, key: str | None) -> Response:
         cookie, session = sessions.open(who, key)
-        response = _described(sessions, session)
+        response = described(session)
         secure = request.url.scheme == "https"
         response.set_cookie(cookie_name(request), cookie, httponly=True, samesite="strict", secure=secure, path="/")
         return response
@@ -110,7 +124,7 @@ def _session_routes(sessions: PageSessions, checked_name: Callable[[str], str]) 
         current = sessions.of(request)
         if current is None and sessions.keys is None:
             return opened(request, None, None)
-        return _described(sessions, current or sessions.require(request, "look"))
+        return described(current or sessions.require(request, "look"))
 
     @routes.post("/session", response_model=SignedIn, summary="Sign in, or speak under another name.")
     async def sign_in(request: Request, body: SignIn) -> Response:
@@ -128,15 +142,3 @@ def _session_routes(sessions: PageSessions, checked_name: Callable[[str], str]) 
         sessions.close(request)
 
     return routes
-
-
-def _described(sessions: PageSessions, session: PageSession) -> Response:
-    return SafeJson(
-        SignedIn(
-            who=session.who,
-            role=session.role,
-            token=session.token,
-            keys=sessions.keys is not None,
-            may_judge=session.role in MAY_ON_PAGES["judge"],
-        ).model_dump()
-    )

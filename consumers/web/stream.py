@@ -46,6 +46,11 @@ class LiveStream:
         """The number of open pages that follow."""
         return len(self._readers)
 
+    @property
+    def position(self) -> str:
+        """The id of the newest update: who reads now and follows from there misses nothing."""
+        return f"{self._epoch}-{self._number}"
+
     def changed(self, kind: str, *ids: str) -> None:
         """A row of that kind is new or another one. From any thread."""
         with self._lock:
@@ -99,7 +104,7 @@ class LiveStream:
             self._readers.discard(reader)
 
     def _event(self, name: str, data: bytes | memoryview) -> bytes:
-        return b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._epoch.encode(), self._number, name.encode(), bytes(data))
+        return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.position.encode(), name.encode(), bytes(data))
 
     def _missed(self, last_seen: str | None) -> list[bytes] | None:
         """Updates after that id; None where it is none of this process, or too old."""

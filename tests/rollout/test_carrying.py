@@ -22,7 +22,7 @@ from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.host_copies import tensors as tensors_of
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S, until, until_async
 from tests.rollout.test_sync import published
 from tests.soak import in_soak
 
@@ -201,6 +201,7 @@ async def test_the_workers_of_a_host_have_one_carrier(fleet: Fleet) -> None:
     fleet.carriages.pop(owner).close()
     await fleet.next_version(300)
     assert len(fleet.pids) == 6
+    await until_async(lambda: len(fleet.carried) == 4, "what was carried is told once its workers have it")
     assert [sorted(one.workers)[1:] for one in fleet.carried] == [["b"]] * 4
 
 

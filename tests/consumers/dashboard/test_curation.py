@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from claw_r1.schemas.topics import KEYS
-from tests import facts
+from tests import facts, patience
 from tests.browser import browser
 from tests.consumers.dashboard.stage import DashboardStage, body, episode, said
 from tests.sitting import PAYLOADS, Sitting, until
@@ -258,6 +258,21 @@ def test_what_comes_first_now_takes_nobodys_place(seat: Seat) -> None:
     (word,) = stage.words()
     assert isinstance(word, RewardAssigned)
     assert word.trajectory_id == seen
+
+
+def test_what_changes_before_a_page_listens_is_shown_too(seat: Seat) -> None:
+    """Its first answers are there, its stream of changes is not yet: it follows from where it stood before them."""
+    stage, one = seat
+    page, held = one.tab(), list[Route]()
+    page.route("**/api/v1/live*", lambda asked: held.append(asked))  # Playwright sets attributes on what it is given
+    page.goto(f"{one.url}/curation?order=newest")
+    page.wait_for_selector(".judge button")
+    before = stage.live.position
+    last = facts.completed("later", "newest", calls=1, envelope=facts.envelope(at_us=9))
+    stage.tell(said("later", "newest", "Which animal?", "a cow"), last)
+    patience.until(lambda: stage.live.position != before)
+    held[0].continue_()
+    expect(page.locator(".queue li").first).to_have_text("newest")
 
 
 def test_what_agents_do_now_appears(browser: Browser) -> None:

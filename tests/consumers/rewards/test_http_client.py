@@ -69,9 +69,10 @@ def test_a_pause_beyond_the_deadline_is_not_waited_for(client: HttpClient) -> No
 
 
 def test_a_refused_connection_is_unavailable_by_the_deadline(client: HttpClient) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert gave_up(client, f"http://127.0.0.1:{port}/", timeout_s=0.5).reason == "unavailable"
+    with socket.socket() as nobody:  # it has the port, so that nobody else gets it, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        assert gave_up(client, f"http://127.0.0.1:{port}/", timeout_s=0.5).reason == "unavailable"
 
 
 def test_silence_ends_at_the_deadline(client: HttpClient) -> None:

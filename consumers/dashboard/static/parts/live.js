@@ -3,7 +3,7 @@
 // each tab that is seen listens for itself.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { ask } from "/web/shell.js";
+import { ask, session } from "/web/shell.js";
 
 const LOCK = "claw dashboard: the tab that listens";
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
@@ -86,7 +86,8 @@ async function again(tries) {
 
 function connect(tries) {
   if (source || (!channel && document.hidden)) return;
-  source = new EventSource(`/api/v1/live${lastId ? `?after=${encodeURIComponent(lastId)}` : ""}`);
+  const after = lastId || session.value?.live; // what changes between the first answers and this connection is told, too
+  source = new EventSource(`/api/v1/live${after ? `?after=${encodeURIComponent(after)}` : ""}`);
   const ended = () => {
     source?.close();
     source = null;
