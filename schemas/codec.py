@@ -27,6 +27,9 @@ Packed = Mapping[str, tuple[int, Sequence[bytes]]]
 """Field -> how many items its list has, and these, each encoded by itself, in any pieces."""
 NOTHING_PACKED: Packed = MappingProxyType({})
 END_OF_LIST = b"\0"
+PREPARED = tuple(map(msgspec.msgpack.Decoder, EVENT_TYPES.values()))
+"""msgspec learns a type when it is first asked for, and two threads that ask at once end the process (a null pointer, 0.22): so
+one asks for all, as this is imported."""
 
 
 class Reading(NamedTuple):

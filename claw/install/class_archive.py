@@ -15,7 +15,7 @@ from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
 from claw_r1.claw.local.kafka_config import LOG4J, class_archive, java_command
-from claw_r1.claw.local.kafka_node import HEAP_MIB, STOP_TIMEOUT_S, LocalBroker
+from claw_r1.claw.local.kafka_node import HEAP_MIB, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
 
 POLL_S = 0.05
 
@@ -35,7 +35,8 @@ def make() -> Path | None:
         command = java_command(java, jars, log4j, HEAP_MIB, ["kafka.Kafka", str(Path(folder, "server.properties"))])
         command.insert(1, f"-XX:ArchiveClassesAtExit={unfinished}")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as jvm:
-            while jvm.poll() is None and not tcp.kafka_answers("127.0.0.1", port):
+            deadline_s = time.monotonic() + START_TIMEOUT_S
+            while jvm.poll() is None and time.monotonic() < deadline_s and not tcp.kafka_answers("127.0.0.1", port):
                 time.sleep(POLL_S)
             jvm.terminate()
             try:

@@ -52,6 +52,9 @@ class ViewSnapshot(Struct, array_like=True):
     rows: RowsSnapshot
 
 
+SNAPSHOTS = msgspec.msgpack.Decoder(ViewSnapshot)  # one, made as this is imported: see `PREPARED` of schemas/codec.py
+
+
 def view_path(directory: Path, catalogue: Catalogue) -> Path:
     """The file of a pool's listed view. Of another generation, version of the folds, or code that makes or reads what is in it, it is another one."""
     from claw_r1.datapool.view.listing import columns, scores, table, tables  # numpy is not where nothing is listed
@@ -120,7 +123,7 @@ class ViewFile:
             raise ValueError("it is damaged")
         if zlib.crc32(packed[CRC_BYTES:]).to_bytes(CRC_BYTES, "big") != packed[:CRC_BYTES]:
             raise ValueError("its snapshot is damaged")
-        snapshot = msgspec.msgpack.decode(packed[CRC_BYTES:], type=ViewSnapshot)
+        snapshot = SNAPSHOTS.decode(packed[CRC_BYTES:])
         if snapshot.log_id != self._log_id:
             raise ValueError("it is of other topics: of another broker, or made anew")
         if not -CLOCK_S <= self._now_s() - snapshot.read_s <= AGE_MAX_S:

@@ -1,6 +1,8 @@
 """Events as bytes and back, and what the codec says of bytes that are none."""
 
 import io
+import subprocess
+import sys
 from typing import Any
 
 import fastavro
@@ -15,6 +17,7 @@ from claw_r1.schemas.avro_files import current_ids, fingerprint, schema_ids, sel
 from claw_r1.schemas.cloudevents import headers
 from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
 from claw_r1.schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
+from tests import facts
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events
 from tests.soak import SOAK
@@ -236,3 +239,21 @@ def test_a_list_that_is_not_needed_is_passed_over() -> None:
     for read in (codec.fields_before_lists, lambda broken: codec.decode(broken, without="manifest")):
         with pytest.raises(MalformedDatum):
             read(value[:20])
+
+
+AT_ONCE = """
+import ast, msgspec, sys, threading
+import claw_r1.schemas.codec
+from claw_r1.schemas.events import CallCaptured
+fields, barrier = ast.literal_eval(sys.argv[1]), threading.Barrier(8)
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=lambda: (barrier.wait(), msgspec.convert(fields, CallCaptured))) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_threads_that_read_their_first_event_at_once_end_no_process() -> None:
+    """A library that learns a type when it is first asked for took a process with it, once in some thousand starts."""
+    command = [sys.executable, "-c", AT_ONCE, repr(codec.as_dict(facts.call("g", "t", "c")))]
+    assert [subprocess.run(command, timeout=60, check=False).returncode for _ in range(3)] == [0, 0, 0]

@@ -40,6 +40,7 @@ START_S = 60.0
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
 """The variables of our environment that a worker sees, beside the ones that its settings name: nothing that holds a
 key."""
+RESULTS = msgspec.msgpack.Decoder(RuleResult)  # one, made as this is imported: see `PREPARED` of schemas/codec.py
 MARK = "RULE_WORKER"
 """Variable by which a process is known that outlived the worker, when it is no longer its child."""
 
@@ -158,7 +159,6 @@ class _Worker:
         self._process: subprocess.Popen[Any] | None = None
         self._peer: socket.socket | None = None
         self._progress: mmap.mmap | None = None
-        self._decoder = msgspec.msgpack.Decoder(RuleResult)
         self._mark = uuid.uuid4().hex
 
     def open(self) -> None:
@@ -190,7 +190,7 @@ class _Worker:
                 raise CancelledError("the scorer was closed")
             how = f"took longer than {START_S:g} s" if late else f"ended its process {describe_exit(code)}"
             raise ConsumerError(f"{self._setup.rule}: loading it {how}")
-        if (answer := self._decoder.decode(messages(frame)[0])).reason:
+        if (answer := RESULTS.decode(messages(frame)[0])).reason:
             self.kill()
             raise ConsumerError(f"{self._setup.rule}: {answer.detail}")
 
@@ -241,7 +241,7 @@ class _Worker:
                 if (frame := receive(self._peer, ANSWERS_BYTES_MAX)) is None:
                     return ()
                 for message in messages(frame):
-                    answer = self._decoder.decode(message)
+                    answer = RESULTS.decode(message)
                     open_numbers.remove(answer.number)
                     _settle(tasks[answer.number].future, answer)
         except (OSError, KeyError, struct.error, msgspec.DecodeError, UntrueProgress):
