@@ -14,7 +14,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
-from claw_r1.claw.local.kafka_config import LOG4J, class_archive, java_command
+from claw_r1.claw.local.kafka_config import class_archive, java_command
 from claw_r1.claw.local.kafka_node import HEAP_MIB, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
 
 POLL_S = 0.05
@@ -30,8 +30,7 @@ def make() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         with LocalBroker(Path(folder)) as node:  # formats the folder, and finds ports
             port = int(node.bootstrap.rpartition(":")[2])
-        log4j = Path(folder, "log4j2.yaml")
-        log4j.write_text(LOG4J)
+        log4j = Path(folder, "log4j2.yaml")  # the node's own
         command = java_command(java, jars, log4j, HEAP_MIB, ["kafka.Kafka", str(Path(folder, "server.properties"))])
         command.insert(1, f"-XX:ArchiveClassesAtExit={unfinished}")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as jvm:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
+from tests.debian import ROOT
 from tests.docs.metrics_page import ROOMS, described
-from tests.infra.alerts import ROOT, asked_for, promtool
+from tests.infra.alerts import asked_for, promtool
 
 WRITE = ROOT / "infra" / "grafana" / "write.py"
 BOARDS = yaml.safe_load(WRITE.with_name("boards.yaml").read_text())

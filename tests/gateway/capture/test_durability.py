@@ -25,7 +25,7 @@ import psutil
 import pytest
 
 from claw_r1.claw.local.kafka_node import LocalBroker
-from claw_r1.claw.local.ports import is_free
+from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.processes import ASK, SECRET, STARTED, Agents, Found, GatewayProcess, poll
@@ -84,7 +84,7 @@ def signal_broker(broker: LocalBroker, number: int) -> None:
 
 def neighbours() -> int:
     """A free port whose next one is free, too: below those that the kernel hands out, which another test may get meanwhile."""
-    while not all(map(is_free, ((port := random.randrange(20_000, 32_000, 2)), port + 1))):
+    while not is_free((port := free_ports(1)[0]) + 1):
         pass
     return port
 
