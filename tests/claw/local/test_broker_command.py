@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,11 +49,12 @@ def test_a_kafka_that_dies_is_started_again(tmp_path: Path) -> None:
     share_caches(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     command = [sys.executable, "-m", "claw_r1.claw", "broker"]
-    keeper = start(command, env={**environment, "CLAW_HOME": str(tmp_path)})
+    keeper = start(command, env={**environment, "CLAW_HOME": str(tmp_path)}, stdout=subprocess.PIPE)
     node = LocalBroker(tmp_path / "broker")
     try:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline().decode().strip() == node.bootstrap  # it keeps what has started, not what starts
         first = until(lambda: node.process)
-        until(lambda: any_answers(split_servers(node.bootstrap), 1.0))
         first.signal(signal.SIGKILL)
         until(lambda: node.process not in (None, first))
         until(lambda: any_answers(split_servers(node.bootstrap), 1.0))

@@ -21,6 +21,7 @@ DRAW = """async ([hostile, points]) => {
 }"""
 INK = """() => {
   const canvas = document.querySelector(".curve canvas");
+  if (canvas === null) return 0; // it comes after the slider
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const colour = getComputedStyle(document.querySelector(".curve i.curve-0")).color.match(/\\d+/g).map(Number);
   let count = 0;
