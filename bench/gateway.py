@@ -70,6 +70,7 @@ def measure(
         load(here.gateway_port, IN_FLIGHT, 300)
         load(here.crowded_port, IN_FLIGHT, 300)
         load(here.floor_port, IN_FLIGHT, 300)
+        load(here.traced_port, IN_FLIGHT, 300)
         load(here.secured_port, IN_FLIGHT, 300, authority=here.authority)
         rounds = [one_round(here, calls) for _ in range(repeats)]
     idle_mb = idle_streams_mb(bootstrap, folder)
@@ -107,6 +108,7 @@ def measure(
         "burst_400": middle(lambda r: r["burst"]["rps"] / r["direct_burst"]["rps"]),
         "single_cpu_ratio": middle(lambda r: r["single_ms"] / r["ours_ms"]),
         "scraped_ratio": middle(lambda r: r["scraped_ms"] / r["ours_ms"]),
+        "traced_ratio": middle(lambda r: r["traced_ms"] / r["ours_ms"]),
         "tls_ratio": middle(lambda r: r["secured_ms"] / r["ours_ms"]),
         "keys_ratio": middle(lambda r: r["crowded_ms"] / r["ours_ms"]),
         "long_stream_hold_ms": {name: middle(lambda r, name=name: r["hold_ms"][name]) for name in ("chat", *PROTOCOLS)},
@@ -151,6 +153,7 @@ def against_chat(here: Ground, calls: int) -> Result:
     """The other protocols, one call at a time, and all calls at once."""
     single, single_s = spent(here.gateway, lambda: load(here.gateway_port, 1, calls // 5))
     crowded, crowded_s = spent(here.crowded, lambda: load(here.crowded_port, IN_FLIGHT, calls))
+    traced, traced_s = spent(here.traced, lambda: load(here.traced_port, IN_FLIGHT, calls))
     with scraped(here.gateway_port):
         scraped_calls, scraped_s = spent(here.gateway, lambda: load(here.gateway_port, IN_FLIGHT, calls))
     assert here.secured
@@ -159,6 +162,8 @@ def against_chat(here: Ground, calls: int) -> Result:
     found: Result = {
         "scraped": scraped_calls,
         "scraped_ms": 1000 * scraped_s / max(1, scraped_calls["done"]),
+        "traced": traced,
+        "traced_ms": 1000 * traced_s / max(1, traced["done"]),
         "secured": secured,
         "secured_ms": 1000 * secured_s / max(1, secured["done"]),
         "crowded": crowded,
@@ -276,6 +281,7 @@ def report(figures: Result, notes: list[str]) -> int:
         ("400 at once, missing throughput", 100 * (1 - figures["burst_400"]), 25, "%"),
         (f"{KEYS_MANY} keys / one key", figures["keys_ratio"], 1.03, "x per call"),
         ("metrics asked for each second / not", figures["scraped_ratio"], 1.02, "x per call"),
+        ("each call told to a receiver / not", figures["traced_ratio"], 1.15, "x per call"),
         ("by TLS from the client and to Kafka / without", figures["tls_ratio"], 1.25, "x per call"),
         ("a call alone / one of 32", figures["single_cpu_ratio"], 1.3, "x"),
         (

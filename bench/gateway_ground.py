@@ -53,6 +53,9 @@ class Ground:
     """A gateway by https, on a Kafka by TLS and password; None where nobody asked for one."""
     authority: str
     """The file of whoever signed its certificate."""
+    traced_port: int
+    traced: Measured
+    """A gateway that tells the upstream, which takes it, of each call."""
 
 
 @contextlib.contextmanager
@@ -68,7 +71,7 @@ def broker(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **settings: str) -> Iterator[Ground]:
     """Everything running, the upstream reported as a worker. secured: a node with `tls`, for a gateway before it."""
-    upstream_port, floor_port, gateway_port, crowded_port, secured_port = free_ports(5)
+    upstream_port, floor_port, gateway_port, crowded_port, secured_port, traced_port = free_ports(6)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
     with contextlib.ExitStack() as stack:
@@ -76,7 +79,9 @@ def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **s
         def start(module: str, name: str, *words: str, ready: str = "listening", **environment: str) -> Measured:
             return stack.enter_context(running(module, *words, ready=ready, log=run / name, **environment))
 
-        def start_gateway(name: str, port: int, keys: int = 1, node: LocalBroker | None = None) -> Measured:
+        def start_gateway(
+            name: str, port: int, keys: int = 1, node: LocalBroker | None = None, **more: str
+        ) -> Measured:
             servers, access = (node.bootstrap, access_of(node)) if node else (bootstrap, {})
             log = LogSettings(
                 bootstrap_servers=servers, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=8, **_fields(access)
@@ -85,7 +90,13 @@ def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **s
             report_worker(log, f"http://127.0.0.1:{upstream_port}")
             record_keys(log, keys)
             where = ("--bootstrap-servers", servers, "--prefix", log.prefix, "--partitions", str(log.partitions))
-            environment = {"CLAW_GATEWAY_WORKER_TTL_S": "86400", "CLAW_GATEWAY_API_KEYS": ENTRY, **access, **settings}
+            environment = {
+                "CLAW_GATEWAY_WORKER_TTL_S": "86400",
+                "CLAW_GATEWAY_API_KEYS": ENTRY,
+                **access,
+                **settings,
+                **more,
+            }
             spool = {"CLAW_GATEWAY_SPOOL_DIR": str(run / f"spool-{name}")}
             return start(
                 "claw_r1.gateway", name, "--port", str(port), *where, ready="gateway_listening", **environment, **spool
@@ -103,6 +114,8 @@ def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **s
             secured_port,
             start_gateway("secured", secured_port, node=secured) if secured else None,
             str(secured.tls.authority) if secured and secured.tls else "",
+            traced_port,
+            start_gateway("traced", traced_port, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{upstream_port}"),
         )
 
 

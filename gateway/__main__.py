@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from claw_r1.gateway.serve import PortInUse, SpoolUnusable, serve
     from claw_r1.runtime.logs import log_to_stderr
     from claw_r1.runtime.monitoring.server import MetricsPortTaken
+    from claw_r1.runtime.monitoring.tracing import TracingRefused
 
     log_to_stderr()
     try:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if settings.workers > 1:
             return Fleet(settings, arguments).run()
         return serve(settings, log_settings, flags.listen_fd)
-    except (SettingsRefused, LogError, PortInUse, SpoolUnusable, MetricsPortTaken) as error:
+    except (SettingsRefused, LogError, PortInUse, SpoolUnusable, MetricsPortTaken, TracingRefused) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
 

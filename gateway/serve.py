@@ -34,8 +34,9 @@ from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import Engine, WorkerTable
-from claw_r1.runtime.monitoring.registry import watch_disk
+from claw_r1.runtime.monitoring.registry import watch_certificate, watch_disk
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.schemas.api_keys import is_loopback, parse_key
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
@@ -71,6 +72,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     kafka, metrics = KafkaLog(log_settings), Metrics()
     spool = open_spool(settings, f"{broker.cluster_id}.{log_settings.prefix}")
     watch_disk(metrics.registry, spool=settings.spool_dir)
+    watch_certificate(metrics.registry, settings.tls_certificate_file)
 
     def stop(_: BaseException) -> None:  # a thread of the process has ended by an error
         server.should_exit = True
@@ -99,12 +101,11 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     try:
         followers.start(stop)
         store.start()
-        host, port = listener.getsockname()[:2]
-        _warn(settings)
-        log.info("gateway_listening", url=f"{settings.scheme}://{host}:{port}", instance=settings.instance)
+        _announce(settings, listener)
         _settle_memory()
         raise_files_max(settings)
-        with monitored(metrics.registry, settings.host, settings.metrics_port, dependencies.not_ready):
+        watched = monitored(metrics.registry, settings.host, settings.metrics_port, dependencies.not_ready)
+        with traced("gateway"), watched:
             server.run(sockets=[listener])
         return 1 if followers.broken or store.broken else 0
     finally:
@@ -112,12 +113,14 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         store.close()
 
 
-def _warn(settings: GatewaySettings) -> None:
-    """Says to whom the door is more open than most people want."""
+def _announce(settings: GatewaySettings, listener: socket.socket) -> None:
+    """Says where the door is, and to whom it is more open than most people want."""
     if not settings.api_keys:
         log.warning("gateway_without_api_keys", who="everybody on this machine may call models and read /metrics")
     if not (settings.tls_certificate_file or settings.public_url or is_loopback(settings.host)):
         log.warning("gateway_in_clear", what="keys and conversations go over the network readable")
+    host, port = listener.getsockname()[:2]
+    log.info("gateway_listening", url=f"{settings.scheme}://{host}:{port}", instance=settings.instance)
 
 
 def _settle_memory() -> None:

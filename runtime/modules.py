@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import ParamSpec
 
 EXTRAS = {
-    "gateway": ("fastapi", "httptools", "starlette", "uvicorn", "uvloop"),
+    "gateway": ("cryptography", "fastapi", "httptools", "starlette", "uvicorn", "uvloop"),
     "streams": ("aiokafka", "cramjam", "faust", "uvloop"),
     "trainer": ("blake3", "deepspeed", "numpy", "safetensors", "tensorboard", "torch", "transformers"),
     "rollout": ("aiohttp", "blake3", "vllm"),
     "agentflow": ("aiohttp",),
     "consumers": (
-        "aiohttp", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers", "uvicorn",
+        "aiohttp", "cryptography", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers",
+        "uvicorn",
     ),
+    "traces": ("opentelemetry",),
     "stack": ("cryptography", "jgo", "matplotlib", "numpy"),
 }  # fmt: skip
 """Extra of this project -> the modules that it brings and we import."""

@@ -10,6 +10,8 @@ Headers = Sequence[tuple[str, bytes]]
 RUN_HEADER = "claw_run"
 """The header of a row of the pool that names the run of its group, where that is known."""
 
+TRACEPARENT = "traceparent"
+
 
 def of_run(run_id: str | None) -> Headers:
     """Returns the header of the rows of a run's groups."""
@@ -28,8 +30,13 @@ def headers(event: Event) -> Headers:
         ("ce_time", _time(envelope.occurred_at_us)),
     ]
     if envelope.traceparent:
-        own.append(("traceparent", envelope.traceparent.encode()))
+        own.append((TRACEPARENT, envelope.traceparent.encode()))
     return [*of_type, *own]
+
+
+def traceparent_of(own: Headers | None) -> str | None:
+    """Returns the trace context in the headers of a record."""
+    return next((value.decode("latin-1") for name, value in own or () if name == TRACEPARENT and value), None)
 
 
 def _time(at_us: int) -> bytes:

@@ -6,9 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from claw_r1.eventlog.records import Record
+from claw_r1.runtime.monitoring.tracing import spans
+from claw_r1.schemas.cloudevents import traceparent_of
+from claw_r1.schemas.envelopes import now_us
+from claw_r1.streams.faust_.app import record_of
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import FaustEvent, FoldedBatch, InThread, OwnedPartition
 from claw_r1.streams.settings import StreamsSettings
+
+PROCESS = {"messaging.system": "kafka", "messaging.operation.type": "process"}
 
 
 def flush_due(fetched: int, since_s: float, settings: StreamsSettings, *, waits: bool) -> bool:
@@ -74,10 +80,12 @@ class Flusher:
             self._bytes = sum(owned.bytes for owned in self._partitions.values())
             self._count()
             if batches:
+                began_us = now_us()
                 with self._metrics.commit_seconds.time():
                     await asyncio.gather(*(self._in_thread(owned.commit, batch) for owned, batch in batches))
                 for _, batch in batches:
                     self._committed(batch)
+                    self._trace(batch, began_us)
 
     def _count(self) -> None:
         """Once per flush: a metric's lock and labels cost more than a small fact."""
@@ -94,3 +102,9 @@ class Flusher:
             event.ack()
         self._metrics.commits.inc()
         self._metrics.rows.inc(len(rows))
+
+    def _trace(self, batch: FoldedBatch, began_us: int) -> None:
+        if (own := spans()) is not None and batch[0]:
+            counts = {"messaging.batch.message_count": len(batch[0]), "claw.rows": len(batch[1])}
+            headers = (record_of(event.message).headers for event in batch[0])
+            own.record("process facts", began_us, map(traceparent_of, headers), {**PROCESS, **counts})

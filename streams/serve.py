@@ -13,6 +13,7 @@ from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets
 from claw_r1.eventlog.security import LOOK_S, SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.recovery import FACTS
 from claw_r1.streams.settings import StreamsSettings
@@ -49,7 +50,8 @@ async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
     log.info("streams_starting", prefix=log_settings.prefix, partitions=log_settings.partitions)
     renewing = asyncio.create_task(_new_secrets(SecretsWatch(log_settings)))
     renewing.add_done_callback(lambda _: stopping.set())
-    with monitored(worker.metrics.registry, settings.metrics_host, settings.metrics_port, worker.not_ready):
+    watched = monitored(worker.metrics.registry, settings.metrics_host, settings.metrics_port, worker.not_ready)
+    with traced("streams"), watched:
         await worker.run(stopping)
     renews = renewing.done()
     renewing.cancel()

@@ -22,6 +22,7 @@ from claw_r1.eventlog.records import Record
 from claw_r1.runtime import child
 from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
@@ -126,6 +127,7 @@ def _metrics(settings: TrainerSettings, resources: ExitStack, stop: threading.Ev
     """A run that ended stays until somebody who watches has seen that: else it looks like one that died."""
     metrics = TrainerMetrics()
     watch_disk(metrics.registry, out_dir=settings.out_dir)
+    resources.enter_context(traced("trainer"))
     watchers = resources.enter_context(
         monitored(metrics.registry, settings.metrics_host, settings.metrics_port, metrics.not_ready)
     )

@@ -8,8 +8,10 @@ import structlog
 
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.eventlog.errors import LogError
-from claw_r1.schemas.envelopes import envelope
+from claw_r1.runtime.monitoring.tracing import Attributes, spans
+from claw_r1.schemas.envelopes import envelope, now_us
 from claw_r1.schemas.events import BatchTrained
+from claw_r1.schemas.http import version_label
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.learn.metrics import finite
 from claw_r1.trainer.plan.examples import learner_batch
@@ -54,6 +56,7 @@ class Updater:
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
+        began_us = now_us()
         values = finite({**self.train(batch), "wait_s": waited_s})
         self._dependencies.reached(Milestone.TRAINED)
         is_checkpoint_due = (batch.plan.sequence + 1) % self._settings.checkpoint_every == 0
@@ -62,6 +65,10 @@ class Updater:
         candidate = self._publisher.candidate()
         checkpoint = self._keep(candidate, values) if is_checkpoint_due else None
         self.publish(values, candidate, checkpoint, groups_of(batch.plan))
+        if (own := spans()) is not None:
+            version = version_label(batch.plan.run_id, self._progress.named_version)
+            attributes: Attributes = {"claw.batch": batch.plan.sequence, "claw.policy_version": version}
+            own.record("train batch", began_us, batch.traceparents, attributes)
 
     def train(self, batch: TrainingBatch) -> dict[str, float]:
         """Step 2 alone: the weights change and have no version until they are published. Metrics of the batch."""

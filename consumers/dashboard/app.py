@@ -44,6 +44,7 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.known_keys import KnownKeys
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
+from claw_r1.runtime.monitoring.registry import watch_certificate
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.schemas.topics import KEYS
 
@@ -121,5 +122,7 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log.info("dashboard_listening", url=url, keys=settings.keys)
     if settings.open:
         webbrowser.open(url)
-    with monitored(registry_of(source), settings.metrics_host, settings.metrics_port, partial(not_ready, source)):
+    registry = registry_of(source)
+    watch_certificate(registry, settings.tls_certificate_file)
+    with monitored(registry, settings.metrics_host, settings.metrics_port, partial(not_ready, source)):
         run_page(app, listener, settings)

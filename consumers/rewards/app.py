@@ -29,6 +29,7 @@ from claw_r1.eventlog.kafka.reader import commit_offsets
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.runtime.monitoring.tracing import traced
 
 log = structlog.get_logger()
 
@@ -48,7 +49,10 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     metrics, stop = RewardsMetrics(), stop_on_signals()
     kafka = KafkaLog(log_settings)
     threads = [SlotThread(kafka, slot, settings, metrics, stop) for slot in slots]
-    with monitored(metrics.registry, settings.metrics_host, settings.metrics_port, lambda: why_not_scoring(threads)):
+    watched = monitored(
+        metrics.registry, settings.metrics_host, settings.metrics_port, lambda: why_not_scoring(threads)
+    )
+    with traced("rewards"), watched:
         check_access(log_settings, "rewards")
         for slot in slots:
             begin(kafka, slot)

@@ -27,6 +27,7 @@ from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import Output
 from claw_r1.eventlog.errors import RecordTooLarge
 from claw_r1.eventlog.records import Place, Record
+from claw_r1.runtime.monitoring.tracing import Attributes, spans
 from claw_r1.schemas.envelopes import decision_id, envelope, now_us
 from claw_r1.schemas.events import VerdictKept
 from claw_r1.schemas.keys import group_key
@@ -270,6 +271,10 @@ class SlotScoring:
         seconds = time.monotonic() - question.begin_s
         self._metrics.judged.labels(self._slot.name).inc()
         self._metrics.seconds.labels(self._slot.name).observe(seconds)
+        if (own := spans()) is not None:
+            calls = [each for subject in question.subjects for each in subject.traceparents]
+            scorer: Attributes = {"claw.slot": self._slot.name, "claw.scorer_version": self._slot.scorer.version}
+            own.record(f"score {self._slot.name}", now_us() - int(seconds * 1e6), calls, scorer)
         try:
             opinion = answer.result()
         except GaveUp as error:

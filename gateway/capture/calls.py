@@ -4,6 +4,7 @@ Invariant (captured means durable): the client gets a reply only after the log a
 """
 
 import time
+from contextlib import nullcontext
 from functools import partial
 from hashlib import sha256
 
@@ -17,6 +18,7 @@ from claw_r1.gateway.capture.events import ModelCall
 from claw_r1.gateway.capture.idempotency import Finished
 from claw_r1.gateway.capture.recorder import CallRecorder
 from claw_r1.gateway.capture.redaction import redacted_body, redacted_message
+from claw_r1.gateway.capture.spans import call_span
 from claw_r1.gateway.capture.stream import StreamedCall
 from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.crowding import Crowds
@@ -71,6 +73,10 @@ class ModelCalls:
     async def _answer(self, exchange: Exchange, protocol: CallProtocol) -> None:
         started_s = time.perf_counter()
         call = self._begin(exchange, protocol)
+        with call.span or nullcontext():
+            await self._carry_out(exchange, call, started_s)
+
+    async def _carry_out(self, exchange: Exchange, call: ModelCall, started_s: float) -> None:
         if call.attempt.finished is not None:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
@@ -96,16 +102,18 @@ class ModelCalls:
         caller = self._callers.caller(exchange.route, exchange.key, signs(exchange.headers), request.hints, retry)
         attempt = self._recorder.begin(caller.identity, headers, retry.digest)
         exchange.call_id, exchange.on_lost = attempt.call_id, partial(self._recorder.lost, attempt)
+        span = call_span(protocol, request.model, headers, caller.identity, attempt)
         return ModelCall(
             producer=self._producer,
             caller=caller,
             attempt=attempt,
-            headers=headers,
+            headers=headers if span is None else headers._replace(traceparent=span.traceparent),
             protocol=protocol,
             request=request._replace(hints=NO_HINTS),
             request_digest=digest,
             received_us=received_us,
             secrets=credentials(exchange.headers) if self._passes_authorization else (),
+            span=span,
         )
 
     def _admit(self, call: ModelCall) -> None:

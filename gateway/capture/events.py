@@ -5,7 +5,7 @@ completes. Delivery: at least once, by event_id.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,6 +31,9 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.schemas.http import Channel
 
+if TYPE_CHECKING:
+    from claw_r1.runtime.monitoring.spans import OpenSpan
+
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
 """No provider's key is shorter. Placeholders where no key is needed (EMPTY, none) are, and stand in many a reply."""
@@ -50,6 +53,7 @@ class ModelCall(NamedTuple):
     received_us: int
     secrets: tuple[str, ...] = ()
     """Credentials that fixed upstreams get, and no event may hold."""
+    span: "OpenSpan | None" = None
 
     @property
     def identity(self) -> Identity:

@@ -17,6 +17,7 @@ from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.capture.spans import reply_attributes
 from claw_r1.gateway.capture.turns import GroupRecords, Turns
 from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from claw_r1.gateway.headers import ClientHeaders
@@ -61,6 +62,8 @@ class CallRecorder:
         encoded = self._deltas.encode(call, reply)
         events = captured(call, engine, reply, timings, encoded)
         finished = Finished(body, headers, events)
+        if call.span is not None:
+            call.span.add(reply_attributes(reply, engine))
         if call.caller.replied is not None:
             call.caller.replied([choice.body for choice in reply.choices])
         if not reply.ended:
@@ -90,6 +93,8 @@ class CallRecorder:
             reason, message, status = "client_disconnected", "the client closed its connection", CLIENT_CLOSED
         else:
             reason, message, status = failure.code, failure.message, failure.status
+        if call.span is not None:
+            call.span.fail(reason)
         event = failed(call, progress, reason=reason, message=message, http_status=status)
         self._metrics.failed.labels(event.reason).inc()
         log.warning("call_failed", call_id=event.call_id, reason=event.reason, upstream=event.upstream)

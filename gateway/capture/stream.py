@@ -52,7 +52,10 @@ class StreamedCall:
     async def relay(self, started_s: float) -> None:
         """Relay and capture; started_s: when the call was taken up (perf_counter). Raises ClientGone, after storing what had come."""
         failure = await self._capture(await self._forward(started_s))
-        self._metrics.streams.labels(_outcome(failure)).inc()
+        outcome = _outcome(failure)
+        self._metrics.streams.labels(outcome).inc()
+        if failure is not None and self._call.span is not None:
+            self._call.span.fail(outcome)
         if isinstance(failure, ClientGone):
             raise failure
         if failure is None:

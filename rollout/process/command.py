@@ -7,6 +7,7 @@ from claw_r1.rollout.plugin.guard import SECRET_VARIABLE
 from claw_r1.rollout.plugin.register import BACKEND, DIE_WITH_PARENT
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.monitoring.tracing import PROTOCOL, PROTOCOLS, receiver
 
 CPU_KV_CACHE = "256M"
 
@@ -49,6 +50,8 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         # A prompt in several parts ends vLLM 0.32 on the CPU where its request has a seed: it rewinds the generator by an
         # offset, which torch's for the CPU has not.
         command += ["--no-enable-chunked-prefill"]
+    if (url := receiver()) is not None:
+        command += ["--otlp-traces-endpoint", url]
     command += ["--dtype", settings.dtype or ("float32" if settings.runs_on_cpu else "auto")]
     return [*command, *settings.extra_args]
 
@@ -59,6 +62,7 @@ def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, 
         SECRET_VARIABLE: secret,
         "VLLM_PLUGINS": "claw_weights,claw_tokens",  # endpoint plugins load only when named
         "VLLM_SERVER_DEV_MODE": "1",  # the control routes; the guard closes them
+        PROTOCOLS[0]: PROTOCOL,  # of its spans; it would take another one
     }
     several = settings.tensor_parallel > 1
     return {**inherited, **quiet_environment(settings.runs_on_cpu, settings.threads, several_ranks=several), **ours}

@@ -18,7 +18,7 @@ from claw_r1.eventlog.spool.spool import SpoolStats
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.reporter import Status
-from claw_r1.runtime.monitoring.registry import process_registry, watch_disk
+from claw_r1.runtime.monitoring.registry import process_registry, watch_certificate, watch_disk
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.trainer.metrics import TrainerMetrics
 
@@ -41,6 +41,7 @@ def gateway() -> CollectorRegistry:
     stats = SpoolStats(**dict.fromkeys(SpoolStats.__annotations__, 0))
     metrics.observe_spool(lambda: stats, lambda: False)
     watch_disk(metrics.registry, spool=PROJECT)
+    watch_certificate(metrics.registry, PROJECT)
     metrics.observe_engines(lambda: {"idle": 0.0})
     return metrics.registry
 
@@ -62,7 +63,9 @@ def dashboard() -> CollectorRegistry:
     source: Any = SimpleNamespace(
         live=SimpleNamespace(readers=0), watch=SimpleNamespace(away_since_us=None), runs_caught_up=True
     )
-    return registry_of(source)
+    registry = registry_of(source)
+    watch_certificate(registry, PROJECT)
+    return registry
 
 
 ROOMS: dict[str, Callable[[], CollectorRegistry]] = {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tests.caches import share_caches
 from tests.infra.alerts import ALERTS, found_promtool, promtool
 from tests.infra.recording import Recording
 from tests.infra.test_boards import EXPRESSIONS
+from tests.otlp import Receiver
 from tests.patience import PATIENCE_S, until
 from tests.soak import SOAK, in_soak, only_in_soak
 
@@ -38,8 +39,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.vllm, pytest.mark.slow, pytest.mark
 class RunningDemo:
     """A demo in a process of its own, with its own home; reads its progress as a person would."""
 
-    def __init__(self, home: Path, workers: int, batches: int) -> None:
-        self.env = {**os.environ, "CLAW_HOME": str(home)}
+    def __init__(self, home: Path, workers: int, batches: int, more: Mapping[str, str]) -> None:
+        self.env = {**os.environ, **more, "CLAW_HOME": str(home)}
         self.env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
         command = [
             sys.executable,
@@ -132,10 +133,16 @@ def processes_of(home: Path) -> list[str]:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, workers: int, batches: int) -> Iterator[RunningDemo]:
-    """A demo with so many workers, that ends after so many batches."""
+def otlp() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def demo(tmp_path: Path, workers: int, batches: int, otlp: Receiver) -> Iterator[RunningDemo]:
+    """A demo with so many workers, that ends after so many batches, and tells a receiver what it does."""
     share_caches(tmp_path)
-    running = RunningDemo(tmp_path, workers, batches)
+    running = RunningDemo(tmp_path, workers, batches, {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url})
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
@@ -153,7 +160,7 @@ def added_worker(demo: RunningDemo, home: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize(("workers", "batches", "components"), [(1, 5, ONE_OF_EACH), in_soak(2, 12, OF_TWO_WORKERS)])
 def test_the_loop_goes_on_when_any_component_is_killed(
-    demo: RunningDemo, workers: int, batches: int, components: tuple[str, ...], tmp_path: Path
+    demo: RunningDemo, otlp: Receiver, workers: int, batches: int, components: tuple[str, ...], tmp_path: Path
 ) -> None:
     """After kill -9 of each component in turn the run ends by itself, nothing lost, nothing trained twice, nothing left.
 
@@ -180,6 +187,7 @@ def test_the_loop_goes_on_when_any_component_is_killed(
     assert recording.missing(asked, ("gateway", "streams", "trainer", "rollout")) == set()
     if found_promtool():
         assert recording.alerts() == set(), "each kill was mended by itself, before anybody is to be waked"
+    the_way_of_a_call_is_told(otlp)
     the_log_holds_what_was_promised(demo, tmp_path)
     the_kept_broker_can_be_read(demo)
     assert processes_of(tmp_path) == []
@@ -216,6 +224,17 @@ def engine_and_supervisor(demo: RunningDemo) -> list[int]:
     """The worker with all that it started."""
     worker = psutil.Process(demo.pids()["rollout"])
     return [worker.pid, *(child.pid for child in worker.children(recursive=True))]
+
+
+def the_way_of_a_call_is_told(otlp: Receiver) -> None:
+    """From the gateway to the engine below it, the fold and the batch that link to it; of calls that no kill cut short."""
+    calls = {span.context: span for span in otlp.named("claw-gateway")}
+    engines = {(span.context[0], span.parent) for span in otlp.spans if not span.service.startswith("claw-")}
+    folded, trained = (
+        {link for span in otlp.named(f"claw-{room}") for link in span.links} for room in ("streams", "trainer")
+    )
+    whole = calls.keys() & engines & folded & trained
+    assert whole, (len(calls), len(engines), len(folded), len(trained))
 
 
 def the_log_holds_what_was_promised(demo: RunningDemo, home: Path) -> None:

@@ -106,6 +106,7 @@ class CallSubjects:
             digest=digest_of(["call", task, metadata, str(len(tags)), *tags, *call_content(call), *ids]),
             occurred_at_us=call.timings.received_us,
             run_id=call.envelope.run_id,
+            traceparents=(call.envelope.traceparent,),
             assemble=partial(self._assemble, call, at, registration),
         )
 

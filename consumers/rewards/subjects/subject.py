@@ -66,6 +66,8 @@ class Subject:
     run_id: str | None = None
     slots: frozenset[str] = frozenset()
     """Event ids of the rewards that its row holds already."""
+    traceparents: tuple[str | None, ...] = ()
+    """The trace contexts of its calls."""
     assemble: Callable[[], Judged]
     """Puts the text together, which no cached verdict needs. Raises Unjudgeable."""
 

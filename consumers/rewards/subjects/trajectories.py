@@ -58,6 +58,11 @@ class TrajectoryFacts:
         return [call for call in self.calls if counts(call, in_use=in_use)]
 
     @property
+    def traceparents(self) -> tuple[str | None, ...]:
+        """The trace contexts of the calls that are judged."""
+        return tuple([call.envelope.traceparent for call in self.counted])
+
+    @property
     def after(self) -> Mapping[str, str]:
         """Call -> the call that goes on with it, of those that are judged."""
         if not self.links:
@@ -159,6 +164,7 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = Non
             occurred_at_us=facts.informed_us,
             attempt=facts.attempt(row.status),
             run_id=row.run_id,
+            traceparents=facts.traceparents,
             slots=frozenset(slot.event_id for slot in row.rewards),
             assemble=partial(facts.whole, scope),
         )
@@ -197,6 +203,7 @@ def _turn(
         occurred_at_us=later.timings.received_us if later is not None and certain else facts.informed_us,
         attempt=facts.attempt("continued" if certain else row.status),
         run_id=row.run_id,
+        traceparents=() if call is None else (call.envelope.traceparent,),
         assemble=partial(facts.turn, call_id, scope),
     )
 
@@ -220,6 +227,7 @@ def group_subject(group: GroupRecord, partition: int, members: Sequence[Trajecto
         occurred_at_us=max(facts.informed_us for facts in members) + sum(1 + len(facts.counted) for facts in members),
         attempt=attempt_of("completed", registered=True, declared=group.declared),
         run_id=group.run_id,
+        traceparents=tuple([each for facts in members for each in facts.traceparents]),
         assemble=partial(_beside, group, members),
     )
 

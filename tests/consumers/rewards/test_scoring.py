@@ -4,13 +4,15 @@ import math
 from contextlib import closing
 
 import pytest
+from msgspec import structs
 
 from claw_r1.consumers.rewards.config import SlotOptions
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.eventlog.errors import Fenced, NotAcknowledged
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.partitioner import partition_of
-from claw_r1.schemas.events import RewardAssigned, ScoringFailed
+from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.schemas.events import CallCaptured, RewardAssigned, ScoringFailed
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import GROUPS, TRAJECTORIES, VERDICTS
 from tests import facts
@@ -27,6 +29,7 @@ from tests.consumers.rewards.in_memory import (
     verdicts,
     words,
 )
+from tests.otlp import Receiver
 
 ROW_TOPICS = (TRAJECTORIES, GROUPS)
 
@@ -295,3 +298,23 @@ def test_a_verdict_that_no_record_holds_is_too_large_and_the_others_of_its_poll_
 def records_in(log):
     with closing(log.reader([VERDICTS])) as reader:
         return list(reader.read_to_end())
+
+
+@pytest.mark.parametrize("scope", ["call", "next", "steps", "trajectory", "group"])
+def test_a_verdicts_span_is_linked_to_the_calls_that_were_judged(scope, monkeypatch):
+    """Whatever its subject is made of: each of the calls is some verdict's."""
+    traces = {}
+
+    def sampled(event):
+        if not isinstance(event, CallCaptured):
+            return event
+        traces[event.call_id] = (f"{len(traces) + 1:032x}", f"{7:016x}")
+        own = "00-{}-{}-01".format(*traces[event.call_id])
+        return structs.replace(event, envelope=structs.replace(event.envelope, traceparent=own))
+
+    history = [sampled(event) for event in [facts.opened("g", expected_size=1), *episode("g", "t", None)]]
+    with Receiver() as otlp:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp.url)
+        with traced("rewards"):
+            judge_all(pooled_log(history), slot_of(scope), one)
+    assert {link for span in otlp.named("claw-rewards", "score ") for link in span.links} == {*traces.values()}
