@@ -99,7 +99,7 @@ def test_a_run_that_planned_and_no_more_is_told() -> None:
     with asking(stage) as ask:
         assert ask("runs/skipped", run="run") == {"total": 0, "groups": []}
         (batch,) = ask("lineage", id="t-0")["batches"]
-    assert (batch["run_id"], batch["sequence"], batch["made_version"]) == ("run", 0, None)
+    assert (batch["run_id"], batch["sequence"], batch["made_version"], batch["trained_us"]) == ("run", 0, None, None)
 
 
 def test_a_dead_letter_of_strange_numbers_is_shown() -> None:
