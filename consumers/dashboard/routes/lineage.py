@@ -12,7 +12,7 @@ from claw_r1.consumers.lineage.answer import of_data, of_version
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
-from claw_r1.datapool.runs import Run, RunsById
+from claw_r1.datapool.runs import Run, RunsById, trained_us
 from claw_r1.datapool.view.listing.query import find_trajectories
 from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
@@ -40,8 +40,8 @@ def lineage(
     name: Annotated[str, Query(alias="id", min_length=1, max_length=1024)],
     limit: Annotated[int, Query(ge=1, le=100)] = 30,
 ) -> Response:
-    """Returns the JSON of `claw lineage --json`; also `next`, what the versions that were made sampled, and
-    `plans_left_out`."""
+    """Returns the JSON of `claw lineage --json`; also `trained_us` of each batch, `next`, what the versions that were made
+    sampled, and `plans_left_out`."""
     version = _version_named(name)
     answer = None if version is None else _of_version(source, name, version, limit)
     return SafeJson(answer or _of_data(source, name, limit))
@@ -64,6 +64,7 @@ def _of_version(source: DashboardSource, name: str, version: NamedVersion, limit
     if trace is None:
         return None
     answer = of_version(name, trace, source.facts, limit)
+    _add_times(answer, runs)
     return {**answer, "next": _next(source, [version], limit), "plans_left_out": 0}
 
 
@@ -78,7 +79,15 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
     trace = data_trace(runs, name, lambda: source.pool.ask(lambda rows: _pooled(rows, name)))
     answer = of_data(name, trace, source.facts, limit)
     versions = [(each.run_id, each.made_version) for each in trace.batches if each.made_version is not None]
+    _add_times(answer, runs)
     return {**answer, "next": _next(source, versions, limit), "plans_left_out": len(places[PLANS_MAX:])}
+
+
+def _add_times(answer: JsonDict, runs: RunsById) -> None:
+    """Says of each batch when it was trained; null where it is not yet."""
+    for batch in answer["batches"]:
+        trained = runs[batch["run_id"]].trained.get(batch["sequence"])
+        batch["trained_us"] = None if trained is None else trained_us(trained)
 
 
 def _copied(state: RunsState, names: Iterable[str]) -> RunsById:
@@ -109,6 +118,7 @@ def _next(source: DashboardSource, versions: Sequence[NamedVersion], limit: int)
                 "trajectory_id": row.trajectory_id,
                 "by": f"{run_id}/{version}",
                 "return": row.return_total,
+                "changed_us": row.last_progress_us,
             }
             for run_id, version in versions
             for row in find_trajectories(rows, PoolFilter(version_min=version, version_max=version), (), NEXT_MAX)

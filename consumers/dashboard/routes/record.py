@@ -1,5 +1,6 @@
-"""One record as it stands on the log, with the ways to get it elsewhere."""
+"""One record as it stands on the log, and the command that prints it elsewhere."""
 
+import shlex
 from contextlib import suppress
 from typing import Annotated
 
@@ -8,20 +9,18 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.routes.source import Source, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
-from claw_r1.consumers.dashboard.tokens.copies import console_consumer, curl_replay, pytest_fixture
-from claw_r1.consumers.dashboard.tokens.facts import position_of, request_body
+from claw_r1.consumers.dashboard.tokens.facts import position_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
-from claw_r1.eventlog.errors import HistoryCut, LogError, Retryable
+from claw_r1.eventlog.errors import LogError, Retryable
 from claw_r1.eventlog.records import Position, Record
 from claw_r1.schemas.codec import event_name, schema_id_of
 from claw_r1.schemas.errors import EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from claw_r1.schemas.events import CallCaptured, Event
+from claw_r1.schemas.events import Event
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import KEYS
 
-HEX_BYTES_MAX = 16_384
 JSON_BYTES_MAX = 2_000_000
 PROBLEMS = (
     (EmptyValue, "A tombstone: it removes the row of this key."),
@@ -42,13 +41,13 @@ OptionalId = Annotated[str | None, Query(max_length=512)]
 
 @routes.get(
     "/record",
-    summary="One record by topic, partition and offset, or the captured call (g, t, c): as it is, and to copy.",
+    summary="One record by topic, partition and offset, or the captured call (g, t, c), as it is.",
 )
 def record(
     source: Source, _: Watching, topic: TopicName = None, partition: PartitionQuery = None, offset: Offset = None,
     g: OptionalId = None, t: OptionalId = None, c: OptionalId = None,
 ) -> Response:  # fmt: skip
-    """`hex` is of the first 16,384 bytes. What cannot be decoded has its bytes and a sentence (`problem`)."""
+    """`consumer`: the command that prints its bytes. `problem`: why there is no `value`."""
     if g and t and c:
         place = position_of(source, trajectory_of(source, g, t), c)
     elif topic and partition is not None and offset is not None:
@@ -64,13 +63,11 @@ def record(
             "offset": place.offset,
             "timestamp_ms": stored.timestamp_ms,
             "key": _text(stored.key),
-            "key_hex": None if stored.key is None else stored.key.hex(),
             "headers": [(name, _text(value)) for name, value in stored.headers],
             **_schema(stored),
             **json_value(None if event is None else as_plain(event), problem),
             "size": len(stored.value or b""),
-            "hex": (stored.value or b"")[:HEX_BYTES_MAX].hex(),
-            "copies": _copies(source, stored, event),
+            "consumer": _console_consumer(place),
         }
     )
 
@@ -121,27 +118,19 @@ def json_value(plain: JsonDict | None, problem: str | None) -> JsonDict:
     try:
         value = orjson.dumps(plain)
     except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
-        value, problem = b"null", f"Its value cannot be shown as JSON ({error}): here are its bytes."
+        value, problem = b"null", f"Its value cannot be shown as JSON ({error})."
     if len(value) > JSON_BYTES_MAX:
         value, problem = b"null", f"{len(value):,} bytes of JSON are too many for a page: `claw replay` prints them."
     return {"value": orjson.loads(value), "problem": problem}
 
 
-def _copies(source: DashboardSource, stored: Record, event: Event | None) -> JsonDict:
-    """Returns texts to paste, or null with a sentence under `no_…`."""
-    copies: JsonDict = {"consumer": console_consumer(stored), "pytest": pytest_fixture(stored, event)}
-    if isinstance(event, CallCaptured):
-        copies["curl"], copies["no_curl"] = curl_replay(event, _request(source, event))
-    return copies
-
-
-def _request(source: DashboardSource, call: CallCaptured) -> bytes | None:
-    if call.request.base_call_id is None:
-        return call.request.suffix
-    try:
-        return request_body(source, trajectory_of(source, call.group_id, call.trajectory_id), call)
-    except (PageProblem, HistoryCut):
-        return None
+def _console_consumer(place: Position) -> str:
+    """The command that prints the record by Kafka's own tool: one command in any shell."""
+    return (
+        f"claw broker tool console-consumer --topic {shlex.quote(place.topic)} --partition {place.partition}"
+        f" --offset {place.offset} --max-messages 1"
+        " --formatter-property print.key=true --formatter-property print.headers=true"
+    )
 
 
 def _text(value: bytes | None) -> str | None:

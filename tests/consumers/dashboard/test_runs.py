@@ -72,7 +72,7 @@ def test_lineage_goes_both_ways() -> None:
         down = reader.get("lineage", id="t0")
         assert down["kind"] == "trajectory"
         (batch,) = down["batches"]
-        assert (batch["sequence"], batch["made_version"]) == (0, 1)
+        assert (batch["sequence"], batch["made_version"], batch["trained_us"]) == (0, 1, 60_000_000)
         assert {each["group_id"] for each in batch["trajectories"]} == {"a", "b"}
         assert [each["sampled_by"] for each in batch["trajectories"][0]["steps"]] == [["run/0"], ["run/0"]]
         assert {each["group_id"] for each in down["next"]} == {"next", "equal", "short", "late"}

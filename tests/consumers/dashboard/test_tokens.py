@@ -1,7 +1,6 @@
 """`/api/v1/tokens` and `/api/v1/record`: ids as exact text, what sampled and what trained them, and records as they stand."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from claw_r1.consumers.dashboard.tokens.copies import curl_replay
 from claw_r1.consumers.dashboard.tokens.pieces import Vocabulary, pieces_of
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.api_keys import new_key
@@ -169,33 +167,12 @@ def test_what_is_not_there_is_a_sentence(scene: Scene) -> None:
     assert scene.ask_until("No token ids", "tokens", g="g", t="t", c="c9")["length"] == 0
 
 
-def test_a_record_is_told_and_can_be_pasted(scene: Scene) -> None:
-    """The fixture decodes to the event; the request of the shell's command is the client's."""
+def test_a_record_is_told_with_the_command_that_prints_it(scene: Scene) -> None:
+    """The command names its topic, partition and offset."""
     answer = scene.ask("record", g="g", t="t", c="c2")
     assert (answer["schema"], answer["topic"], answer["key"]) == ("CallCaptured", "claw.calls", "g")
     assert answer["value"]["call_id"] == "c2"
-    assert f"--partition {answer['partition']} --offset {answer['offset']} " in answer["copies"]["consumer"]
-    space: dict[str, Any] = {}
-    exec(answer["copies"]["pytest"].replace("@pytest.fixture", ""), space)
-    assert space["record"]().call_id == "c2"
-
-
-def test_a_hostile_request_is_pasted_as_data(tmp_path: Path) -> None:
-    """Whatever a client sent, the shell hands to curl what is read on the page, in ASCII, and nothing is run."""
-    text = "'; touch pwned; echo '\n$(touch pwned)\u202e\x1b[201~\x9b é"
-    content = orjson.dumps({"messages": [{"role": "user", "content": text}]})
-    call = facts.call("g'\n$(touch pwned)", "t", "c'`touch pwned`")
-    command, _ = curl_replay(call, content)
-    assert command is not None
-    assert command.isascii()
-    assert command.replace("\n", "").isprintable()
-    (tmp_path / "curl").write_text('#!/bin/sh\nfor each; do echo "$each" >> arguments; done\ncat > body\n')
-    (tmp_path / "curl").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CLAW_API_KEY": "k"}
-    subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True)
-    assert orjson.loads((tmp_path / "body").read_bytes()) == orjson.loads(content)
-    assert not (tmp_path / "pwned").exists()
-    assert "authorization: Bearer k" in (tmp_path / "arguments").read_text()
+    assert f"--partition {answer['partition']} --offset {answer['offset']} " in answer["consumer"]
 
 
 def test_records_that_cannot_be_read_are_sentences(scene: Scene) -> None:

@@ -1,23 +1,22 @@
 // The filters of `claw pool`, as the address carries them, as a form has them, and as a command.
 import { quoted } from "./words.js";
 
-/** name -> {type, label, ofSteps}: the fields of `PoolFilter` (datapool/view/pool_filter.py), in the order of a form. ofSteps: it asks the
- * same of a step as of what the step is in. */
+/** name -> {type, label}: the fields of `PoolFilter` (datapool/view/pool_filter.py), in the order of a form. */
 export const FILTERS = {
-  group: { type: "text", label: "group", ofSteps: true },
-  trajectory: { type: "text", label: "trajectory", ofSteps: true },
-  channel: { type: "text", label: "channel", ofSteps: true },
-  agent: { type: "text", label: "agent", ofSteps: true },
-  tag: { type: "list", label: "tag", ofSteps: true },
+  group: { type: "text", label: "group" },
+  trajectory: { type: "text", label: "trajectory" },
+  channel: { type: "text", label: "channel" },
+  agent: { type: "text", label: "agent" },
+  tag: { type: "list", label: "tag" },
   ready: { type: "flag", label: "ready" },
-  trainable: { type: "flag", label: "trainable", ofSteps: true },
+  trainable: { type: "flag", label: "trainable" },
   reward_min: { type: "number", label: "return or reward ≥" },
   reward_max: { type: "number", label: "return or reward ≤" },
-  quality_min: { type: "number", label: "quality ≥", ofSteps: true },
-  quality_max: { type: "number", label: "quality ≤", ofSteps: true },
+  quality_min: { type: "number", label: "quality ≥" },
+  quality_max: { type: "number", label: "quality ≤" },
   version_min: { type: "number", label: "version ≥" },
   version_max: { type: "number", label: "version ≤" },
-  score: { type: "list", label: "score", ofSteps: true, hint: "entropy@1>=0.3" },
+  score: { type: "list", label: "score", hint: "entropy@1>=0.3" },
   text: { type: "text", label: "text" },
 };
 

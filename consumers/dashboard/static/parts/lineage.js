@@ -1,129 +1,85 @@
-// Lineage drawn: which versions sampled what, what a batch took, which version it made, what that sampled next.
-import { useState } from "preact/hooks";
+// Lineage as a table of links: which versions sampled what, which batch took it, which version that made, what that sampled next.
 import { html, Word } from "/web/shell.js";
 import { Link } from "./address.js";
 import { Awaited, useAnswer } from "./answers.js";
 import { concerns } from "./live.js";
-import { count, number, TrajectoryLink } from "./words.js";
+import { Ago, Command, count, number, quoted, TrajectoryLink } from "./words.js";
 
-const [WIDTH, GAP, HEIGHT, HEAD] = [190, 70, 46, 34];
-const COLUMNS = ["sampled by", "trained on", "batch", "made weights", "which sampled next"];
 const QUESTION = 200;
 
-/** The graph of an answer: nodes {id, column, at, …}, links [from, to]. Pure.
- * @param {any} answer
- * @returns {{nodes: any[], links: any[]}} */
-export function graphOf(answer) {
-  const columns = COLUMNS.map(() => new Map());
-  const links = new Set();
-  const node = (column, id, fields) => {
-    if (!columns[column].has(id)) {
-      columns[column].set(id, { id: `${column} ${id}`, column, at: columns[column].size, ...fields });
+const version = (name) => html`<${Link} to="runs" values=${{ lineage: name }}>version <${Word}>${name}<//><//>`;
+const asked = (steps) => Math.min(...steps.flatMap(({ request }) => request ? [request.received_us] : []));
+const calls = (steps) => `${count(steps.length)} ${steps.length === 1 ? "call" : "calls"}`;
+const samplers = (steps) => [...new Set(steps.flatMap((step) => step.sampled_by || []))];
+
+/** Its links, in the order of time: [relation, what, microseconds or nothing, link]. */
+function linksOf({ batches, next }) {
+  const links = [];
+  for (const batch of batches) {
+    const own = `batch ${count(batch.sequence)}`;
+    const steps = batch.trajectories.flatMap((each) => each.steps);
+    for (const name of samplers(steps)) {
+      const of = steps.filter((step) => step.sampled_by?.includes(name));
+      links.push(["sampled by", `${calls(of)} of ${own}`, asked(of), version(name)]);
     }
-    return columns[column].get(id);
-  };
-  const tie = (from, to) => links.add(`${from.id}\n${to.id}`) && undefined;
-  const versions = new Map();
-  const version = (name) =>
-    versions.get(name) || versions.set(name, node(3, name, { kind: "version", name })).get(name);
-  for (const batch of answer.batches) {
-    const own = node(2, `${batch.run_id} ${batch.sequence}`, {
-      kind: "batch",
-      run: batch.run_id,
-      sequence: batch.sequence,
-      through: [batch.first_version, batch.last_version],
-    });
-    if (batch.made_version !== null) tie(own, version(`${batch.run_id}/${batch.made_version}`));
-    for (const trajectory of batch.trajectories) {
-      const member = node(1, `${trajectory.group_id}\n${trajectory.trajectory_id}`, {
-        kind: "trajectory",
-        ...trajectory,
-      });
-      tie(member, own);
-      for (const name of new Set(trajectory.steps.flatMap((step) => step.sampled_by || []))) {
-        tie(node(0, name, { kind: "version", name }), member);
-      }
+    for (const { group_id, trajectory_id, reward, advantage, steps } of batch.trajectories) {
+      links.push([
+        "trained on",
+        html`return ${number(reward)}, advantage ${number(advantage)}, ${
+          calls(steps)
+        } of <${Word}>${group_id}<//>, sampled by <${Word}>${samplers(steps).join(", ") || "–"}<//>`,
+        asked(steps),
+        html`<${TrajectoryLink} g=${group_id} t=${trajectory_id} />`,
+      ]);
+    }
+    links.push([
+      "in batch",
+      html`of run <${Word}>${batch.run_id}<//>${
+        batch.first_version !== null && `, in versions ${batch.first_version}–${batch.last_version}`
+      }`,
+      batch.trained_us,
+      html`<${Link} to="runs" values=${{ run: batch.run_id, batch: batch.sequence }}>${own}<//>`,
+    ]);
+    if (batch.made_version !== null) {
+      links.push(["made weights", `by ${own}`, batch.trained_us, version(`${batch.run_id}/${batch.made_version}`)]);
     }
   }
-  if (answer.kind === "version") version(answer.id);
-  for (const each of answer.next) {
-    tie(version(each.by), node(4, `${each.group_id}\n${each.trajectory_id}`, { kind: "next", ...each }));
+  for (const each of next) {
+    links.push([
+      "sampled next",
+      html`return ${number(each.return)}, of <${Word}>${each.group_id}<//>, by version <${Word}>${each.by}<//>`,
+      each.changed_us,
+      html`<${TrajectoryLink} g=${each.group_id} t=${each.trajectory_id} />`,
+    ]);
   }
-  const nodes = columns.flatMap((column) => [...column.values()]);
-  const places = new Map(nodes.map((each) => [each.id, each]));
-  return {
-    nodes,
-    links: [...links].map((each) => {
-      const [a, b] = each.split(/\n(?=[0-4] )/);
-      return [places.get(a), places.get(b)];
-    }).filter(([a, b]) => a && b),
-  };
+  return links;
 }
 
-const left = (node) => node.column * (WIDTH + GAP);
-const top = (node) => HEAD + node.at * HEIGHT;
-
-function Node({ node, lit, setLit }) {
-  const inside = {
-    version: () => html`<${Link} to="runs" values=${{ lineage: node.name }}>version <${Word}>${node.name}<//><//>`,
-    batch: () =>
-      html`
-        <${Link} to="runs"
-          values=${{ run: node.run, batch: node.sequence }}>batch ${count(
-            node.sequence,
-          )}<//> <small class="quiet">of <${Word}>${node.run}<//>${node.through[0] !== null &&
-            `, in versions ${node.through[0]}–${node.through[1]}`}</small>
-      `,
-    trajectory: () =>
-      html`
-        <${TrajectoryLink} g=${node.group_id} t=${node.trajectory_id} /> <small
-          class="quiet">return ${number(node.reward)}, advantage ${number(node.advantage)}, ${count(
-            node.steps.length,
-          )} calls of <${Word}>${node.group_id}<//></small>
-      `,
-    next: () =>
-      html`
-        <${TrajectoryLink} g=${node.group_id} t=${node.trajectory_id} /> <small
-          class="quiet">return ${number(node.return)}, of <${Word}>${node.group_id}<//></small>
-      `,
-  };
+function Links({ answer }) {
   return html`
-    <div class=${`lineage-node ${node.kind}${lit ? " lit" : ""}`} style=${{
-      left: `${left(node)}px`,
-      top: `${top(node)}px`,
-      width: `${WIDTH}px`,
-      height: `${HEIGHT - 8}px`,
-    }}
-      onMouseEnter=${() => setLit(node.id)} onMouseLeave=${() => setLit(null)} onFocusIn=${() =>
-        setLit(node.id)} onFocusOut=${() => setLit(null)}>${inside[node.kind]()}</div>
-  `;
-}
-
-function Graph({ answer }) {
-  const [lit, setLit] = useState(null);
-  const { nodes, links } = graphOf(answer);
-  const size = {
-    width: COLUMNS.length * WIDTH + (COLUMNS.length - 1) * GAP,
-    height: HEAD + HEIGHT * Math.max(1, ...nodes.map(({ at }) => at + 1)),
-  };
-  const beside = new Set(links.filter((ends) => ends.some(({ id }) => id === lit)).flat().map(({ id }) => id));
-  const path = (ends) => {
-    const [a, b] = ends;
-    const [x0, y0, x1, y1] = [left(a) + WIDTH, top(a) + HEIGHT / 2 - 4, left(b), top(b) + HEIGHT / 2 - 4];
-    return `M${x0} ${y0}C${x0 + GAP / 2} ${y0} ${x1 - GAP / 2} ${y1} ${x1} ${y1}`;
-  };
-  return html`
-    <div class="lineage-scroll" tabindex="0" role="group" aria-label="Lineage as a graph, from left to right">
-      <div class="lineage" style=${{ width: `${size.width}px`, height: `${size.height}px` }}>
-        <svg width=${size.width} height=${size.height} aria-hidden="true">${links.map((ends) =>
-          html`<path d=${path(ends)} class=${ends.some(({ id }) => id === lit) ? "lit" : ""} />`
-        )}</svg>
-        ${COLUMNS.map((name, column) =>
-          html`<b class="lineage-column" style=${{ left: `${left({ column })}px`, width: `${WIDTH}px` }}>${name}</b>`
-        )}
-        ${nodes.map((node) =>
-          html`<${Node} key=${node.id} node=${node} lit=${node.id === lit || beside.has(node.id)} setLit=${setLit} />`
-        )}</div>
+    <div class="lineage-links" tabindex="0">
+      <table aria-label="Links">
+        <thead>
+          <tr>
+            <th>relation</th>
+            <th>what</th>
+            <th>when</th>
+            <th>link</th>
+          </tr>
+        </thead>
+        <tbody>${linksOf(answer).map(([relation, what, us, link]) =>
+          html`
+            <tr>
+              <td>${relation}</td>
+              <td>${what}</td>
+              <td>
+                <${Ago} us=${us < Infinity ? us : null} />
+              </td>
+              <td>${link}</td>
+            </tr>
+          `
+        )}</tbody>
+      </table>
     </div>
   `;
 }
@@ -160,12 +116,15 @@ export function Lineage({ id }) {
             html`<p>run <${Word}>${each.run_id}<//> skipped group <${Word}>${each.group_id}<//>: <${Word}>${each.reason}<//></p>`
           )
         }
-    ${(data.batches.length > 0 || data.next.length > 0) && html`<${Graph} answer=${data} />`}
+    ${(data.batches.length > 0 || data.next.length > 0) && html`<${Links} answer=${data} />`}
     ${
           data.left_out.trajectories + data.plans_left_out > 0 &&
-          html`<p class="quiet">${count(data.left_out.trajectories)} more trajectories and ${
-            count(data.left_out.batches + data.plans_left_out)
-          } more batches are not drawn.</p>`
+          html`
+            <p class="quiet">${count(data.left_out.trajectories)} more trajectories and ${count(
+              data.left_out.batches + data.plans_left_out,
+            )} more batches are not listed. All of them:</p>
+            <${Command} text=${`claw lineage ${quoted(data.id)} --json`} />
+          `
         }
     <${Calls} batches=${data.batches} />`}<//></section>
   `;

@@ -79,6 +79,10 @@ const idsIn = (key) =>
       }
     }),
   );
+/** Two trajectories of one group, which can be compared; else false. */
+const pairOf = ([one, other, ...more]) =>
+  Boolean(other?.t && !more.length && one.g === other.g && one.t !== other.t) && { g: one.g, a: one.t, b: other.t };
+const columnsOf = (columns) => columns.filter((name) => name !== "id").join(",") || "changed";
 const targetOf = (kind, ids, f) => (kind === "groups" ? ["group", { g: ids.g, f }] : ["trajectory", { ...ids, f }]);
 
 function Value({ type, value }) {
@@ -354,27 +358,29 @@ function Conversations({ kind, query, filter, f }) {
 /** The rows that are marked, wherever in the list they are: read by their group and trajectory. What is gone is not among them. */
 async function markedRows(kind, ids, marks, columns) {
   const within = new Set(
-    ids.map(({ g, t }) =>
-      queryOf({ group: g, trajectory: t }, {
-        kind,
-        columns: columns.filter((name) => name !== "id").join(",") || "changed",
-      })
-    ),
+    ids.map(({ g, t }) => queryOf({ group: g, trajectory: t }, { kind, columns: columnsOf(columns) })),
   );
   const rows = [];
   for (const query of within) rows.push(...(await read(`rows?${query}&limit=500`)).rows);
   return rows.filter(({ key }) => marks.includes(key));
 }
 
-/** What can be done with the marked rows, or with all that the filter finds: the commands to type. */
+/** What can be done with the marked rows, or with all that the filter finds. */
 function Acts({ kind, filter, marks, query, columns, total }) {
   const ids = marks.map(idsIn);
   const groups = [...new Set(ids.map(({ g }) => g))];
+  const pair = pairOf(ids);
   const own = ids.map((each) => quoted(each.c ?? each.t ?? each.g)).join(" ");
   const within = kind !== "groups" && groups.length === 1 ? ` --group=${quoted(groups[0])}` : "";
-  const judging = kind === "steps" || Object.keys(filter).every((name) => FILTERS[name].ofSteps);
-  const pair = ids.length === 2 && kind !== "groups" && groups.length === 1 && ids[0].t !== ids[1].t &&
-    { g: groups[0], a: ids[0].t, b: ids[1].t };
+  const commands = marks.length
+    ? [
+      `claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`,
+      ...(kind === "steps" ? [] : [`claw pool evict ${own}${within} --why='…' --dry-run`]),
+    ]
+    : [
+      `claw pool ${kind} ${optionsOf(filter)} --limit=${Math.max(1, total)} --json > ${kind}.jsonl`,
+      "claw export --out=dataset --spec=spec.yaml",
+    ];
   const [copied, setCopied] = useState("");
   const copy = async () => {
     const chosen = marks.length
@@ -409,37 +415,22 @@ function Acts({ kind, filter, marks, query, columns, total }) {
       <button onClick=${() =>
       change({ m: "" })}>unmark all</button></p>`
   }
-    <p>${marks.length ? "Judge the calls of these" : "Judge all calls that meet it"}, <${Link} to="curation" values=${{
+    <p>${
+    !marks.length
+      ? "Judge all calls that meet it"
+      : kind === "steps"
+      ? "Judge these"
+      : "Judge the calls of these, or evict them"
+  }, <${Link} to="curation" values=${{
     tab: "filter",
     kind,
     ...filter,
     place: ids.map((each) => JSON.stringify(Object.values(each))),
-  }}>here, counted first<//>, or by a command:</p>
-    ${
-    marks.length
-      ? html`<${Command} text=${`claw pool curate ${own}${within} --quality=1 --why='…' --dry-run`} />`
-      : !Object.keys(filter).length
-      ? html`<p class="quiet">Name a filter first, or mark rows.</p>`
-      : judging
-      ? html`<${Command} text=${`claw pool curate ${optionsOf(filter)} --quality=1 --why='…' --dry-run`} />`
-      : html`<p class="quiet">The command line judges by what calls have: list steps, or mark rows.</p>`
-  }
-    <p>Evict, for good:</p>
-    ${
-    marks.length && kind !== "steps"
-      ? html`<${Command} text=${`claw pool evict ${own}${within} --why='…' --dry-run`} />`
-      : html`<p class="quiet">Mark trajectories or groups: an eviction names each.</p>`
-  }
-    <p>Export: <button onClick=${copy}>copy ${
+  }}>here, counted first<//>. <button onClick=${copy}>Copy ${
     marks.length ? "the marked" : "the first 500"
   } as CSV</button> <span role="status" class="quiet">${copied}</span></p>
-    ${
-    !marks.length &&
-    html`<${Command} text=${`claw pool ${kind} ${optionsOf(filter)} --limit=${
-      Math.max(1, total)
-    } --json > ${kind}.jsonl`} />`
-  }
-    <p class="quiet">Tokens and conversations as Parquet, by a batch spec:</p><${Command} text="claw export --out=dataset --spec=spec.yaml" />
+    <p class="quiet">From a shell:</p>
+    ${commands.map((text) => html`<${Command} text=${text} />`)}
   </details>`;
 }
 
@@ -451,8 +442,9 @@ function List({ params, types, kind }) {
   const desc = params.get("desc") === "true";
   const order = { kind, sort, desc: desc ? "true" : "" };
   const f = queryOf(filter, order);
+  const query = queryOf(filter, { ...order, columns: columnsOf(columns) });
   const list = useSparse(
-    queryOf(filter, { ...order, columns: columns.filter((name) => name !== "id").join(",") || "changed" }),
+    query,
     params.get("at"),
     (update) => ["group", "trajectory"].some((each) => concerns(update, each)),
     params.get("follow") === "1",
@@ -489,10 +481,9 @@ function List({ params, types, kind }) {
     c: {
       does: "compare the two marked",
       act: () => {
-        const [one, other] = marks.map(idsIn);
-        if (marks.length !== 2 || !one.t || one.g !== other.g || one.t === other.t) return false;
-        go(link("group", { g: one.g, a: one.t, b: other.t }));
-        return true;
+        const pair = pairOf(marks.map(idsIn));
+        if (pair) go(link("group", pair));
+        return Boolean(pair);
       },
     },
     n: { does: "take in what is new", act: () => list.fresh > 0 && list.take() },
@@ -555,10 +546,8 @@ function List({ params, types, kind }) {
                   )} choose=${choose} mark=${mark} f=${f} />
               `;
             }} /></div></div></div>
-          <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${queryOf(filter, {
-            ...order,
-            columns: columns.filter((name) => name !== "id").join(",") || "changed",
-          })} columns=${columns} total=${list.total ?? 0} />
+          <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${query} columns=${columns} total=${list.total ??
+            0} />
         </section>
     </div>
   `;
