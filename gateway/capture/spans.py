@@ -1,6 +1,8 @@
-"""Model calls as spans, named after OpenTelemetry's conventions for generative AI. What was said is in the log, and in no span.
+"""Model calls as spans, named after OpenTelemetry's conventions for
+generative AI. What was said is in the log, and in no span.
 
-Each attribute costs a call some microseconds: what its event says anyhow is found there, by `claw.call_id`.
+Each attribute costs a call some microseconds: what its event says
+anyhow is found there, by `claw.call_id`.
 """
 
 from typing import TYPE_CHECKING

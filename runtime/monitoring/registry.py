@@ -19,7 +19,8 @@ NOT_TRACED = {"exported": 0, "refused": 0, "dropped": 0}
 
 
 class ProgramCollector(Collector):
-    """The version of the program, log lines that its stderr did not take, and spans by what became of them."""
+    """The version of the program, log lines that its stderr did not
+    take, and spans by what became of them."""
 
     def __init__(self) -> None:
         self._version = importlib.metadata.version("claw-r1")
@@ -57,7 +58,8 @@ def watch_disk(registry: CollectorRegistry, **directories: Path) -> None:
 
 
 def watch_certificate(registry: CollectorRegistry, path: Path | None) -> None:
-    """Adds the end of the certificate in a PEM file, as the file is when somebody asks. path: None: the door has none."""
+    """Adds the end of the certificate in a PEM file, as the file is when
+    somebody asks. path: None: the door has none."""
     if path is not None:
         end = Gauge(
             "claw_certificate_end_timestamp_seconds",
@@ -68,7 +70,8 @@ def watch_certificate(registry: CollectorRegistry, path: Path | None) -> None:
 
 
 def certificate_end_s(path: Path) -> float:
-    """The end of the first certificate in a PEM file, in seconds since 1970; 0 where there is none."""
+    """The end of the first certificate in a PEM file, in seconds since
+    1970; 0 where there is none."""
     from cryptography.x509 import load_pem_x509_certificate
 
     with suppress(OSError, ValueError):

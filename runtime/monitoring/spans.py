@@ -1,7 +1,7 @@
 """Spans by OpenTelemetry's SDK: made here, sent by a thread of the SDK's.
 
-Invariant: nobody waits for the receiver. What it has not taken when the queue is full is dropped, and what it refuses is gone;
-both are counted.
+Invariant: nobody waits for the receiver. What the queue has no room for is dropped,
+what the receiver refuses is gone, and both are counted.
 """
 
 import logging
@@ -31,8 +31,8 @@ SCHEMA = "https://opentelemetry.io/schemas/1.37.0"
 LINKS_MAX = 128
 """The most links of one span, by the SDK's default."""
 AT_ONCE = "128"
-"""Spans of one request, unless a variable says otherwise. The SDK's 512 held up the other threads of a busy gateway for as long as ten calls
-take."""
+"""Spans of one request, unless a variable says otherwise: encoding
+the SDK's 512 holds up the threads of a busy gateway."""
 CLOSE_S = 2.0
 
 
@@ -65,7 +65,8 @@ class ProcessSpans:
         return OpenSpan(self._of_calls.start_span(name, _context(parent), SpanKind.SERVER, attributes))
 
     def record(self, name: str, began_us: int, traceparents: Iterable[str | None], attributes: Attributes) -> None:
-        """Spans of work on many calls that is over, linked to those of them that are sampled: none where none is."""
+        """Spans of work on many calls that is over, linked to those of
+        them that are sampled: none where none is."""
         contexts = (get_current_span(_context(each)).get_span_context() for each in dict.fromkeys(traceparents))
         links = iter([Link(context) for context in contexts if context.is_valid and context.trace_flags.sampled])
         while some := list(islice(links, LINKS_MAX)):
@@ -132,7 +133,8 @@ class BoundedQueue(BatchSpanProcessor):
 
 
 class CountedExporter(SpanExporter):
-    """Another exporter, with counts of what it was given and what became of that; the first failure is a line in the log."""
+    """Another exporter, with counts of what became of its spans; the
+    first failure is a line in the log."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self.given = self.exported = self.refused = 0
