@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.soak import SOAK, in_soak, only_in_soak
 OF_TWO_WORKERS = ("gateway", "streams", "trainer", "vllm-2", "rollout-1")
 ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
 """A worker's engine ends with it; that one that ends alone is replaced is the law of tests/rollout/test_supervisor.py."""
+ROOMS = ("gateway", "streams", "trainer", "rollout", "rewards", "dashboard")
 ADDED = "from-elsewhere"
 GO_ON_S = 300.0
 BATCH_LINE = re.compile(r"batch\s+(\d+)\s")
@@ -39,7 +40,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.vllm, pytest.mark.slow, pytest.mark
 class RunningDemo:
     """A demo in a process of its own, with its own home; reads its progress as a person would."""
 
-    def __init__(self, home: Path, workers: int, batches: int, more: Mapping[str, str]) -> None:
+    def __init__(
+        self, home: Path, workers: int, batches: int, more: Mapping[str, str], flags: Sequence[str] = ()
+    ) -> None:
         self.env = {**os.environ, **more, "CLAW_HOME": str(home)}
         self.env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
         command = [
@@ -54,6 +57,7 @@ class RunningDemo:
             str(batches),
             "--workers",
             str(workers),
+            *flags,
         ]
         self.process = children.start(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.batch = 0
@@ -139,10 +143,15 @@ def otlp() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, workers: int, batches: int, otlp: Receiver) -> Iterator[RunningDemo]:
+def flags() -> Sequence[str]:
+    return ()
+
+
+@pytest.fixture
+def demo(tmp_path: Path, workers: int, batches: int, otlp: Receiver, flags: Sequence[str]) -> Iterator[RunningDemo]:
     """A demo with so many workers, that ends after so many batches, and tells a receiver what it does."""
     share_caches(tmp_path)
-    running = RunningDemo(tmp_path, workers, batches, {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url})
+    running = RunningDemo(tmp_path, workers, batches, {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url}, flags)
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
@@ -194,13 +203,23 @@ def test_the_loop_goes_on_when_any_component_is_killed(
 
 
 @only_in_soak
-@pytest.mark.parametrize(("workers", "batches"), [(1, 5)])
-def test_health_raises_no_alert_however_slow_it_is(demo: RunningDemo, tmp_path: Path) -> None:
-    """A whole demo, and the same in which all took fifteen times longer: a quarter of an hour, as Prometheus sees it."""
+@pytest.mark.parametrize(("workers", "batches", "flags"), [(1, 5, ()), (2, 5, ("--reward", "rule", "--dashboard"))])
+def test_health_raises_no_alert_however_slow_it_is(
+    demo: RunningDemo, otlp: Receiver, tmp_path: Path, flags: Sequence[str]
+) -> None:
+    """A whole demo, and the same in which all took fifteen times longer: a quarter of an hour, as Prometheus sees it.
+
+    With a scorer and a dashboard whatever rules and boards ask of any room is there, and a verdict is linked to its calls.
+    """
     promtool()
     with Recording(tmp_path) as recording:
         demo.result()
     assert recording.alerts() == recording.alerts(slower=15) == set()
+    if flags:
+        asked = [*(rule["expr"] for rule in ALERTS), *EXPRESSIONS]
+        assert recording.missing(asked, ROOMS) == set()
+        calls = {span.context for span in otlp.named("claw-gateway")}
+        assert calls & {link for span in otlp.named("claw-rewards") for link in span.links}
 
 
 @only_in_soak
