@@ -10,6 +10,7 @@ from claw_r1.rollout.errors import SourceFailed
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.events import WeightsPublished
+from claw_r1.weights.archive import FromArchive
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
@@ -39,7 +40,7 @@ class Fetched:
         return "; ".join((self.source, *(f"not by {reason}" for reason in self.failed)))[:TOLD_CHARACTERS_MAX]
 
 
-VersionSource = FromCarrier | FromTrainer | FromDirectory
+VersionSource = FromCarrier | FromTrainer | FromArchive | FromDirectory
 
 
 async def fetch(
@@ -70,7 +71,9 @@ async def fetch(
             reasons.append(f"{source.name}: {error}")
             if isinstance(source, FromCarrier) and source.is_blamed:
                 source.carriage.failed()
-            if isinstance(source, FromTrainer) and source.is_patched:  # the patch, or what it was for, is damaged
+            if (
+                isinstance(source, FromTrainer | FromArchive) and source.is_patched
+            ):  # the patch, or what it was for, is damaged
                 source.base = None
                 sources.insert(0, source)
             continue
@@ -84,7 +87,7 @@ async def fetch(
 
 
 def _is_patched(source: VersionSource) -> bool:
-    return isinstance(source, FromTrainer) and source.is_patched
+    return isinstance(source, FromTrainer | FromArchive) and source.is_patched
 
 
 async def _taken(copies: HostCopies, manifest: WeightsManifest, source: VersionSource, seconds: float) -> HostCopy:
@@ -128,6 +131,8 @@ def _sources(
     settings: RolloutSettings, target: WeightsPublished, held: Fetched | None, carriage: Carriage | None
 ) -> list[VersionSource]:
     sources: list[VersionSource] = []
+    is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
+    base = Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None
     if target.offer_url is not None:
         files = weights_files()
         tls = files.context() if files else None
@@ -137,11 +142,11 @@ def _sources(
             sources.append(
                 FromCarrier(carriage, *version, worker_id=worker_id, connect_timeout_s=connect_timeout_s, tls=tls)
             )
-        is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
-        base = Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None
         sources.append(
             FromTrainer(*version, worker_id=worker_id, connect_timeout_s=connect_timeout_s, tls=tls, base=base)
         )
+    if settings.archive_dir is not None:
+        sources.append(FromArchive(settings.archive_dir / target.run_id, base))
     if target.checkpoint_uri is not None:
         sources.append(FromDirectory(target.checkpoint_uri))
     return sources

@@ -100,6 +100,9 @@ class RolloutSettings(BaseSettings):
     """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
     copies_dir: Path | None = None
     """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files; a trainer on this host is looked for there only."""
+    archive_dir: Path | None = None
+    """Directory, or mirror of one, into which a trainer writes its versions (its `archive_dir`): a worker that cannot reach the trainer
+    has them from there. Not set: from exports."""
     control_timeout_s: float = Field(default=15, gt=0)
     """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)

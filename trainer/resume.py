@@ -191,6 +191,7 @@ class Resumption:
         export = publisher.exported(progress.version, candidate.manifest)
         sequence = progress.sequence_published
         self._dependencies.journal.commit(publisher.event(progress.version, candidate, export, sequence))
+        self._updater.archive(progress.version, candidate)
         if export is None:  # or it died with the trainer before
             self._updater.export_if_due(progress.version, candidate, sequence)
 

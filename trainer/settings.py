@@ -44,7 +44,7 @@ class TrainerSettings(BaseSettings):
     }
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
-        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "stop_timeout_s", "offer_host",
+        "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "archive_dir", "archive_whole_every", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "evaluation_quiet_s",
         "wait_log_interval_s", "warnings_file", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
@@ -125,6 +125,11 @@ class TrainerSettings(BaseSettings):
     """Batches between exports in Hugging Face format, from which workers load when the trainer is gone."""
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
+    archive_dir: Path | None = None
+    """Directory in which each version is kept below the run's id, for workers that cannot reach this trainer: what changed since the one
+    before it, where that is little, and the whole of every `archive_whole_every`-th. It may be mirrored file by file. Not set: none."""
+    archive_whole_every: int = Field(default=20, ge=1)
+    """Versions in a chain of patches, the whole one with them."""
     stop_timeout_s: float = Field(default=6.0, gt=0)
     """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
     start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""

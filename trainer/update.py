@@ -23,6 +23,7 @@ from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
 from claw_r1.trainer.storage.reports import Reports
+from claw_r1.weights.archive import VersionArchive
 
 log = structlog.get_logger()
 
@@ -53,6 +54,7 @@ class Updater:
         self._reports = reports
         self._writer = writer
         self._incarnation = incarnation
+        self._archive = archive_of(settings)
 
     def carry_out(self, batch: TrainingBatch, waited_s: float) -> None:
         """Steps 2 to 5 of a batch."""
@@ -148,11 +150,18 @@ class Updater:
         self._publisher.settle(version)
         progress.version, progress.digest, progress.version_free = version, candidate.manifest.digest, version + 1
         progress.count(sequence, values)
+        self.archive(version, candidate)
         self.export_if_due(version, candidate, sequence)
         self._reports.write(trained)
         self._dependencies.metrics.trained(trained)
         self._dependencies.reached(Milestone.PUBLISHED)
         progress.raise_if_nothing_learned()
+
+    def archive(self, version: int, candidate: Candidate) -> None:
+        """Soon, by the writer's thread, behind what it still has to write: a slow disk slows the run, and fills no memory."""
+        if (archive := self._archive) is not None:
+            self._writer.wait()
+            self._writer.submit(f"archive {version}", lambda: archive.add(candidate.snapshot))
 
     def export_if_due(self, version: int, candidate: Candidate, sequence: int | None) -> None:
         """Soon, by the writer's thread. sequence: of the batch that made the version; None: the initial weights."""
@@ -166,3 +175,10 @@ class Updater:
             self._dependencies.journal.commit(self._publisher.event(version, candidate, export, sequence))
         except LogError as error:  # the loop meets the same, and decides
             log.warning("export_not_announced", version=version, export=str(export), error=str(error))
+
+
+def archive_of(settings: TrainerSettings) -> VersionArchive | None:
+    """Returns the archive of a run's versions, where it has one."""
+    if settings.archive_dir is None:
+        return None
+    return VersionArchive(settings.archive_dir / settings.run_id, settings.archive_whole_every)

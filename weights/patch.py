@@ -6,7 +6,7 @@ applies it hashes the result, as with bytes from anywhere else: a patch can be u
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -61,15 +61,12 @@ def _without_wide_gaps(positions: Positions, last: int) -> Positions:
 
 
 class Patched:
-    """The bytes of a version (`claw_r1.weights.host_copies.TensorBytes`), from a flat copy of another one and a patch."""
+    """The bytes of a version (`claw_r1.weights.host_copies.TensorBytes`), from a flat copy of another one and the patches since, the
+    oldest first."""
 
-    def __init__(self, base: memoryview, body: bytes | bytearray, manifest: WeightsManifest) -> None:
+    def __init__(self, base: memoryview, bodies: Sequence[bytes | bytearray], manifest: WeightsManifest) -> None:
         """Raises TransferFailed for a patch that is none."""
-        count = int.from_bytes(body[:8], "little")
-        if len(body) != 8 + 2 * WORD.itemsize * count:
-            raise TransferFailed(f"a patch of {count} words has {len(body)} bytes")
-        gaps, self._values = np.frombuffer(body, WORD, offset=8).reshape(2, count)
-        self._positions: Positions = np.cumsum(gaps.astype(np.int64) + 1) - 1
+        self._patches = [_words(body) for body in bodies]
         self._base = base
         self._begins: Mapping[TensorShape, int] = dict(manifest.offsets())
         if len(base) < manifest.bytes_flat:
@@ -81,8 +78,18 @@ class Patched:
         piece[:] = self._base[begin : begin + len(piece)]
         first = begin // WORD.itemsize
         whole = len(piece) // WORD.itemsize
-        low, high = np.searchsorted(self._positions, [first, first + whole])
         words = np.frombuffer(piece[: whole * WORD.itemsize], WORD)
-        words[self._positions[low:high] - first] = self._values[low:high]
-        if len(piece) % WORD.itemsize and high < len(self._positions) and self._positions[high] == first + whole:
-            piece[-1] = int(self._values[high]) & 0xFF
+        for positions, values in self._patches:
+            low, high = np.searchsorted(positions, [first, first + whole])
+            words[positions[low:high] - first] = values[low:high]
+            if len(piece) % WORD.itemsize and high < len(positions) and positions[high] == first + whole:
+                piece[-1] = int(values[high]) & 0xFF
+
+
+def _words(body: bytes | bytearray) -> tuple[Positions, npt.NDArray[np.uint16]]:
+    """Returns where a patch changes words, in order, and to what."""
+    count = int.from_bytes(body[:8], "little")
+    if len(body) != 8 + 2 * WORD.itemsize * count:
+        raise TransferFailed(f"a patch of {count} words has {len(body)} bytes")
+    gaps, values = np.frombuffer(body, WORD, offset=8).reshape(2, count)
+    return np.cumsum(gaps.astype(np.int64) + 1) - 1, values

@@ -116,7 +116,7 @@ class FromTrainer:
             mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
             memoryview(mapped) as flat,
         ):
-            yield Patched(flat, body, manifest)
+            yield Patched(flat, [body], manifest)
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:

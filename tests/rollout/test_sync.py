@@ -15,6 +15,7 @@ from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.sync import load
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.weights.archive import VersionArchive
 from claw_r1.weights.host_copies import HostCopy
 from claw_r1.weights.host_copies import tensors as tensors_of
 from claw_r1.weights.manifest import WeightsManifest
@@ -130,3 +131,25 @@ async def test_a_held_version_is_patched_and_a_damaged_one_costs_one_more_try(tm
     assert ways == [("trainer", 0), ("trainer", 0), ("trainer, a patch", 0), ("trainer", 1)]
     assert again.source == "this host's memory"
     server.close()
+
+
+async def test_who_cannot_reach_the_trainer_has_its_versions_from_an_archive(tmp_path: Path) -> None:
+    """The next one by what changed since; where what is here is damaged, from the whole one, and that is told."""
+    settings = RolloutSettings(
+        model=tmp_path, model_id="m", copies_dir=tmp_path / "copies", archive_dir=tmp_path, offer_timeout_s=0.2
+    )
+    archive, held, ways = VersionArchive(tmp_path / "run", 9), None, []
+    tensors = {"t": torch.arange(4096, dtype=torch.int16)}
+    for version in range(3):
+        tensors["t"][version] += 1
+        snapshot = WeightsSnapshot.of(tensors.items())
+        archive.add(snapshot)
+        if version == 2:
+            assert held is not None
+            (tmp_path / "other").write_bytes(bytes(held.manifest.bytes_flat))
+            held = replace(held, copy=HostCopy(os.open(tmp_path / "other", os.O_RDONLY), tmp_path / "other"))
+        fetched = await fetch(settings, published(None, "http://127.0.0.1:9/weights", version, snapshot.manifest), held)
+        ways.append((fetched.source, len(fetched.failed)))
+        assert dict(tensors_of(fetched.copy.path, fetched.manifest))["t"].equal(tensors["t"])
+        held = fetched
+    assert ways == [("archive", 1), ("archive, a patch", 1), ("archive", 2)]

@@ -9,10 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from claw_r1.rollout.fetch import manifest_of
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.trainer.publication import probe_ids
 from claw_r1.trainer.run import TrainingRun
+from claw_r1.weights.archive import FromArchive
+from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.digests import Digest
+from claw_r1.weights.host_copies import HostCopies, tensors
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.test_run import events, two_batches, world_of
 from tests.trainer.tiny import make_model
@@ -85,3 +89,16 @@ def test_no_special_id_is_asked_about(tmp_path):
     config = {"eos_token_id": [1, 2], "pad_token_id": None, "text_config": {"bos_token_id": 0}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert set(probe_ids(tmp_path, 8, 1000)) == {3, 4, 5, 6, 7}
+
+
+def test_a_run_that_is_archived_can_be_followed_without_its_trainer(tmp_path):
+    """Its last version is in the archive, to the bit what its export holds."""
+    versions = published(tmp_path, archive_dir=tmp_path / "archive")
+    copies = HostCopies(tmp_path / "copies")
+    newest = [event for event in versions if event.checkpoint_uri][-1]
+    assert newest.version == 2
+    copy = copies.take(manifest_of(newest), FromArchive(tmp_path / "archive" / newest.run_id), Deadline(30))
+    loaded = dict(tensors(copy.path, manifest_of(newest)))
+    model = AutoModelForCausalLM.from_pretrained(newest.checkpoint_uri.removeprefix("file://"))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items() if name in loaded)
+    assert {name for name, _ in model.named_parameters()} <= loaded.keys() | {"lm_head.weight"}

@@ -48,7 +48,7 @@ def test_any_change_comes_back(words: int, changed: list[int], cuts: list[int]) 
     manifest = WeightsManifest.of(tensors)
     base = bytearray(manifest.bytes_flat)
     base[: before.nbytes] = before.tobytes()
-    patched, done, read = Patched(memoryview(base), body, manifest), 0, bytearray(after.nbytes)
+    patched, done, read = Patched(memoryview(base), [body], manifest), 0, bytearray(after.nbytes)
     while done < len(read):
         piece = memoryview(read)[done : done + 2 * cuts[done % len(cuts)]]
         patched.readinto(manifest.tensors[0], done, piece)
@@ -67,7 +67,7 @@ def test_what_differs_everywhere_is_no_patch() -> None:
 @pytest.mark.parametrize("body", [b"", bytes(7), (2).to_bytes(8, "little") + bytes(4), (1 << 60).to_bytes(8, "little")])
 def test_what_is_no_patch_is_refused(body: bytes) -> None:
     with pytest.raises(TransferFailed):
-        Patched(memoryview(bytes(64)), body, WeightsManifest.of([("a", torch.zeros(4))]))
+        Patched(memoryview(bytes(64)), [body], WeightsManifest.of([("a", torch.zeros(4))]))
 
 
 def version(number: int, share: float = 0.02) -> Tensors:
