@@ -113,6 +113,8 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Browser, url: str, name
     page = one.open(address(name), waits_for="header .stream.live")
     settled(page)
     assert page.locator("main").inner_text().strip()
+    commands = page.locator("main .command code").all_text_contents()
+    assert [each for each in commands if re.search(r"[\x00-\x1f\x7f\u200b-\u206f]", each)] == [], "it moves a terminal"
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.evaluate(f"() => {{ {AXE}; return null; }}")
     for theme in ("light", "dark"):

@@ -11,13 +11,12 @@ import { concerns } from "../parts/live.js";
 import { Message } from "../parts/messages.js";
 import { Neighbours, useNeighbours } from "../parts/neighbours.js";
 import { usePages } from "../parts/pages.js";
-import { Ago, Command, Copy, count, GroupLink, number, span } from "../parts/words.js";
+import { Ago, Command, Copy, count, GroupLink, number, quoted, span } from "../parts/words.js";
 
 const CALLS = 5; // of one chunk of the conversation, and of one answer
 const OUTLINE = 500;
 const ROW_PX = 26;
 const SPANS = { between_us: "between calls", queue_us: "queue", first_us: "first token", generation_us: "generation" };
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const seconds = (us) => (us === null || us === undefined ? "–" : span(us / 1e6));
 
 /** Waiting, first token and generation of one call, on the trajectory's own time. */
