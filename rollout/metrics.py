@@ -1,6 +1,6 @@
 """The counters of a worker's supervisor, for Prometheus: read from its status when somebody asks. vLLM has its own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import get_args
 
 from prometheus_client import Counter
@@ -21,14 +21,28 @@ class RolloutMetrics:
     def __init__(self, status: Callable[[], Status], latest: Callable[[], WeightsPublished | None]) -> None:
         self.registry = registry = process_registry()
         self._status = status
-        self.loads = Counter("claw_rollout_loads", "Versions that the engine loaded.", registry=registry)
+        self._loads = Counter(
+            "claw_rollout_loads", "Versions that the engine loaded, by where from.", ["source"], registry=registry
+        )
         self.not_had = Counter(
             "claw_rollout_fetch_failures", "Attempts to get a version that every source failed.", registry=registry
+        )
+        self._ways_failed = Counter(
+            "claw_rollout_source_failures",
+            "Sources that did not serve, before another one did.",
+            ["source"],
+            registry=registry,
         )
         self.engine_losses = Counter(
             "claw_rollout_engine_losses", "Engines that died, hung or served something else.", registry=registry
         )
         registry.register(StatusCollector(status, latest))
+
+    def loaded(self, source: str, failed: Iterable[str]) -> None:
+        """The engine has a version. failed: why other sources did not serve, each behind its name."""
+        self._loads.labels(source).inc()
+        for reason in failed:
+            self._ways_failed.labels(reason.partition(":")[0]).inc()
 
     def not_ready(self) -> str | None:
         """Returns why this worker takes no calls, or None."""

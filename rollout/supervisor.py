@@ -220,7 +220,7 @@ class Supervisor:
         times_ms |= await probe(engine, self._settings, target)
         self._loading = None
         self._targets.served(target)
-        self.metrics.loads.inc()
+        self.metrics.loaded(fetched.source, fetched.failed)
         self._keep_served(fetched)
         more = {"failed_before": fetched.failed} if fetched.failed else {}
         log.info(

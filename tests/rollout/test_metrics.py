@@ -22,12 +22,12 @@ async def test_versions_loads_and_lost_engines(tmp_path: Path) -> None:
         assert metrics.not_ready() is None
         assert (value(metrics, "version"), value(metrics, "published_version")) == (0, 0)
         assert value(metrics, "state", state="ready") == 1
-        assert value(metrics, "loads_total") == 1
+        assert value(metrics, "loads_total", source="trainer") == 1
         load_s = value(metrics, "sync_seconds", phase="load")
         assert load_s is not None
         assert load_s < 10
         engine.hangs = True
-        await until_async(lambda: value(metrics, "loads_total") == 2)
+        await until_async(lambda: value(metrics, "loads_total", source="this host's memory") == 1)
         assert value(metrics, "engine_losses_total") == 1
 
 
@@ -38,3 +38,17 @@ def test_a_worker_that_starts_says_why_it_takes_no_calls() -> None:
     assert metrics.not_ready() == "starting: vLLM ended with code 1"
     assert (value(metrics, "version"), value(metrics, "published_version")) == (-1, -1)
     assert RolloutMetrics(lambda: Status(state="behind"), lambda: None).not_ready() is None
+
+
+def test_what_did_not_serve_is_counted_by_its_name_alone() -> None:
+    """A reason holds whatever a trainer said; a label does not."""
+    metrics = RolloutMetrics(lambda: Status(state="ready"), lambda: None)
+    metrics.loaded("checkpoint", ("gloo: no group", "trainer: 503 every sender is busy"))
+    assert value(metrics, "loads_total", source="checkpoint") == 1
+    assert {
+        each: value(metrics, "source_failures_total", source=each) for each in ("gloo", "trainer", "checkpoint")
+    } == {
+        "gloo": 1,
+        "trainer": 1,
+        "checkpoint": None,
+    }
