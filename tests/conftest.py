@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
+from tests.engines import tiny_model, vllm
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from tests.soak import SOAK
 
@@ -20,6 +21,8 @@ __all__ = [
     "log_settings",
     "pytest_runtest_protocol",
     "pytest_xdist_make_scheduler",
+    "tiny_model",
+    "vllm",
 ]
 
 # The machines are shared: how long one example takes says nothing about the code.
