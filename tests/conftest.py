@@ -25,6 +25,8 @@ __all__ = [
     "vllm",
 ]
 
+# Before anything loads torch, which reads it once: two threads of one test wait for each other, spinning, whenever a core is taken.
+os.environ["OMP_NUM_THREADS"] = "1"
 # The machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
 settings.register_profile("soak", settings.get_profile("house"), max_examples=200)
