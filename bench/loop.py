@@ -41,7 +41,7 @@ LEARNT = 0.9
 PROCESSES = {
     "broker": "kafka.Kafka",
     "engine": "VLLM::EngineCore",
-    "vllm_http": "vllm.entrypoints",
+    "vllm_http": "rollout.process.vllm_server",
     "gateway": "claw_r1.gateway",
     "streams": "claw_r1.streams",
     "trainer": "claw_r1.trainer",

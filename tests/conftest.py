@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
+from tests.engines import tiny_model, vllm
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from tests.soak import SOAK
 
@@ -20,8 +21,12 @@ __all__ = [
     "log_settings",
     "pytest_runtest_protocol",
     "pytest_xdist_make_scheduler",
+    "tiny_model",
+    "vllm",
 ]
 
+# Before anything loads torch, which reads it once: two threads of one test wait for each other, spinning, whenever a core is taken.
+os.environ["OMP_NUM_THREADS"] = "1"
 # The machines are shared: how long one example takes says nothing about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
 settings.register_profile("soak", settings.get_profile("house"), max_examples=200)

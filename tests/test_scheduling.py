@@ -83,6 +83,13 @@ def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
     assert Counter((tmp_path / "begun").read_text().split()) == Counter(everything), "each test is begun once"
 
 
+def test_torch_has_one_thread() -> None:
+    """No test waits in a barrier for a thread that has no core, whichever module of the whole run has loaded torch first."""
+    import torch
+
+    assert torch.get_num_threads() == 1
+
+
 def test_no_two_engines_are_started_at_once() -> None:
     """Each file whose tests are marked `vllm` stands in the list of those that one process runs, and no other."""
     marked = {

@@ -10,13 +10,14 @@ from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.monitoring.tracing import PROTOCOL, PROTOCOLS, receiver
 
 CPU_KV_CACHE = "256M"
+SERVER = "claw_r1.rollout.process.vllm_server"
 
 
 def arguments(settings: RolloutSettings, port: int) -> list[str]:
     """The command line."""
     command = [
         # Not `vllm serve`: it asks for the version of a distribution that the CPU build does not have.
-        *module_argv("vllm.entrypoints.openai.api_server"),
+        *module_argv(SERVER),
         *("--model", str(settings.model), "--served-model-name", settings.served_name),
         *("--host", settings.host, "--port", str(port)),
         *("--max-model-len", str(settings.max_model_len or "auto"), "--max-num-seqs", str(settings.max_num_seqs)),

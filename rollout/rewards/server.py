@@ -16,7 +16,7 @@ from pathlib import Path
 
 from claw_r1.rollout.errors import CannotStart, ServerDied
 from claw_r1.rollout.process.activity import StartPatience, activity_of
-from claw_r1.rollout.process.command import quiet_environment
+from claw_r1.rollout.process.command import SERVER, quiet_environment
 from claw_r1.rollout.process.preflight import check_gpus, check_model, check_port, object_in
 from claw_r1.rollout.process.server import KILL_TIMEOUT_S, free_port, open_log
 from claw_r1.rollout.rewards.settings import RewardServerSettings
@@ -50,7 +50,7 @@ def arguments(settings: RewardServerSettings, port: int) -> list[str]:
     cpu = settings.runs_on_cpu
     command = [
         # Not `vllm serve`: see rollout/process/command.py.
-        *child.module_argv("vllm.entrypoints.openai.api_server", "--runner", "pooling"),
+        *child.module_argv(SERVER, "--runner", "pooling"),
         *("--model", str(settings.model), "--served-model-name", settings.served_name),
         *("--host", settings.host, "--port", str(port), "--disable-uvicorn-access-log"),
         *("--max-model-len", str(settings.max_model_len or "auto"), "--max-num-seqs", str(settings.max_num_seqs)),

@@ -110,7 +110,7 @@ class RunningDemo:
 
     def wait_for_engine(self, home: Path) -> None:
         deadline = time.monotonic() + GO_ON_S
-        while not any("vllm.entrypoints" in command for command in processes_of(home)):
+        while not any("rollout.process.vllm_server" in command for command in processes_of(home)):
             assert self.process.poll() is None, "\n".join(self.said[-20:])
             assert time.monotonic() < deadline, f"no engine within {GO_ON_S:.0f} s"
             time.sleep(0.1)

@@ -15,7 +15,7 @@ from claw_r1.schemas.keys import step_key
 from tests.caches import CACHE
 from tests.engines import served
 from tests.gateway.house import House
-from tests.soak import SOAK, only_in_soak
+from tests.soak import only_in_soak
 
 BRIEF = Recipe(steps=1, batch_dialogues=2)
 
@@ -50,12 +50,28 @@ def test_kappa_is_agreement_beyond_chance() -> None:
 MAKING = pytest.mark.timeout(1200)
 
 
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_each_verdict_has_its_evidence(vllm: str) -> None:
+    """One captured call per verdict, on channel judge, held to its form by the engine: an untaught model would say anything else."""
+    with House() as gateway, judge_at(gateway.url, model="policy") as scorer:
+        gateway.worker(vllm, model="policy")
+        opinions = [
+            future.result() for future in scorer.judge([call_of(random.Random(n), right=True) for n in range(50)])
+        ]
+        captured = {step_key(call.group_id, call.trajectory_id, call.call_id).decode() for call in gateway.captured}
+    assert {call.channel for call in gateway.captured} == {"judge"}
+    for opinion in opinions:
+        assert len(opinion.calls) == 1
+        assert opinion.calls[0] in captured
+        assert opinion.tokens > 100
+        assert opinion.values[0] in (0.0, 1.0)
+    assert all("structured_outputs" in orjson.loads(call.request.suffix) for call in gateway.captured)
+
+
 @pytest.fixture(scope="module")
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a vLLM with the judge, which takes two minutes of one core to make; in `make test` with an untaught one."""
-    if not SOAK:
-        yield request.getfixturevalue("policy_engine")
-        return
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a vLLM with the judge, which takes two minutes of one core to make."""
     with served(make_judge(CACHE / "models"), MODEL, tmp_path_factory.mktemp("judge") / "log") as url:
         yield url
 
@@ -65,24 +81,6 @@ def gateway(engine: str) -> Iterator[House]:
     with House() as running:
         running.worker(engine, model=MODEL)
         yield running
-
-
-@pytest.mark.vllm
-@pytest.mark.slow
-def test_each_verdict_has_its_evidence(gateway: House) -> None:
-    """One captured call per verdict, on channel judge, held to its form by the engine."""
-    with judge_at(gateway.url) as scorer:
-        opinions = [
-            future.result() for future in scorer.judge([call_of(random.Random(n), right=True) for n in range(50)])
-        ]
-    captured = {step_key(call.group_id, call.trajectory_id, call.call_id).decode() for call in gateway.captured}
-    assert {call.channel for call in gateway.captured} == {"judge"}
-    for opinion in opinions:
-        assert len(opinion.calls) == 1
-        assert opinion.calls[0] in captured
-        assert opinion.tokens > 100
-        assert opinion.values[0] in (0.0, 1.0)
-    assert all("structured_outputs" in orjson.loads(call.request.suffix) for call in gateway.captured)
 
 
 @pytest.mark.vllm
