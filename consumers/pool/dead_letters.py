@@ -130,6 +130,9 @@ def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list
         if size := letter.header("left_out"):
             refused[letter.id] = f"its {size} bytes stand at its source alone, no letter has room for them"
             continue
+        if broken := attempt(letter).get("undecodable"):
+            refused[letter.id] = f"{broken} by this program, too: its copy would be another letter"
+            continue
         partitions = sum(1 for topic, _ in ends if topic == source.topic)
         place = source.topic, source.partition if key is None else partition_of(key, partitions)
         start = source.offset + 1 if place[1] == source.partition else 0

@@ -13,7 +13,7 @@ leave() {
   trap - EXIT
   claw down > /dev/null 2>&1 || true
   for one in "${own[@]}"; do kill "$one" 2> /dev/null || true; done
-  wait 2> /dev/null || true
+  echo "The day is over; its folder is $CLAW_HOME."
 }
 trap leave EXIT
 trap 'exit 0' INT TERM
@@ -23,6 +23,7 @@ aside() {  # a program of this script's own, with its output in a file
   shift
   "$@" > "$CLAW_HOME/$name.log" 2>&1 &
   own+=($!)
+  disown $!  # or bash says on the screen that it was killed
 }
 
 await() {  # until a command succeeds, a minute at most; $1 says what is waited for

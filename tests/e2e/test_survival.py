@@ -222,27 +222,36 @@ def test_health_raises_no_alert_however_slow_it_is(
         assert calls & {link for span in otlp.named("claw-rewards") for link in span.links}
 
 
+STOPPED = {
+    "rollout": {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"},
+    "streams": {"ClawProcessDown", "ClawNoBatch"},
+    "gateway": {"ClawProcessDown", "ClawNoBatch"},
+    "trainer": {"ClawProcessDown"},
+}
+"""The alerts of a component that stands still for what Prometheus takes for ten minutes."""
+
+
 @only_in_soak
-@pytest.mark.parametrize(("workers", "batches"), [(1, 40)])
-def test_a_worker_that_stands_still_raises_its_alerts(demo: RunningDemo, tmp_path: Path) -> None:
-    """Supervisor and engine are stopped in their tracks, and go on later: who waits for them says so, and nobody else."""
+@pytest.mark.parametrize(("workers", "batches", "component"), [(1, 40, component) for component in STOPPED])
+def test_what_stands_still_raises_its_alerts(demo: RunningDemo, tmp_path: Path, component: str) -> None:
+    """A process and its children are stopped in their tracks, and go on later: who waits for them says so, and nobody else."""
     promtool()
     with Recording(tmp_path) as recording:
         demo.wait_for_batch(3)
-        stopped = engine_and_supervisor(demo)
+        stopped = with_children(demo, component)
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in stopped:
                 os.kill(pid, number)
             time.sleep(40 if number == signal.SIGSTOP else 0)
         result = demo.result()
     assert result["batches"] == 40
-    assert recording.alerts(slower=15) == {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"}
+    assert recording.alerts(slower=15) == STOPPED[component]
 
 
-def engine_and_supervisor(demo: RunningDemo) -> list[int]:
-    """The worker with all that it started."""
-    worker = psutil.Process(demo.pids()["rollout"])
-    return [worker.pid, *(child.pid for child in worker.children(recursive=True))]
+def with_children(demo: RunningDemo, component: str) -> list[int]:
+    """The process of a component, with all that it started."""
+    process = psutil.Process(demo.pids()[component])
+    return [process.pid, *(child.pid for child in process.children(recursive=True))]
 
 
 def the_way_of_a_call_is_told(otlp: Receiver) -> None:

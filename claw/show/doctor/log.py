@@ -6,9 +6,9 @@ from functools import cache
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.keys.records import newest_keys, state_of
+from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.show.doctor.access import access_findings, wire
 from claw_r1.claw.show.doctor.findings import Finding, checked, error, ok, warning
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import TopicState, broker_settings, check_broker, describe_topics, diff_topics
@@ -23,6 +23,7 @@ from claw_r1.schemas.topics import CALLS, POSITIONS, REWARDS, WORKERS
 
 WAITS_S = {"connect_timeout_s": 3.0, "read_timeout_s": 5.0}
 """Shorter than a program's, for a broker that goes away."""
+KEEP = "`claw broker` in another terminal keeps one running"
 REPLICAS, INSYNC = 3, 2
 NEWEST = ((CALLS, 2), (REWARDS, 2), (POSITIONS, 4), (WORKERS, 64))
 """How many records of a partition are looked at. The last offset
@@ -38,10 +39,13 @@ def log_findings(prefix: str) -> Iterator[Finding]:
     """Finds out whether a broker answers, and what on it would
     not hold."""
     try:
-        with log_for_reading(prefix) as named:
-            settings = named.model_copy(update=WAITS_S)
+        with resolve_broker() as broker:
+            settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix).model_copy(update=WAITS_S)
             servers, names = settings.bootstrap_servers, check_broker(settings).brokers
-            yield Finding("broker", "ok", f"{servers} answers, with the brokers {', '.join(names)}")
+            if broker.local is not None and broker.local.started_here:
+                yield Finding("broker", "warning", f"none was running; {servers} was started for these lines", KEEP)
+            else:
+                yield Finding("broker", "ok", f"{servers} answers, with the brokers {', '.join(names)}")
             yield from checked("wire", lambda: wire(servers, secured=settings.secured))
             yield from checked("version", lambda: version(broker_settings(settings)))
             yield from access_findings(settings)

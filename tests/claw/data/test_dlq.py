@@ -46,15 +46,13 @@ def redrive(settings: LogSettings, routes: Sequence[RedriveRoute]) -> None:
 
 @pytest.fixture
 def dead(log_settings: LogSettings) -> list[Letter]:
-    """One letter of bytes that are no event, one of a fact that a fold raised on, each from its place."""
-    good = published.outgoing(facts.reward("g", "t", 1.0))
-    bad = Outgoing(topic=CALLS, key=b"g", value=b"\x07nothing", headers=[("ce_type", b"claw.CallCaptured")])
-    published.publish(log_settings, [good, bad])
+    """One letter of a fact that its reader refused, one of a fact that a fold raised on, each from its place."""
+    published.publish(log_settings, [published.outgoing(facts.reward("g", "t", 1.0)), published.outgoing(facts.call())])
     (reward,), (call,) = read(log_settings, REWARDS), read(log_settings, CALLS)
     published.publish(
         log_settings,
         [
-            dead_letter(call, "bad_magic", "starts with 07", reader="streams"),
+            dead_letter(call, "wrong_type", "a fact of another topic", reader="streams"),
             dead_letter(reward, "fold_bug", "ZeroDivisionError", reader="streams"),
         ],
     )
@@ -63,16 +61,28 @@ def dead(log_settings: LogSettings) -> list[Letter]:
 
 def test_a_letter_tells_reason_source_and_content(log_settings: LogSettings, dead: list[Letter]) -> None:
     """Filters by reason and source; the value decoded where that can be done."""
-    (call,) = letters(log_settings, reason="bad_magic")
+    (call,) = letters(log_settings, reason="wrong_type")
     (reward,) = letters(log_settings, source="rewards")
     assert summary(call)["source"] == {
         "topic": f"{log_settings.prefix}.calls",
         "partition": call.record.partition,
         "offset": 0,
     }
-    assert (summary(call)["key"], summary(call)["attempt"], summary(call)["bytes"]) == ("g", "1", 8)
-    assert attempt(call)["undecodable"] == "bad_magic"
-    assert attempt(reward)["type"] == "RewardAssigned"
+    assert (summary(call)["key"], summary(call)["attempt"]) == ("g", "1")
+    assert (attempt(call)["type"], attempt(reward)["type"]) == ("CallCaptured", "RewardAssigned")
+
+
+def test_broken_bytes_wait_and_do_not_go_back(log_settings: LogSettings, dead: list[Letter]) -> None:
+    """A copy would only be another letter; who can read them, for it knows their schema, takes them."""
+    bad = [Outgoing(topic=CALLS, key=b"g", value=value) for value in (b"\x07nothing", None)]
+    published.publish(log_settings, bad)
+    broken = [dead_letter(record, "bad_magic", "", reader="streams") for record in read(log_settings, CALLS)[1:]]
+    published.publish(log_settings, broken)
+    going, refused = routes_of(log_settings, letters(log_settings))
+    assert {route.letter.id for route in going} == {letter.id for letter in dead}
+    assert sorted(why.partition(" ")[0] for why in refused.values()) == ["bad_magic", "empty_value"]
+    waiting = dead_letters.pending(log_settings, letters(log_settings))
+    assert {letter.id for letter in waiting} == {letter.id for letter in dead} | refused.keys()
 
 
 def test_a_letter_is_redriven_once(log_settings: LogSettings, dead: list[Letter]) -> None:

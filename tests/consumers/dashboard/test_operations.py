@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
-from claw_r1.eventlog.records import Outgoing, Record
+from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.envelopes import envelope, now_us
@@ -34,14 +34,11 @@ def read(settings: LogSettings, topic: Topic) -> list[Record]:
 
 @pytest.fixture
 def broken(log_settings: LogSettings) -> LogSettings:
-    """A fact, two that nobody can read with their dead letters, a fact elsewhere, and streams that have read one record."""
-    headers = [("ce_type", b"claw.CallCaptured")]
-    hostile = [
-        Outgoing(topic=CALLS, key=b"g", value=b"\x07" + text.encode(), headers=headers) for text in PAYLOADS.values()
-    ]
-    published.publish(log_settings, [published.outgoing(facts.call()), *hostile[:2]])
-    bad = [record for record in read(log_settings, CALLS) if (record.value or b"").startswith(b"\x07")]
-    letters = [dead_letter(record, "bad_magic", PAYLOADS["script"], reader="streams") for record in bad]
+    """A fact, two that their reader refused with their dead letters, a fact elsewhere, and streams that have read one record."""
+    refused = [published.outgoing(facts.call(call_id=text)) for text in PAYLOADS.values()]
+    published.publish(log_settings, [published.outgoing(facts.call()), *refused[:2]])
+    bad = read(log_settings, CALLS)[1:]
+    letters = [dead_letter(record, "wrong_type", PAYLOADS["script"], reader="streams") for record in bad]
     published.publish(log_settings, letters)
     elsewhere = next(f"g{n}" for n in range(99) if partition_of(f"g{n}".encode(), 2) != bad[0].partition)
     published.publish(log_settings, [published.outgoing(facts.call(elsewhere))])
@@ -67,10 +64,10 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
         assert (calls["records"], answers["topics"]["missing"]) == (4, [])
         assert answers["generations"] == {"shown": 1, "there": [1], "prefix": broken.prefix}
-        assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"bad_magic": 2})
+        assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"wrong_type": 2})
         ids = [letter["id"] for letter in answers["letters"]["letters"]]
         whole = http.get("operations/letter", params={"id": ids[0]}).json()
-        assert (whole["value"]["undecodable"], whole["hex"][:2]) == ("bad_magic", "07")
+        assert (whole["value"]["type"], whole["hex"][:2]) == ("CallCaptured", "00")
         unknown = http.post("operations/redrive", json={"ids": ["0@99"]}, headers={"x-page-token": token})
         assert (unknown.status_code, "0@99" in unknown.json()["detail"]) == (422, True)
 

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 
 from claw_r1.claw.answers import emit
 from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S
+from claw_r1.claw.local.kafka_node import LocalBroker
 from claw_r1.claw.show.doctor.command import run_doctor
 from claw_r1.claw.show.doctor.findings import checked
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError
@@ -28,6 +29,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
+from tests.caches import share_caches
 from tests.facts import call
 
 ROOT = Path(__file__).parents[4]
@@ -157,3 +159,18 @@ def test_settings_that_are_refused_are_a_finding() -> None:
 
     (finding,) = checked("spool", refused)
     assert (finding.severity, "GatewaySettings" in finding.says, "-7" in finding.says) == ("error", True, False)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_broker_that_was_started_for_the_question_is_no_broker_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an outage of a local stack that is the finding: all that follows is of a Kafka that ends with the command."""
+    share_caches(tmp_path)
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    _, by_check = findings("claw", capsys)
+    assert by_check["broker"]["severity"] == "warning"
+    assert by_check["broker"]["says"].startswith("none was running; 127.0.0.1:")
+    assert LocalBroker(tmp_path / "broker").process is None
