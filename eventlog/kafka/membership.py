@@ -66,7 +66,8 @@ class KafkaMembership:
         self._on_revoked = on_revoked
         self._positions: dict[Place, int | None] = {}
         self._member_id = ""
-        self._closing = False
+        self._leaving: str | None = None
+        """The member that leaves now. Asked for its id while it closes, librdkafka may never answer, and holds Python's lock."""
         self._secrets = SecretsWatch(settings)
         self._names = [settings.catalogue().name(topic) for topic in topics]
         self._work_timeout_s = work_timeout_s
@@ -91,7 +92,7 @@ class KafkaMembership:
         """
         if self._secrets.changed():  # a client reads certificates when it is made: leave in order, and join again
             self._end(self._consumer)
-            self._consumer = self._joining()
+            self._leaving, self._consumer = None, self._joining()
         accepted = [self._accept(message) for message in fetched(self._consumer, timeout_s, records_max)]
         return [record for record in accepted if record is not None]
 
@@ -111,7 +112,8 @@ class KafkaMembership:
         held = [TopicPartition(*place, offset) for place, offset in offsets.items() if place in self._positions]
         if not held:
             return False
-        if self._consumer.memberid() != self._member_id:
+        member_id = self._consumer.memberid() if self._leaving is None else self._leaving
+        if member_id != self._member_id:
             return self._refused("not a member any more")
         try:
             self._consumer.commit(offsets=held, asynchronous=False)
@@ -128,10 +130,11 @@ class KafkaMembership:
         librdkafka may wait for ever in its close when partitions come or go meanwhile (its issues 4041 and 4884, open). Who does
         not poll for `work_timeout_s` is put out of the group anyway, so nobody waits longer: the process can end then.
         """
-        self._closing = True
         self._end(self._consumer)
 
     def _end(self, consumer: Consumer) -> None:
+        if self._leaving is None:
+            self._leaving = consumer.memberid() or ""
         closed: Future[None] = Future()
         threading.Thread(target=_close, args=(consumer, closed), name="kafka-close", daemon=True).start()
         try:
@@ -143,7 +146,9 @@ class KafkaMembership:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A group that never committed begins at the beginning: only an explicit offset says so."""
-        if self._closing:  # whoever closes while it joins still gets its partitions, and no answers any more
+        if (
+            self._leaving is not None
+        ):  # whoever closes while it joins still gets its partitions, and no answers any more
             return
         timeout_s = self._settings.connect_timeout_s
         starts: list[TopicPartition] = []

@@ -151,7 +151,11 @@ def flags() -> Sequence[str]:
 def demo(tmp_path: Path, workers: int, batches: int, otlp: Receiver, flags: Sequence[str]) -> Iterator[RunningDemo]:
     """A demo with so many workers, that ends after so many batches, and tells a receiver what it does."""
     share_caches(tmp_path)
-    running = RunningDemo(tmp_path, workers, batches, {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url}, flags)
+    told = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+    }  # a kill loses what waits to be sent
+    running = RunningDemo(tmp_path, workers, batches, told, flags)
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
 
