@@ -64,6 +64,7 @@ def environment(settings: RolloutSettings, secret: str, inherited: Mapping[str, 
         "VLLM_PLUGINS": "claw_weights,claw_tokens",  # endpoint plugins load only when named
         "VLLM_SERVER_DEV_MODE": "1",  # the control routes; the guard closes them
         PROTOCOLS[0]: PROTOCOL,  # of its spans; it would take another one
+        "OTEL_SERVICE_NAME": inherited.get("OTEL_SERVICE_NAME", "claw-engine"),
     }
     several = settings.tensor_parallel > 1
     return {**inherited, **quiet_environment(settings.runs_on_cpu, settings.threads, several_ranks=several), **ours}

@@ -261,7 +261,7 @@ def with_children(demo: RunningDemo, component: str) -> list[int]:
 def the_way_of_a_call_is_told(otlp: Receiver) -> None:
     """From the gateway to the engine below it, the fold and the batch that link to it; of calls that no kill cut short."""
     calls = {span.context: span for span in otlp.named("claw-gateway")}
-    engines = {(span.context[0], span.parent) for span in otlp.spans if not span.service.startswith("claw-")}
+    engines = {(span.context[0], span.parent) for span in otlp.named("claw-engine")}
     folded, trained = (
         {link for span in otlp.named(f"claw-{room}") for link in span.links} for room in ("streams", "trainer")
     )

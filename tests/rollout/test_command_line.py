@@ -156,3 +156,13 @@ def test_several_ranks_are_processes_of_their_own() -> None:
     assert dict(pairwise(arguments(two, 1)))["--tensor-parallel-size"] == "2"
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in environment(two, "s", {})
     assert environment(settings(device="cpu"), "s", {})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
+def test_an_engine_tells_its_spans_where_the_worker_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same receiver and protocol, under a name of its own, unless somebody gave it one."""
+    assert "--otlp-traces-endpoint" not in arguments(settings(), 1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    command = arguments(settings(), 1)
+    assert command[command.index("--otlp-traces-endpoint") + 1] == "http://127.0.0.1:4318/v1/traces"
+    assert environment(settings(), "s", {})["OTEL_SERVICE_NAME"] == "claw-engine"
+    assert environment(settings(), "s", {"OTEL_SERVICE_NAME": "mine"})["OTEL_SERVICE_NAME"] == "mine"
