@@ -226,12 +226,7 @@ def test_health_raises_no_alert_however_slow_it_is(
         assert calls & {link for span in otlp.named("claw-rewards") for link in span.links}
 
 
-STOPPED = {
-    "rollout": {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"},
-    "streams": {"ClawProcessDown", "ClawNoBatch"},
-    "gateway": {"ClawProcessDown", "ClawNoBatch"},
-    "trainer": {"ClawProcessDown"},
-}
+STOPPED = {"rollout": {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"}}
 """The alerts of a component that stands still for what Prometheus takes for ten minutes."""
 
 

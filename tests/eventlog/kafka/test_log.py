@@ -428,6 +428,9 @@ def test_a_member_that_closes_while_it_joins_leaves_in_silence(log_settings):
 class _NeverClosed:
     """A client whose close does not return, as librdkafka's may not when partitions come meanwhile."""
 
+    def memberid(self) -> str:
+        return ""
+
     def close(self) -> None:
         threading.Event().wait()
 
