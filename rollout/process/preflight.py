@@ -7,6 +7,7 @@ from pathlib import Path
 
 from claw_r1.rollout.errors import CannotStart
 from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.runtime.monitoring.tracing import TracingRefused, receiver
 from claw_r1.weights.device import cuda_devices, vllm_is_for_cpu
 
 OWN_SETTING = {"tensor-parallel-size": "--tensor-parallel", "tp": "--tensor-parallel"}
@@ -23,6 +24,10 @@ def check(settings: RolloutSettings) -> None:
     if settings.device == "cuda" or not settings.runs_on_cpu:
         check_gpus(settings.tensor_parallel)
     check_port(settings.host, settings.port)
+    try:
+        receiver()
+    except TracingRefused as refused:
+        raise CannotStart(str(refused)) from refused
 
 
 def check_model(directory: Path, extra_args: tuple[str, ...]) -> None:

@@ -166,3 +166,13 @@ def test_an_engine_tells_its_spans_where_the_worker_is_told_to(monkeypatch: pyte
     assert command[command.index("--otlp-traces-endpoint") + 1] == "http://127.0.0.1:4318/v1/traces"
     assert environment(settings(), "s", {})["OTEL_SERVICE_NAME"] == "claw-engine"
     assert environment(settings(), "s", {"OTEL_SERVICE_NAME": "mine"})["OTEL_SERVICE_NAME"] == "mine"
+
+
+def test_a_receiver_that_is_none_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, exit code 2: not an engine that is started again and again."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")
+    assert main(["--model", str(chat_model(tmp_path / "a")), "--model-id", "m", "--device", "cpu"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rollout: OTEL_EXPORTER_OTLP_ENDPOINT is no address")
