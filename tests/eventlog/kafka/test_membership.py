@@ -1,6 +1,5 @@
 """A member of a consumer group that leaves."""
 
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -52,4 +51,3 @@ def test_whoever_leaves_commits_without_a_question_to_the_client(log_settings: L
     member.close()
     assert committed == [True]
     assert log.committed_offsets("g", [CALLS], [0]) == {(f"{log_settings.prefix}.{CALLS.name}", 0): 1}
-    assert not [thread for thread in threading.enumerate() if thread.name == "kafka-close"]
