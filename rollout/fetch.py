@@ -71,9 +71,7 @@ async def fetch(
             reasons.append(f"{source.name}: {error}")
             if isinstance(source, FromCarrier) and source.is_blamed:
                 source.carriage.failed()
-            if (
-                isinstance(source, FromTrainer | FromArchive) and source.is_patched
-            ):  # the patch, or what it was for, is damaged
+            if isinstance(source, FromTrainer | FromArchive) and source.is_patched:  # a patch, or its base, is damaged
                 source.base = None
                 sources.insert(0, source)
             continue

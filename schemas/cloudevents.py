@@ -34,9 +34,9 @@ def headers(event: Event) -> Headers:
     return [*of_type, *own]
 
 
-def traceparent_of(own: Headers | None) -> str | None:
+def traceparent_of(own: Headers) -> str | None:
     """Returns the trace context in the headers of a record."""
-    return next((value.decode("latin-1") for name, value in own or () if name == TRACEPARENT and value), None)
+    return next((value.decode("latin-1") for name, value in own if name == TRACEPARENT and value), None)
 
 
 def _time(at_us: int) -> bytes:

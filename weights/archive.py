@@ -5,11 +5,10 @@
 from anywhere are. Behind the last whole version but one nothing is kept.
 """
 
-import mmap
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from claw_r1.weights.deadline import Deadline
@@ -17,7 +16,7 @@ from claw_r1.weights.digests import algorithm_of, short
 from claw_r1.weights.errors import ManifestMismatch, TransferFailed
 from claw_r1.weights.host_copies import TensorBytes
 from claw_r1.weights.manifest import WeightsManifest
-from claw_r1.weights.patch import Patched, patch_of
+from claw_r1.weights.patch import patch_of, patched
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import Base
 
@@ -87,7 +86,8 @@ def is_archived(directory: Path, digest: str) -> bool:
 
 
 class FromArchive:
-    """A version from an archive: from a copy that is here, or from the newest whole version before it, by all patches since."""
+    """A version from an archive: from a copy that is here, or from the
+    newest whole version before it, by all patches since."""
 
     name = "archive"
 
@@ -106,11 +106,8 @@ class FromArchive:
         try:
             start, bodies = self._chain(manifest.digest, deadline)
             self.is_patched = self.base is not None and str(start) == self.base.path
-            with ExitStack() as opened:
-                file = opened.enter_context(start.open("rb"))
-                mapped = opened.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-                flat = opened.enter_context(memoryview(mapped))
-                yield Patched(flat, bodies, manifest)
+            with patched(start, bodies, manifest) as version:
+                yield version
         except OSError as error:
             raise TransferFailed(f"{self._directory}: {error}") from error
 

@@ -5,9 +5,12 @@ bits; a patch is the number of changed words, the unchanged words before each of
 applies it hashes the result, as with bytes from anywhere else: a patch can be useless, and never wrong unnoticed.
 """
 
+import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +64,8 @@ def _without_wide_gaps(positions: Positions, last: int) -> Positions:
 
 
 class Patched:
-    """The bytes of a version (`claw_r1.weights.host_copies.TensorBytes`), from a flat copy of another one and the patches since, the
-    oldest first."""
+    """The bytes of a version, as `host_copies.TensorBytes`: from a flat copy
+    of another one and the patches since, the oldest first."""
 
     def __init__(self, base: memoryview, bodies: Sequence[bytes | bytearray], manifest: WeightsManifest) -> None:
         """Raises TransferFailed for a patch that is none."""
@@ -84,6 +87,17 @@ class Patched:
             words[positions[low:high] - first] = values[low:high]
             if len(piece) % WORD.itemsize and high < len(positions) and positions[high] == first + whole:
                 piece[-1] = int(values[high]) & 0xFF
+
+
+@contextmanager
+def patched(path: Path, bodies: Sequence[bytes | bytearray], manifest: WeightsManifest) -> Iterator[Patched]:
+    """The version that patches make of the flat copy in a file. Raises TransferFailed, OSError."""
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+        memoryview(mapped) as flat,
+    ):
+        yield Patched(flat, bodies, manifest)
 
 
 def _words(body: bytes | bytearray) -> tuple[Positions, npt.NDArray[np.uint16]]:

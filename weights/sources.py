@@ -3,7 +3,6 @@
 import hmac
 import http.client
 import json
-import mmap
 import os
 import socket
 import ssl
@@ -19,7 +18,7 @@ from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import ManifestMismatch, SecretMissing, TransferFailed
 from claw_r1.weights.host_copies import TensorBytes
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
-from claw_r1.weights.patch import Patched
+from claw_r1.weights.patch import patched
 
 SECRET_VARIABLE = "CLAW_WEIGHTS_SECRET"  # noqa: S105  # a name, not a secret
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -111,12 +110,8 @@ class FromTrainer:
             raise TransferFailed(f"a patch of {length} bytes is longer than the version")
         body = bytearray(length)
         reply.read(memoryview(body), "the patch")
-        with (
-            Path(base.path).open("rb") as file,
-            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
-            memoryview(mapped) as flat,
-        ):
-            yield Patched(flat, [body], manifest)
+        with patched(Path(base.path), [body], manifest) as version:
+            yield version
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:

@@ -82,9 +82,7 @@ def _redrive(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
 def _answer_text(answer: JsonDict, *, dry_run: bool) -> str:
     fresh = answer["would_redrive"] if dry_run else answer["redriven"]
     lines = [f"{'would redrive' if dry_run else 'redriven'}: {', '.join(fresh) or 'none'}"]
-    lines += (
-        ["`claw dlq list --pending` in some seconds: what fails again is a new letter"] if answer["redriven"] else []
-    )
+    lines += ["`claw dlq list --pending` in some seconds: a copy that fails is a letter"] if answer["redriven"] else []
     lines += [f"redriven before: {', '.join(answer['already'])}"] if answer["already"] else []
     lines += [f"refused {name}: {why}" for name, why in answer["refused"].items()]
     return "\n".join(lines)

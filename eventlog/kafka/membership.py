@@ -146,9 +146,7 @@ class KafkaMembership:
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """A group that never committed begins at the beginning: only an explicit offset says so."""
-        if (
-            self._leaving is not None
-        ):  # whoever closes while it joins still gets its partitions, and no answers any more
+        if self._leaving is not None:  # in the middle of its joining: it gets partitions, and no answers any more
             return
         timeout_s = self._settings.connect_timeout_s
         starts: list[TopicPartition] = []
