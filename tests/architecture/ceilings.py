@@ -57,15 +57,17 @@ def shape() -> dict[str, float]:
     return {"characters_per_line": sum(widths) / len(widths), "lines_per_function": sum(lengths) / len(lengths)}
 
 
-def _paths() -> list[str]:
+def tracked() -> list[str]:
+    """The files that git holds, by their paths below the root."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for path in listed.split("\0") if (ROOT / path).is_file()]
+
+
+def _paths() -> list[str]:
     return [
         path
-        for path in listed.split("\0")
-        if PurePosixPath(path).suffix in SUFFIXES
-        and path not in GENERATED
-        and not path.startswith(UNCOUNTED)
-        and (ROOT / path).is_file()
+        for path in tracked()
+        if PurePosixPath(path).suffix in SUFFIXES and path not in GENERATED and not path.startswith(UNCOUNTED)
     ]
 
 
