@@ -17,6 +17,7 @@ from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
 from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.capture.span_content import content_attributes
 from claw_r1.gateway.capture.spans import reply_attributes
 from claw_r1.gateway.capture.turns import GroupRecords, Turns
 from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
@@ -64,6 +65,8 @@ class CallRecorder:
         finished = Finished(body, headers, events)
         if call.span is not None:
             call.span.add(reply_attributes(reply, engine))
+            if call.span.takes_content:
+                call.span.add(content_attributes(call, events))
         if call.caller.replied is not None:
             call.caller.replied([choice.body for choice in reply.choices])
         if not reply.ended:

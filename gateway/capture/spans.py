@@ -1,5 +1,6 @@
 """Model calls as spans, named after OpenTelemetry's conventions for
-generative AI. What was said is in the log, and in no span.
+generative AI. What was said is in the log, and in a span only where
+somebody asks for it (`claw_r1.gateway.capture.span_content`).
 
 Each attribute costs a call some microseconds: what its event says
 anyhow is found there, by `claw.call_id`.

@@ -39,7 +39,9 @@ CLOSE_S = 2.0
 class ProcessSpans:
     """The spans of one process. Safe from any thread."""
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, *, content: bool = False) -> None:
+        """content: the spans of calls shall hold what was said."""
+        self._content = content
         # It would write a line in a form of its own for each failure.
         own = logging.getLogger("opentelemetry")
         own.propagate, own.handlers = False, [logging.NullHandler()]
@@ -62,7 +64,7 @@ class ProcessSpans:
 
     def begin(self, name: str, parent: str | None, attributes: Attributes) -> "OpenSpan":
         """Begins the span of work for one caller. parent: the caller's `traceparent`."""
-        return OpenSpan(self._of_calls.start_span(name, _context(parent), SpanKind.SERVER, attributes))
+        return OpenSpan(self._of_calls.start_span(name, _context(parent), SpanKind.SERVER, attributes), self._content)
 
     def record(self, name: str, began_us: int, traceparents: Iterable[str | None], attributes: Attributes) -> None:
         """Spans of work on many calls that is over, linked to those of
@@ -85,8 +87,9 @@ class ProcessSpans:
 class OpenSpan:
     """The span of work under way. It ends with the block, by whose error the work failed."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, content: bool) -> None:
         self._span = span
+        self.takes_content = content and span.is_recording()
 
     @property
     def traceparent(self) -> str:

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 PROTOCOL = "http/protobuf"
 BASE, WHOLE = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONTENT_IN_SPANS = {
+    "": False,
+    "false": False,
+    "no_content": False,
+    "true": True,
+    "span_only": True,
+    "span_and_event": True,  # there are no events
+}
 Attributes = Mapping[str, str | int | Sequence[str]]
 
 _spans: "ProcessSpans | None" = None
@@ -43,6 +52,14 @@ def receiver() -> str | None:
     return url
 
 
+def takes_content() -> bool:
+    """Returns whether spans of calls shall hold what was said. Raises TracingRefused."""
+    value = os.environ.get(CONTENT, "").lower()
+    if value not in CONTENT_IN_SPANS:
+        raise TracingRefused(f"{CONTENT} is none of {', '.join(filter(None, CONTENT_IN_SPANS))}")
+    return CONTENT_IN_SPANS[value]
+
+
 @contextmanager
 def traced(service: str) -> Iterator[None]:
     """Sends the spans of this process while the block runs, as `claw-SERVICE`. Raises TracingRefused."""
@@ -53,7 +70,7 @@ def traced(service: str) -> Iterator[None]:
     try:
         from claw_r1.runtime.monitoring.spans import ProcessSpans
 
-        _spans = opened = ProcessSpans(f"claw-{service}")
+        _spans = opened = ProcessSpans(f"claw-{service}", content=takes_content())
     except ModuleNotFoundError as error:
         raise TracingRefused(advice(error, ["traces"]) or str(error)) from error
     except ValueError as error:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from claw_r1.runtime.monitoring.registry import process_registry
-from claw_r1.runtime.monitoring.tracing import TracingRefused, receiver, spans, traced
+from claw_r1.runtime.monitoring.tracing import CONTENT, TracingRefused, receiver, spans, traced
 from tests.otlp import Receiver
 from tests.patience import until
 
@@ -116,6 +116,7 @@ def test_nobody_asked_for_spans(monkeypatch):
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL: spans are sent by http/protobuf"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "a variable of OpenTelemetry cannot be"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "a variable of OpenTelemetry cannot be"),
+        (CONTENT, "event_only", f"{CONTENT} is none of false, no_content, true, span_only, span_and_event"),
     ],
 )
 def test_variables_that_name_no_receiver_are_refused(otlp, monkeypatch, variable, value, said):

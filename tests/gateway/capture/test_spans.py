@@ -1,11 +1,12 @@
 """The span of a model call: below its client's, above its engine's, and named by the events of the call."""
 
+import json
 from collections.abc import Iterator
 
 import aiohttp
 import pytest
 
-from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.runtime.monitoring.tracing import CONTENT, traced
 from claw_r1.schemas import cloudevents
 from tests.gateway.engine import Reply, ScriptedEngine, stream
 from tests.gateway.house import House
@@ -94,6 +95,25 @@ async def test_a_retry_that_is_answered_from_memory_has_a_span_of_its_own(house:
     with traced("gateway"):
         assert [await ask(house, named), await ask(house, named)] == [200, 200]
     assert [span.attributes.get("claw.repeated", False) for span in otlp.spans] == [False, True]
+
+
+async def test_a_call_is_told_with_its_words_to_who_asks_for_them(
+    house: House, engine: ScriptedEngine, otlp: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the messages and parts of the conventions; of a client that is not sampled nothing is put together."""
+    monkeypatch.setenv(CONTENT, "span_only")
+    with traced("gateway"):
+        assert await ask(house) == 200
+        assert await ask(house, {"traceparent": CLIENT[:-2] + "00"}) == 200
+    (span,) = otlp.spans
+    asked, answered = (json.loads(str(span.attributes[f"gen_ai.{side}.messages"])) for side in ("input", "output"))
+    assert asked == [{"role": "user", "parts": [{"type": "text", "content": "secret words"}]}]
+    (event, _) = house.captured
+    said = json.loads(event.response_body)["choices"][0]["message"]["content"]
+    assert answered == [
+        {"role": "assistant", "parts": [{"type": "text", "content": said}], "finish_reason": event.finish_reason}
+    ]
+    assert "claw.content_cut" not in span.attributes
 
 
 async def test_a_receiver_that_hangs_fails_no_call(
