@@ -31,6 +31,7 @@ ONE_OF_EACH = ("gateway", "streams", "trainer", "rollout")
 """A worker's engine ends with it; that one that ends alone is replaced is the law of tests/rollout/test_supervisor.py."""
 ROOMS = ("gateway", "streams", "trainer", "rollout", "rewards", "dashboard")
 ADDED = "from-elsewhere"
+EVALUATED = {"CLAW_AGENTFLOW_EVAL_EVERY": "2", "CLAW_AGENTFLOW_EVAL_COUNT": "8"}
 GO_ON_S = 300.0
 BATCH_LINE = re.compile(r"batch\s+(\d+)\s")
 
@@ -148,13 +149,26 @@ def flags() -> Sequence[str]:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, workers: int, batches: int, otlp: Receiver, flags: Sequence[str]) -> Iterator[RunningDemo]:
+def variables() -> Mapping[str, str]:
+    return {}
+
+
+@pytest.fixture
+def demo(
+    tmp_path: Path,
+    workers: int,
+    batches: int,
+    otlp: Receiver,
+    flags: Sequence[str],
+    variables: Mapping[str, str],
+) -> Iterator[RunningDemo]:
     """A demo with so many workers, that ends after so many batches, and tells a receiver what it does."""
     share_caches(tmp_path)
     told = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": otlp.url,
-        "OTEL_BSP_SCHEDULE_DELAY": "100",
-    }  # a kill loses what waits to be sent
+        "OTEL_BSP_SCHEDULE_DELAY": "100",  # a kill loses what waits to be sent
+        **variables,
+    }
     running = RunningDemo(tmp_path, workers, batches, told, flags)
     yield running
     children.end(running.process, 30)  # what it started ends with it, also when it is killed
@@ -207,18 +221,25 @@ def test_the_loop_goes_on_when_any_component_is_killed(
 
 
 @only_in_soak
-@pytest.mark.parametrize(("workers", "batches", "flags"), [(1, 5, ()), (2, 5, ("--reward", "rule", "--dashboard"))])
+@pytest.mark.parametrize(
+    ("workers", "batches", "flags", "variables"),
+    [(1, 5, (), {}), (2, 5, ("--reward", "rule", "--dashboard"), {}), (1, 6, (), EVALUATED)],
+)
 def test_health_raises_no_alert_however_slow_it_is(
-    demo: RunningDemo, otlp: Receiver, tmp_path: Path, flags: Sequence[str]
+    demo: RunningDemo, otlp: Receiver, tmp_path: Path, flags: Sequence[str], variables: Mapping[str, str]
 ) -> None:
     """A whole demo, and the same in which all took fifteen times longer: a quarter of an hour, as Prometheus sees it.
 
-    With a scorer and a dashboard whatever rules and boards ask of any room is there, and a verdict is linked to its calls.
+    With a scorer and a dashboard whatever rules and boards ask of any room is there, and a verdict is linked to its calls;
+    with evaluations the trainer waits for each, and nobody is waked.
     """
     promtool()
     with Recording(tmp_path) as recording:
         demo.result()
     assert recording.alerts() == recording.alerts(slower=15) == set()
+    if variables:
+        (run,) = (tmp_path / "runs").iterdir()
+        assert json.loads(demo.claw("runs", "show", run.name, "--json"))["evaluations"]
     if flags:
         asked = [*(rule["expr"] for rule in ALERTS), *EXPRESSIONS]
         assert recording.missing(asked, ROOMS) == set()
@@ -226,7 +247,12 @@ def test_health_raises_no_alert_however_slow_it_is(
         assert calls & {link for span in otlp.named("claw-rewards") for link in span.links}
 
 
-STOPPED = {"rollout": {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"}}
+STOPPED = {
+    "gateway": {"ClawProcessDown", "ClawNoBatch"},
+    "streams": {"ClawProcessDown", "ClawNoBatch"},
+    "trainer": {"ClawProcessDown"},
+    "rollout": {"ClawProcessDown", "ClawNoWorker", "ClawNoBatch"},
+}
 """The alerts of a component that stands still for what Prometheus takes for ten minutes."""
 
 
