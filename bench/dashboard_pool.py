@@ -22,8 +22,8 @@ from itertools import chain, product
 from pathlib import Path
 
 from claw_r1.datapool.view.listing.pages import COLUMNS, RowKind, count, facets
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.standing import StandingOrder, StandingRow
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import Curation, GroupMember, GroupRecord, RewardSlot, StepRecord, Timings, TrajectoryRecord

@@ -4,7 +4,8 @@ All times are CPU times of this process, so that a busy machine does not show. W
 `view_seconds_100k`: CPU seconds to take in 100k steps of 512+128 tokens and to look once at every group, at 4 calls a
 trajectory and 8 trajectories a group, of which one in 10 has a quality and five scores on every step. `view_bytes_per_step`: growth of the process's resident memory per step.
 `listed_seconds_100k`: of a view with columns, which people and pages ask; `view_…` is of a trainer's. `view_start_s`, `view_start_tail_s`: seconds
-until such a view of all these steps, ended before, has its rows again, and until it has a hundredth more.
+until such a view of all these steps, ended before, has its rows again, and until it has a hundredth more; `trainer_start_…` of a trainer's.
+`trainer_rss_mb`, `view_rss_mb`: resident memory of a process of its own with such a view (no Kafka client in it).
 `select_first_cpu_s_100k`, `select_idle_cpu_s_100k`: a trainer's look at all of it while its batch is not whole (one group in
 10 may be trained, the others wait for a quality), the first one and one after which nothing changed.
 `query_ms_100k`: the slowest of the questions, each the median of 5. `batch_256x…_ms`: 256 rows of 1024+512 and 4096+1024
@@ -20,6 +21,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,11 +33,11 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes
 from claw_r1.datapool.runs import RunIndex
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories
 from claw_r1.datapool.view.planned_rows import rows_of
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.snapshot import ViewFile
+from claw_r1.datapool.view.snapshot import ViewFile, listed_rows
 from claw_r1.datapool.view.why import Perspective, why
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.settings import LogSettings
@@ -60,7 +63,9 @@ Written = tuple[str, bytes, bytes | None]
 def measure(steps: int = 100_000) -> dict[str, float]:
     """All figures of this file."""
     batches = {f"batch_256x{a + b}_ms": round(batch_ms(a, b), 2) for a, b in ((1024, 512), (4096, 1024))}
-    return {**view_figures(steps), **batches}
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
+        memory = {f"{whose}_rss_mb": alone.submit(_rss_mb, whose, steps).result() for whose in ("trainer", "view")}
+    return {**view_figures(steps), **memory, **batches}
 
 
 def view_figures(steps: int) -> dict[str, float]:
@@ -68,6 +73,7 @@ def view_figures(steps: int) -> dict[str, float]:
     bare, listed = PoolRows(), PoolRows(listed=True)
     figures = {f"view_{name}": value for name, value in _filled(bare, steps).items()}
     looks = _look_ms(bare, len(bare.groups()))
+    again = _restarted(bare, figures["view_steps"], "trainer", PoolRows)
     del bare
     listed_seconds = _filled(listed, steps)["seconds_100k"]
     asked = _questions(listed, len(listed.groups()))
@@ -78,14 +84,22 @@ def view_figures(steps: int) -> dict[str, float]:
         "listed_seconds_100k": listed_seconds,
         "query_ms_100k": max(questions.values()),
         **{f"query_{name}_ms": value for name, value in questions.items()},
-        **_restarted(listed, figures["view_steps"]),
+        **_restarted(listed, figures["view_steps"], "view", listed_rows),
+        **again,
     }
 
 
-def _restarted(rows: PoolRows, steps: float) -> dict[str, float]:
-    """Ends a listed view of so many steps, and begins it again from its file: as it was, and with a hundredth that is new."""
+def _rss_mb(whose: str, steps: int) -> float:
+    """The memory of a process with such a view, which was looked at once."""
+    rows = PoolRows(listed=whose == "view")
+    _filled(rows, steps)
+    return round(_resident_bytes() / 1e6, 1)
+
+
+def _restarted(rows: PoolRows, steps: float, whose: str, empty: Callable[[], PoolRows]) -> dict[str, float]:
+    """Ends a view of so many steps, and begins it again from its file: as it was, and with a hundredth that is new."""
     with TemporaryDirectory() as directory:
-        ended, begun = (ViewFile(Path(directory) / "bench.view", "bench") for _ in range(2))
+        ended, begun = (ViewFile(Path(directory) / "bench.view", "bench", empty=empty) for _ in range(2))
         saved_s = _seconds(lambda: ended.save(rows, {}))
         closed_s = _seconds(lambda: ended.close(rows))
         bytes_ = ended.path.stat().st_size
@@ -96,10 +110,10 @@ def _restarted(rows: PoolRows, steps: float) -> dict[str, float]:
         tail_s = _seconds(lambda: [again[0].apply(*row) for row in tail])
         begun.close(again[0])
     return {
-        "view_start_s": round(start_s, 3),
-        "view_start_tail_s": round(start_s + tail_s, 3),
-        "view_save_s": round(saved_s + closed_s, 3),
-        "view_file_bytes_per_step": round(bytes_ / steps),
+        f"{whose}_start_s": round(start_s, 3),
+        f"{whose}_start_tail_s": round(start_s + tail_s, 3),
+        f"{whose}_save_s": round(saved_s + closed_s, 3),
+        f"{whose}_file_bytes_per_step": round(bytes_ / steps),
     }
 
 

@@ -5,6 +5,8 @@ import socket
 import threading
 from contextlib import ExitStack
 from functools import partial
+from hashlib import sha256
+from inspect import getsource
 from pathlib import Path
 
 import structlog
@@ -76,6 +78,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
                 lambda group: may_concern(group, settings.run_id, settings.spec.policy),
                 resources,
                 _own_run(settings),
+                _role(settings),
             ),
             facts=_facts(settings, resources),
             journal=kafka_journal(settings.log_settings(), settings.run_id, settings.model_id),
@@ -161,8 +164,14 @@ def _learner(
     return resources.enter_context(leading(settings, ranks, stop))
 
 
-def _pool(settings: TrainerSettings, keep: KeepGroup, resources: ExitStack, run: str | None = None) -> PoolView:
-    pool = PoolView(settings.log_settings(), keep=keep, run=run)
+def _pool(
+    settings: TrainerSettings,
+    keep: KeepGroup,
+    resources: ExitStack,
+    run: str | None = None,
+    role: str | None = None,
+) -> PoolView:
+    pool = PoolView(settings.log_settings(), keep=keep, run=run, role=role)
     resources.callback(pool.stop)
     pool.start()
     return pool
@@ -203,6 +212,12 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
 def _own_run(settings: TrainerSettings) -> str | None:
     """The run of which alone `may_concern` keeps groups, besides those of none; None: it keeps those of any."""
     return None if settings.spec.policy == "any" else settings.run_id
+
+
+def _role(settings: TrainerSettings) -> str:
+    """Names what the view of this run keeps: by another policy, or other code, it would be something else."""
+    kept_by = (settings.run_id, settings.spec.policy, getsource(may_concern))
+    return f"trainer-{sha256(chr(0).join(kept_by).encode()).hexdigest()[:12]}."
 
 
 def _log_sent(sent: Sent) -> None:

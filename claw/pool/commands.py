@@ -7,7 +7,7 @@ import typer
 from claw_r1.claw.answers import Answers
 from claw_r1.claw.options import Commands, Prefix
 from claw_r1.claw.pool.options import PageOptions, PerspectiveOptions
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 
 pool = Commands(
     name="pool",

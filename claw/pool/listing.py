@@ -10,8 +10,8 @@ from claw_r1.claw.show.notice import notice
 from claw_r1.consumers.pool.listing import find, place_of, stats_of, step_key_of
 from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.datapool.batch.rewards import emptied, slot_text
-from claw_r1.datapool.view.pool_filter import PoolFilter
-from claw_r1.datapool.view.rows import PooledRow
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
+from claw_r1.datapool.view.records import PooledRow
 from claw_r1.datapool.view.view import TOPICS
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord

@@ -26,7 +26,7 @@ from claw_r1.consumers.rewards.rescoring.backfill import (
 from claw_r1.consumers.rewards.rescoring.forecast import Forecast, forecast
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.of_rows import topics_of
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.eventlog.consume import stop_on_signals
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.eventlog.kafka.reader import FactLookup

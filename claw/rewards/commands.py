@@ -8,7 +8,7 @@ import typer
 from claw_r1.claw.answers import Answers
 from claw_r1.claw.options import PASS_ON, Commands, Prefix
 from claw_r1.claw.rooms import becoming
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 
 rewards = Commands(
     name="rewards",

@@ -16,9 +16,9 @@ from claw_r1.consumers.pool.curation import steps_named
 from claw_r1.consumers.pool.eviction import EvictableRow, rows_of
 from claw_r1.datapool.fold.readiness import EVICTED
 from claw_r1.datapool.view.listing.columns import RowKind
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.table import RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 

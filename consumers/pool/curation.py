@@ -14,7 +14,7 @@ from claw_r1.consumers.pool.listing import find_steps
 from claw_r1.datapool.errors import UnusableFact
 from claw_r1.datapool.fold.curation import undoing
 from claw_r1.datapool.fold.validation import usable
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows, as_step
 from claw_r1.datapool.view.store import RowIds
 from claw_r1.eventlog.protocols import Lookup

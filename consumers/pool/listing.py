@@ -8,8 +8,9 @@ from typing import Any
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.datapool.view.listing import query
-from claw_r1.datapool.view.pool_filter import PoolFilter
-from claw_r1.datapool.view.rows import PooledRow, PoolRows
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
+from claw_r1.datapool.view.records import PooledRow
+from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord
 from claw_r1.schemas.keys import parts, step_key

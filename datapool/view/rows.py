@@ -1,5 +1,5 @@
-"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. Steps stand in a store on
-disk, groups and trajectories in memory, or on disk, too, with columns that filters and lists go through.
+"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. They stand in a store on
+disk (`records.py`), of a view that is listed with columns beside it that filters and lists go through.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, and that row names the digests
 of all its steps.
@@ -7,8 +7,7 @@ of all its steps.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,20 +15,19 @@ from claw_r1.datapool.batch.candidates import OVER
 from claw_r1.datapool.batch.rewards import slot_name
 from claw_r1.datapool.digests import record_digest, row_digest, rows_digest
 from claw_r1.datapool.fold.readiness import is_evicted
+from claw_r1.datapool.view.records import CachedRecords, PoolRecords
 from claw_r1.datapool.view.store import Digests, StepStore, as_bytes, as_text
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupMember, GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 
-PooledRow = GroupRecord | TrajectoryRecord | StepRecord
-
 if TYPE_CHECKING:
-    from claw_r1.datapool.view.listing.columns import RowKind
     from claw_r1.datapool.view.listing.tables import PoolTables
 
 STEP_IDS = 3
 """The ids of a step's key. Pools of fold versions before 11 have longer ones, of rows that held tokens a second time."""
+CACHE_BYTES = 4 << 20
 KeepGroup = Callable[[GroupRecord], bool]
 
 
@@ -51,72 +49,37 @@ class GroupRows:
     """Its stub was read: what other topics still say of it is erased there, too."""
 
 
+class GroupSnapshot(Struct, array_like=True):
+    """A group in memory. Ids are bytes, since text may hold what is no Unicode."""
+
+    group_id: bytes
+    number: int
+    whole: bool
+    """False: it is to be looked at; code that is newer may find it whole."""
+    evicted: bool
+    trajectories: list[tuple[bytes, int, str]]
+    """Id, number, digest."""
+
+
 class RowsSnapshot(Struct, array_like=True):
-    """The meaning of rows in a store: by number the groups that are there, whether they were found whole, digests of trajectories."""
+    """The meaning of rows in a store."""
 
-    groups: list[int]
-    whole: list[bool | None]
-    digests: dict[int, str]
+    groups: list[GroupSnapshot]
     reward_slots: list[bytes]
-    tables: bytes
-    """`claw_r1.datapool.view.listing.tables.TablesSnapshot`, packed."""
-
-
-class PoolRecords(Protocol):
-    """The place of groups and trajectories, by number. Steps stand in the store; it is told of them."""
-
-    def reserve(self, kind: "RowKind", ids: tuple[str, ...], owner: int = 0) -> int:
-        """The number of a row that may come later. owner: that of what it is in."""
-
-    def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
-        """members: numbers of the trajectories that the row names."""
-
-    def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None: ...
-
-    def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
-        """number: that of the store, which has its bytes."""
-
-    def drop(self, kind: "RowKind", number: int) -> None:
-        """A tombstone, or a group that is forgotten."""
-
-    def record(self, kind: "RowKind", number: int) -> PooledRow | None:
-        """The row of a group or a trajectory; None where there is none."""
-
-
-class RecordsInMemory:
-    """`PoolRecords` for who asks for groups and their members alone: nothing is decoded twice, and nothing can be filtered."""
-
-    def __init__(self) -> None:
-        self._records: dict[RowKind, dict[int, PooledRow]] = {"groups": {}, "trajectories": {}, "steps": {}}
-        self._numbers = count()
-
-    def reserve(self, kind: "RowKind", ids: tuple[str, ...], owner: int = 0) -> int:  # noqa: ARG002  # others need it
-        return next(self._numbers)
-
-    def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:  # noqa: ARG002  # as above
-        self._records["groups"][number] = record
-
-    def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None:  # noqa: ARG002  # as above
-        self._records["trajectories"][number] = record
-
-    def put_step(self, number: int, record: StepRecord, trajectory: int) -> None:
-        """The store has it."""
-
-    def drop(self, kind: "RowKind", number: int) -> None:
-        self._records[kind].pop(number, None)
-
-    def record(self, kind: "RowKind", number: int) -> PooledRow | None:
-        return self._records[kind].get(number)
+    fresh: int
+    """`StepStore.fresh`."""
+    records: bytes
+    """The own snapshot of `PoolRecords`."""
 
 
 class PoolRows:
     """The latest row per key, without those of groups that are not kept. Not thread-safe."""
 
-    def __init__(self, keep: KeepGroup | None = None, *, listed: bool = False) -> None:
-        """listed: with the columns that filters and lists need; who selects batches reads records faster from memory."""
+    def __init__(self, keep: KeepGroup | None = None, *, listed: bool = False, cache_bytes: int = CACHE_BYTES) -> None:
+        """listed: with the columns that filters and lists need. cache_bytes: of one that is not, the most that stays decoded."""
         self.store = StepStore()
         self._tables = _tables(self.store) if listed else None
-        self._records: PoolRecords = self._tables or RecordsInMemory()
+        self.records: PoolRecords = self._tables or CachedRecords(self.store, cache_bytes)
         self._keep = keep
         self._groups: dict[str, GroupRows] = {}
         self.reward_slots: set[str] = set()
@@ -125,42 +88,37 @@ class PoolRows:
         """Whole groups in order of id; None: not looked for since the last change."""
 
     def snapshot(self) -> RowsSnapshot:
-        """Returns what `restore` takes, of a view that is listed; rows and their words are in the store."""
-        groups = self._groups.values()
+        """Returns what `restore` takes; the rows themselves are in the store."""
         return RowsSnapshot(
-            groups=[group.number for group in groups],
-            whole=[group.whole or None for group in groups],  # what is not whole may be so by code that is newer
-            digests={rows.number: rows.digest for group in groups for rows in group.trajectories.values()},
+            groups=[
+                GroupSnapshot(
+                    as_bytes(group_id),
+                    group.number,
+                    bool(group.whole),
+                    group.evicted,
+                    [(as_bytes(name), rows.number, rows.digest) for name, rows in group.trajectories.items()],
+                )
+                for group_id, group in self._groups.items()
+            ],
             reward_slots=list(map(as_bytes, self.reward_slots)),
-            tables=self.tables.snapshot(),
+            fresh=self.store.fresh,
+            records=self.records.snapshot(),
         )
 
     def restore(self, snapshot: RowsSnapshot) -> None:
         """Take the place of these rows, which are none, with the store that was saved with the snapshot."""
-        tables = self.tables
-        tables.restore(snapshot.tables)
-        by_number = {
-            number: GroupRows(number, whole=whole)
-            for number, whole in zip(snapshot.groups, snapshot.whole, strict=True)
+        self.records.restore(snapshot.records)
+        self._groups = {
+            as_text(group.group_id): GroupRows(
+                group.number,
+                {as_text(name): TrajectoryRows(number, digest) for name, number, digest in group.trajectories},
+                group.whole or None,
+                group.evicted,
+            )
+            for group in snapshot.groups
         }
-        self._groups = {tables.groups.ids(number)[0]: group for number, group in by_number.items()}
-        owners = tables.trajectories.owners.tolist()
-        for number, digest in snapshot.digests.items():
-            trajectory_id = tables.trajectories.ids(number)[1]
-            by_number[owners[number]].trajectories[trajectory_id] = TrajectoryRows(number, digest)
         self.reward_slots = set(map(as_text, snapshot.reward_slots))
-        self.store.fresh = len(tables.steps)
-
-    @property
-    def size(self) -> int:
-        """Rows that ever had a number, of a view that is listed."""
-        return sum(len(self.tables.table(kind)) for kind in ("groups", "trajectories", "steps"))
-
-    @property
-    def gone(self) -> int:
-        """The number of those that have no row any more, whose numbers and ids are kept all the same."""
-        tables = (self.tables.table(kind) for kind in ("groups", "trajectories", "steps"))
-        return sum(len(table) - int(table.alive.sum()) for table in tables)
+        self.store.fresh = snapshot.fresh
 
     @property
     def tables(self) -> "PoolTables":
@@ -182,7 +140,7 @@ class PoolRows:
         value = None if group.evicted else value
         if topic == TRAJECTORIES.name and value is None:
             if (rows := group.trajectories.pop(ids[1], None)) is not None:
-                self._records.drop("trajectories", rows.number)
+                self.records.drop("trajectories", rows.number)
         elif topic == TRAJECTORIES.name and value is not None:
             self._spoken(self._apply_trajectory(self._make_rows(group, ids), value))
         elif topic == STEPS.name:
@@ -196,13 +154,13 @@ class PoolRows:
         """Returns the group that a row belongs to; None: it was forgotten."""
         group = self._groups.get(group_id)
         if group is None and not self.store.is_forgotten(group_id):
-            group = self._groups[group_id] = GroupRows(self._records.reserve("groups", (group_id,)))
+            group = self._groups[group_id] = GroupRows(self.records.reserve("groups", (group_id,)))
         return group
 
     def _make_rows(self, group: GroupRows, ids: tuple[str, ...]) -> TrajectoryRows:
         rows = group.trajectories.get(ids[1])
         if rows is None:
-            number = self._records.reserve("trajectories", ids[:2], group.number)
+            number = self.records.reserve("trajectories", ids[:2], group.number)
             rows = group.trajectories[ids[1]] = TrajectoryRows(number)
         return rows
 
@@ -210,11 +168,11 @@ class PoolRows:
         record = None if value is None else decode(value)
         assert record is None or isinstance(record, GroupRecord)  # the catalogue allows nothing else on this topic
         if record is None or value is None:
-            self._records.drop("groups", group.number)
+            self.records.drop("groups", group.number)
         else:
             names = [(group_id, member.trajectory_id) for member in record.members]
             members = [self._make_rows(group, ids).number for ids in names]
-            self._records.put_group(group.number, record, value, members)
+            self.records.put_group(group.number, record, value, members)
             if is_evicted(record):
                 group.evicted = True
                 self._drop_trajectories(group)
@@ -227,21 +185,21 @@ class PoolRows:
         self._offered = None
         steps = self.store.forget(group_id)
         if group is not None:
-            self._records.drop("groups", group.number)
+            self.records.drop("groups", group.number)
             self._drop_trajectories(group)
             for number in steps:
-                self._records.drop("steps", number)
+                self.records.drop("steps", number)
 
     def _drop_trajectories(self, group: GroupRows) -> None:
         for rows in group.trajectories.values():
-            self._records.drop("trajectories", rows.number)
+            self.records.drop("trajectories", rows.number)
         group.trajectories.clear()
 
     def _apply_trajectory(self, rows: TrajectoryRows, value: bytes) -> TrajectoryRecord:
         record = decode(value)
         assert isinstance(record, TrajectoryRecord)  # as above
         rows.digest = row_digest(value)
-        self._records.put_trajectory(rows.number, record, value)
+        self.records.put_trajectory(rows.number, record, value)
         return record
 
     def _apply_step(self, group: GroupRows, ids: tuple[str, ...], value: bytes | None) -> StepRecord | None:
@@ -249,20 +207,22 @@ class PoolRows:
         place = (ids[0], ids[1], ids[2])
         if value is None:
             for number in self.store.drop_step(place):
-                self._records.drop("steps", number)
+                self.records.drop("steps", number)
         else:
             step = as_step(value)
             number = self.store.put_step(place, value, row_digest(value))
-            self._records.put_step(number, step, self._make_rows(group, ids).number)
+            self.records.put_step(number, step, self._make_rows(group, ids).number)
             return step
         return None
 
     def groups(self) -> list[GroupRecord]:
         """Whole groups in order of id."""
-        if self._offered is None:
-            records = (self.group(group_id) for group_id in sorted(self._groups))
-            self._offered = [record for record in records if record is not None]
-        return list(self._offered)
+        if self._offered is not None:
+            return list(self._offered)
+        records = (self.group(group_id) for group_id in sorted(self._groups))
+        whole = [record for record in records if record is not None]
+        self._offered = whole if self._tables is None else None  # who lists holds as little as it can
+        return list(whole)
 
     def group(self, group_id: str) -> GroupRecord | None:
         """The group if it is whole."""
@@ -335,12 +295,12 @@ class PoolRows:
         return sorted(filter(None, records), key=lambda record: record.group_id)
 
     def _group_record(self, group: GroupRows) -> GroupRecord | None:
-        record = self._records.record("groups", group.number)
+        record = self.records.record("groups", group.number)
         assert record is None or isinstance(record, GroupRecord)  # nothing else was put
         return record
 
     def _record(self, rows: TrajectoryRows) -> TrajectoryRecord | None:
-        record = self._records.record("trajectories", rows.number)
+        record = self.records.record("trajectories", rows.number)
         assert record is None or isinstance(record, TrajectoryRecord)  # as above
         return record
 

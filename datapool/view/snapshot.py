@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import structlog
 from msgspec import Struct
 
 from claw_r1.datapool import FOLD_VERSION
+from claw_r1.datapool.view import records as records_module
 from claw_r1.datapool.view import rows as rows_module
 from claw_r1.datapool.view import store as store_module
 from claw_r1.datapool.view.rows import PoolRows, RowsSnapshot
@@ -38,6 +40,9 @@ GONE_MAX = 20_000
 UNUSED_MAX_S = 30 * 86400.0
 CHUNK_BYTES = 16 << 20
 CRC_BYTES = 4
+listed_rows = partial(PoolRows, listed=True)
+LISTED = ""
+"""The role of a view that keeps all groups, and is listed."""
 SUM_SUFFIX = ".sum"
 
 
@@ -55,22 +60,32 @@ class ViewSnapshot(Struct, array_like=True):
 SNAPSHOTS = msgspec.msgpack.Decoder(ViewSnapshot)  # one, made as this is imported: see `PREPARED` of schemas/codec.py
 
 
-def view_path(directory: Path, catalogue: Catalogue) -> Path:
-    """The file of a pool's listed view. Of another generation, version of the folds, or code that makes or reads what is in it, it is another one."""
-    from claw_r1.datapool.view.listing import columns, scores, table, tables  # numpy is not where nothing is listed
+def view_path(directory: Path, catalogue: Catalogue, role: str = LISTED) -> Path:
+    """The file of a pool's view. Of another generation, version of the folds, or code that makes or reads what is in it, it is another one.
 
-    code = "".join(
-        map(inspect.getsource, (columns, scores, table, tables, rows_module, store_module, sys.modules[__name__]))
-    )
-    layout = sha256(code.encode()).hexdigest()[:8]
-    return directory / f"{catalogue.prefix}.g{catalogue.generation}.f{FOLD_VERSION}.{layout}.view"
+    role: who keeps it, where it does not keep all.
+    """
+    modules = [records_module, rows_module, store_module, sys.modules[__name__]]
+    if role == LISTED:
+        from claw_r1.datapool.view.listing import columns, scores, table, tables  # numpy is not where nothing is listed
+
+        modules += [columns, scores, table, tables]
+    layout = sha256("".join(map(inspect.getsource, modules)).encode()).hexdigest()[:8]
+    return directory / f"{catalogue.prefix}.g{catalogue.generation}.f{FOLD_VERSION}.{role}{layout}.view"
 
 
 class ViewFile:
     """The file of one view. Used by one thread at a time."""
 
-    def __init__(self, path: Path, log_id: str, now_s: Callable[[], float] = time.time) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        log_id: str,
+        now_s: Callable[[], float] = time.time,
+        empty: Callable[[], PoolRows] = listed_rows,
+    ) -> None:
+        """empty: makes the rows that a file is read into, and those of a start without one."""
+        self.path, self._empty = path, empty
         self.read_s = now_s()
         """The time as of which the rows are known to lack nothing; of rows that are read from the beginning, when that was begun."""
         self._log_id, self._now_s = log_id, now_s
@@ -80,7 +95,7 @@ class ViewFile:
     def restored(self, ends: Callable[[], Mapping[Place, int]]) -> tuple[PoolRows, Mapping[Place, int]]:
         """Rows as they were saved, and the offsets to read on at. Where there is no use for the file, which the log says in a line: no rows,
         and no offsets. ends: asked for those of the log where there is a file."""
-        rows = PoolRows(listed=True)
+        rows = self._empty()
         try:
             if not self.exists():
                 return rows, {}
@@ -88,7 +103,7 @@ class ViewFile:
             self._others = not self._locked()
             snapshot = self._read(rows, now)
             rows.restore(snapshot.rows)
-            if rows.gone > GONE_MAX and 2 * rows.gone > rows.size:
+            if rows.records.gone > GONE_MAX and 2 * rows.records.gone > rows.records.size:
                 raise ValueError("most of its rows are gone from the pool")
         except (sqlite3.Error, OSError, msgspec.MsgspecError, ValueError, LookupError) as error:
             log.warning("view_begun_again", file=str(self.path), reason=str(error))
@@ -97,7 +112,7 @@ class ViewFile:
                 self.discard()
             else:
                 self._others = True
-            return PoolRows(listed=True), {}
+            return self._empty(), {}
         self.read_s = snapshot.read_s
         return rows, {(topic, partition): offset for topic, partition, offset in snapshot.offsets}
 

@@ -2,8 +2,8 @@
 
 Input: claw.datapool.{steps,trajectories,groups}, read_committed, from the beginning. The topics are read independently,
 so a group is offered only when its rows match the chain of digests; until then it is simply not there yet. Delivery: the
-latest row per key; a replay is a restart. Steps lie in a temporary file (`store.py`), groups and trajectories
-in memory, where `keep` and `forget` bound them, or in that file, too. A listed view goes on where one before it ended (`snapshot.py`).
+latest row per key; a replay is a restart. Rows lie in a file (`store.py`), a temporary one, or one with a name: then a view goes on
+where one before it ended (`snapshot.py`).
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ import structlog
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.view.progress import ReadProgress, WatchedReader
 from claw_r1.datapool.view.rows import KeepGroup, PoolRows
-from claw_r1.datapool.view.snapshot import ViewFile, view_path
+from claw_r1.datapool.view.snapshot import LISTED, ViewFile, view_path
 from claw_r1.datapool.view.store import as_bytes, as_text
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.follower import Follower
@@ -31,7 +31,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.cloudevents import RUN_HEADER, Headers
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, trajectory_key
-from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES, Topic
+from claw_r1.schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, Topic
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -40,6 +40,8 @@ SAVED_ROWS = 20_000
 """A view saves itself after so many rows, and after a quarter of all that it has: each is then written five times at most."""
 SAVED_EVERY_S = 86400.0
 """A view saves itself once a day whatever came, so that who starts beside it finds no file that is too old."""
+LOOK_EVERY_S = 3600.0
+"""How often a view that is asked for groups alone looks whether it has read all: a file says as of when it is whole."""
 SAVED_AT_END_ROWS = 1_000
 """The fewest rows for which it is worth the time at the end."""
 
@@ -56,6 +58,7 @@ class PoolView:
         run: str | None = None,
         topics: Sequence[Topic] = TOPICS,
         listed: bool = False,
+        role: str | None = None,
         open_reader: Callable[[], Reader] | None = None,
         heard: Callable[[str, bytes], None] = lambda _topic, _key: None,
     ) -> None:
@@ -64,19 +67,23 @@ class PoolView:
         What nobody will ask for need not be taken in. group: its rows alone. run: rows of groups that are known to be of another run are
         passed over, undecoded. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
-        `claw_r1.datapool.view.listing.pages`; groups and trajectories then lie on disk, too. heard: called in the follower's
-        thread after each row that was taken in, with `Topic.name` and the row's key.
+        `claw_r1.datapool.view.listing.pages`. role: a name for what is kept, where that is not all; without one such a view has no
+        file. heard: called in the follower's thread after each row that was taken in, with `Topic.name` and the row's key.
         """
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: self._opened(settings, topics, group))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
-        self._rows = PoolRows(keep, listed=listed)
+        self._empty = partial(PoolRows, keep, listed=listed, cache_bytes=int(settings.views_cache_mb * 1e6))
+        self._rows = self._empty()
         self._heard = heard
         self._run = None if run is None else as_bytes(run)
-        self._may_be_kept = listed and keep is None and settings.views_dir is not None
+        self._role = LISTED if listed and keep is None else role
         self._file: ViewFile | None = None
-        self._offsets: dict[Place, int] = {}
+        self.start_offsets: dict[Place, int] = {}
+        """The offsets that a file let reading begin at."""
+        self._taken_in: dict[Place, int] = {}
         self._is_saved = False
         self._unsaved, self._has_erased, self._saved_s, self._save_at = 0, False, time.time(), SAVED_ROWS
+        self._saved_to = 0
         self._lock = threading.Lock()
         self._follower: Follower | None = None
         self._reader: WatchedReader | None = None
@@ -95,15 +102,21 @@ class PoolView:
 
     def _opened(self, settings: LogSettings, topics: Sequence[Topic], group: str | None) -> Reader:
         """A reader of what the view's file has not; with a group, and no file yet, of its rows alone."""
-        file = None
-        if self._may_be_kept and settings.views_dir is not None:
-            file = ViewFile(view_path(settings.views_dir, settings.catalogue()), topics_id(settings, TOPICS))
-        if file is None or (group is not None and not file.exists()):
-            return LogReader(settings, topics, wants=partial(self._wants, group) if group or self._run else None)
-        self._rows, offsets = file.restored(partial(end_offsets, settings, TOPICS))
-        self._file, self._offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
-        self._is_saved = all(topic in topics for topic in TOPICS)  # else some topics would be older than the file says
-        return LogReader(settings, topics, start=self._offsets)
+        file, ends = None, partial(end_offsets, settings, TOPICS)
+        if self._role is not None and settings.views_dir is not None:
+            path = view_path(settings.views_dir, settings.catalogue(), self._role)
+            file = ViewFile(path, topics_id(settings, (*TOPICS, BATCHES)), empty=self._empty)
+        if group is not None and (file is None or not file.exists()):
+            return LogReader(settings, topics, wants=partial(self._wants, group))
+        if file is not None:
+            self._rows, offsets = file.restored(ends)
+            self._file, self.start_offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
+            self._saved_to = sum(offsets.values())
+            self._is_saved = all(
+                topic in topics for topic in TOPICS
+            )  # else some topics would be older than the file says
+        wants = None if self._run is None else partial(self._wants, None)
+        return LogReader(settings, topics, start=self.start_offsets, wants=wants)
 
     def _wants(self, group: str | None, topic: str, key: bytes | None, headers: Headers) -> bool:
         """Returns whether a row is taken in, by its key and its headers. That a group is another run's has to be heard."""
@@ -135,6 +148,8 @@ class PoolView:
 
     def groups(self) -> list[GroupRecord]:
         """Every whole group, ready or not, in order of group_id. Raises ViewFailed."""
+        if self._file is not None and time.time() - self._file.read_s > LOOK_EVERY_S:
+            self.progress()
         with self._lock, self._file_in_order():
             return self._live().groups()
 
@@ -171,7 +186,8 @@ class PoolView:
             if self._file is None:
                 return
             error = None if self._follower is None else self._follower.error
-            if error is None and (self._unsaved >= SAVED_AT_END_ROWS or self._has_erased):
+            read = sum(self._read_to().values()) - self._saved_to
+            if error is None and (read >= SAVED_AT_END_ROWS or self._has_erased):
                 with suppress(sqlite3.Error):  # what was saved before is as it was
                     self._save(self._file)
             if isinstance(error, HistoryCut):
@@ -193,7 +209,7 @@ class PoolView:
             self._rows.apply(name, key, record.value)
             self.changes += 1
             if self._file is not None:
-                self._offsets[record.topic, record.partition] = record.offset + 1
+                self._taken_in[record.topic, record.partition] = record.offset + 1
                 self._unsaved += 1
                 self._has_erased |= record.value is None
                 if self._unsaved >= self._save_at or time.time() - self._saved_s > SAVED_EVERY_S:
@@ -203,13 +219,22 @@ class PoolView:
     def _save(self, file: ViewFile) -> None:
         """Keep all that was read so far. Where no file can be made, that costs the next start its time, and this view nothing. Raises
         sqlite3.Error where the file that rows stand in cannot be written."""
-        self._unsaved, self._has_erased, self._saved_s = 0, False, time.time()
+        offsets = self._read_to()
+        self._unsaved, self._has_erased, self._saved_s, self._saved_to = 0, False, time.time(), sum(offsets.values())
         self._save_at = _worth_saving(self._rows)
         try:
             if self._is_saved:
-                file.save(self._rows, self._offsets)
+                file.save(self._rows, offsets)
         except OSError as error:
             log.warning("view_not_saved", file=str(file.path), error=str(error))
+
+    def _read_to(self) -> dict[Place, int]:
+        """The offsets up to which each row was taken in or passed over."""
+        passed = self.start_offsets if self._reader is None else self._reader.offsets
+        offsets = {place: at for place, at in passed.items() if at}
+        for place, at in self._taken_in.items():
+            offsets[place] = max(at, offsets.get(place, 0))
+        return offsets
 
     @contextmanager
     def _file_in_order(self) -> Iterator[None]:
@@ -224,7 +249,7 @@ class PoolView:
 
 def _worth_saving(rows: PoolRows) -> int:
     """Rows to take in until the next save."""
-    return max(SAVED_ROWS, rows.size // 4)
+    return max(SAVED_ROWS, rows.records.size // 4)
 
 
 def _may_be_of(run: bytes | None, headers: Headers) -> bool:

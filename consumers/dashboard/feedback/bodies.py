@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from claw_r1.consumers.dashboard.feedback.queue import QueueOrder
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 
 Id = Annotated[str, Field(min_length=1, max_length=4096)]
 

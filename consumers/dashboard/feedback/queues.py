@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.queue import Silent, pair_items, silent, single_items
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.query import find_trajectories, trajectory_id
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.schemas.events import TrajectoryRecord
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from claw_r1.datapool.fold.readiness import EVICTED
 from claw_r1.datapool.view.listing.columns import RowKind
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING
 from claw_r1.datapool.view.listing.table import ColumnTable, Floats, RowMask
 from claw_r1.datapool.view.listing.tables import PoolTables
-from claw_r1.datapool.view.pool_filter import EVERYTHING
 from claw_r1.schemas.http import Channel
 from claw_r1.schemas.json_values import JsonDict
 

@@ -23,9 +23,10 @@ from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view.listing import pages, query
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.standing import StandingOrder
-from claw_r1.datapool.view.pool_filter import PoolFilter
-from claw_r1.datapool.view.rows import PooledRow, PoolRows
+from claw_r1.datapool.view.records import PooledRow
+from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord

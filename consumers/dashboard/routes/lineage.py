@@ -13,8 +13,8 @@ from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trac
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.runs import Run, RunsById, trained_us
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_trajectories
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.json_values import JsonDict

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, Column, RowKind, column
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.table import CellValue, Floats, RowMask, RowNumbers
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 
 __all__ = ["COLUMNS", "Column", "RowKind", "count", "facets", "neighbours"]

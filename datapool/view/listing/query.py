@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows, as_step
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from claw_r1.datapool.feedback import HUMAN
-from claw_r1.datapool.view.rows import PooledRow
+from claw_r1.datapool.view.records import PooledRow
 from claw_r1.datapool.view.store import packed, unpacked
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from claw_r1.datapool.view.listing.columns import RowKind
 from claw_r1.datapool.view.listing.pages import Order
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.table import CellValue
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 
 

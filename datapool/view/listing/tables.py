@@ -15,10 +15,10 @@ import numpy as np
 from msgspec import Struct
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter, score_bound
 from claw_r1.datapool.view.listing.scores import RowScores, ScoresSnapshot, scores_of
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers, TableSnapshot
-from claw_r1.datapool.view.pool_filter import PoolFilter, score_bound
-from claw_r1.datapool.view.rows import PooledRow
+from claw_r1.datapool.view.records import PooledRow, words_of
 from claw_r1.datapool.view.store import StepStore, as_bytes
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -72,6 +72,14 @@ class PoolTables:
         self._left_out = set(snapshot.left_out)
         for kind, scores in snapshot.scores.items():
             self._scores[kind].restore(scores)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, map(self.table, COLUMNS)))
+
+    @property
+    def gone(self) -> int:
+        return self.size - sum(int(self.table(kind).alive.sum()) for kind in COLUMNS)
 
     def table(self, kind: RowKind) -> ColumnTable:
         """With all rows that have come."""
@@ -211,7 +219,7 @@ class PoolTables:
             if not rows:
                 continue
             numbers, table, records = list(rows), self._tables[kind], [record for record, _ in rows.values()]
-            texts = ("\0".join(filter(None, _words(record))).lower() for record in records)
+            texts = ("\0".join(filter(None, words_of(record))).lower() for record in records)
             texts_by_number = zip(numbers, texts, strict=True)
             self._store.say(kind, [(at, as_bytes(text)) for at, text in texts_by_number if text or table.has(at)])
             if kind != "steps":
@@ -384,15 +392,6 @@ class PoolTables:
             ranks = beside / 2 / max(1, len(values))
             low[numbers], high[numbers] = np.minimum(low[numbers], ranks), np.maximum(high[numbers], ranks)
         return np.where(high > low, high - low, 0.0)
-
-
-def _words(record: PooledRow) -> Sequence[str | None]:
-    """Returns the fields of a record, beside ids, in which a text is looked for."""
-    if isinstance(record, StepRecord):
-        curation = record.curation
-        return (curation.note, *record.tags, *curation.tags) if curation else record.tags
-    metadata = record.metadata if isinstance(record, TrajectoryRecord) else None
-    return record.task, metadata, *record.tags
 
 
 def _tagged(table: ColumnTable, tag: str) -> RowMask:

@@ -7,7 +7,7 @@ import pytest
 
 from claw_r1.claw.pool.listing import LINES
 from claw_r1.consumers.pool.listing import find_steps
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.schemas.events import Edge
 from tests import facts
 from tests.trainer.pooled import Pooled, group, pooled

@@ -12,7 +12,7 @@ from claw_r1.consumers.dashboard.routes import acts
 from claw_r1.consumers.dashboard.routes.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
 from claw_r1.consumers.pool.eviction import evictions
-from claw_r1.datapool.view.pool_filter import PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.schemas.api_keys import Role, new_key
 from claw_r1.schemas.envelopes import envelope

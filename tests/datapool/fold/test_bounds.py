@@ -17,8 +17,8 @@ from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.restore import restore
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import usable
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import Event, FactPosition, GroupRecord, StepRecord, TrajectoryRecord
 from tests import facts, oracle

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter, score_bound
 from claw_r1.datapool.view.listing.query import step_says
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter, score_bound
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import parts

@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from claw_r1.datapool.view.listing.query import stats
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.snapshot import AGE_MAX_S, CLOCK_S, UNUSED_MAX_S, ViewFile, view_path
+from claw_r1.datapool.view.snapshot import AGE_MAX_S, CLOCK_S, UNUSED_MAX_S, ViewFile, listed_rows, view_path
 from claw_r1.datapool.view.view import SAVED_AT_END_ROWS, PoolView
 from claw_r1.eventlog.kafka.admin import create_topics, topics_id
 from claw_r1.eventlog.kafka.log import KafkaLog
@@ -92,11 +92,41 @@ def test_a_view_from_a_file_has_what_one_without_has(tmp_path_factory, seed, fil
         same(one.rows, other, filters)
 
 
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 150), max_size=3), st.sampled_from([1, 1 << 20]))
+def test_a_trainers_view_from_a_file_has_what_one_without_has(tmp_path_factory, seed, ends, cache_bytes):
+    """However little of it may stay decoded; what it forgot, or did not keep, stays so."""
+    path, rows, at = tmp_path_factory.mktemp("views") / "a.view", written(seed), 0
+    make = partial(PoolRows, lambda group: group.group_id != "g", cache_bytes=cache_bytes)
+    other = make()
+    for end in [*sorted(ends), len(rows)]:
+        with closing(Opened(path, empty=make)) as one:
+            assert one.at == at
+            for row in rows[at:end]:
+                one.rows.apply(*row)
+                other.apply(*row)
+            at = max(at, min(end, len(rows)))
+            if end % 3 == 0:
+                one.rows.forget("h")
+                other.forget("h")
+            same_groups(one.rows, other)
+            one.save(at)
+    with closing(Opened(path, empty=make)) as one:
+        same_groups(one.rows, other)
+
+
+def same_groups(view: PoolRows, other: PoolRows) -> None:
+    assert view.groups() == other.groups()
+    assert [view.members(one) for one in view.groups()] == [other.members(one) for one in other.groups()]
+    assert list(view.group_rows()) == list(other.group_rows())
+    assert list(view.trajectory_rows()) == list(other.trajectory_rows())
+    assert view.store.fresh == other.store.fresh
+
+
 class Opened:
     """A view's file and what it holds, as its next process finds it."""
 
-    def __init__(self, path: Path, log_id: str = "ids", now_s: float = 1e9, ends=ENDS) -> None:
-        self.file = ViewFile(path, log_id, lambda: now_s)
+    def __init__(self, path: Path, log_id: str = "ids", now_s: float = 1e9, ends=ENDS, empty=listed_rows) -> None:
+        self.file = ViewFile(path, log_id, lambda: now_s, empty)
         self.rows, offsets = self.file.restored(lambda: ends)
         self.at = offsets.get(PLACE, 0)
 
@@ -225,7 +255,7 @@ def test_a_file_that_is_cut_or_overwritten_is_begun_again(tmp_path, at, in_order
     for damaged in (whole[: begin // 2], whole[:begin] + os.urandom(4096) + whole[begin + 4096 :]):
         path.write_bytes(damaged)
         with closing(Opened(path)) as one:
-            assert (one.at, one.rows.size) == (0, 0)
+            assert (one.at, one.rows.records.size) == (0, 0)
             for row in rows:
                 one.rows.apply(*row)
             same(one.rows, bare(rows))
@@ -338,7 +368,7 @@ def test_a_full_disk_costs_the_next_start_and_not_this_view(tmp_path):
 FULL = """
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tests.datapool.view.test_snapshot import Opened, bare, same, written
 path, rows = Path(sys.argv[1]) / "a.view", written(5, 40)
@@ -434,6 +464,45 @@ def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings, generati
         finally:
             for view in views:
                 view.stop()
+
+
+@pytest.mark.kafka
+def test_a_trainers_view_goes_on_behind_the_rows_of_others(log_settings, tmp_path):
+    """Rows that it passed over are not fetched again, groups that it trained stay forgotten, and another run has its own file."""
+    settings = log_settings.model_copy(update={"views_dir": tmp_path})
+    create_topics(settings)
+    rows = [
+        (row, run)
+        for run, groups in (("own", 4), ("other", 60))
+        for number in range(groups)
+        for row in written_of(group(f"{run}-{number}", [0.0, 1.0], run=run))
+    ]
+    assert len(rows) > SAVED_AT_END_ROWS
+    with closing(KafkaLog(settings).producer()) as producer:
+        for (topic, key, value), run in rows:
+            producer.produce(Outgoing(topic=TOPICS[topic], key=key, value=value, headers=of_run(run))).result()
+    with trainers_view(settings) as view:
+        assert view.changes == sum(run == "own" for _, run in rows)
+        view.forget("own-2")
+    for _ in range(2):
+        with trainers_view(settings) as view:
+            assert view.changes == 0
+            assert sum(view.start_offsets.values()) == len(rows)
+            assert [one.group_id for one in view.groups()] == ["own-0", "own-1", "own-3"]
+            assert all(view.members(one) for one in view.groups())
+    with trainers_view(settings, "other") as view:
+        assert view.changes == sum(run == "other" for _, run in rows)
+
+
+@contextmanager
+def trainers_view(settings, run: str = "own"):
+    view = PoolView(settings, keep=lambda row: row.run_id in (None, run), run=run, role=f"trainer-{run}.")
+    view.start()
+    try:
+        view.wait_caught_up(60)
+        yield view
+    finally:
+        view.stop()
 
 
 def asked(settings, views_dir: Path, group: str | None = None) -> int:

@@ -1,7 +1,7 @@
 // The filters of `claw pool`, as the address carries them, as a form has them, and as a command.
 import { quoted } from "./words.js";
 
-/** name -> {type, label}: the fields of `PoolFilter` (datapool/view/pool_filter.py), in the order of a form. */
+/** name -> {type, label}: the fields of `PoolFilter` (datapool/view/listing/pool_filter.py), in the order of a form. */
 export const FILTERS = {
   group: { type: "text", label: "group" },
   trajectory: { type: "text", label: "trajectory" },

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.datapool.view.listing.pages import COLUMNS, count, facets, neighbours
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.standing import StandingOrder, StandingRow
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.memory import MemoryLog
 from tests import facts

@@ -2,8 +2,8 @@
 
 import pytest
 
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from tests import facts
 from tests.trainer.pooled import group, pooled
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.standing import StandingOrder
-from claw_r1.datapool.view.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from tests.datapool.view.listing.test_pages import group, listed
 

@@ -11,8 +11,8 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.listing.pages import count, facets
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
-from claw_r1.datapool.view.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.schemas.events import VersionSpan
