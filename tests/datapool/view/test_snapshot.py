@@ -114,6 +114,21 @@ def test_a_trainers_view_from_a_file_has_what_one_without_has(tmp_path_factory, 
         same_groups(one.rows, other)
 
 
+@pytest.mark.parametrize("empty", [listed_rows, PoolRows])
+def test_an_evicted_group_stays_a_stub_over_a_restart(tmp_path, empty):
+    """The topics are read independently: its other rows may come after the stub, and their tombstones later still."""
+    path, rows = tmp_path / "a.view", written_of([*group("gone", [0.0, 1.0]), facts.evicted_group("gone")])
+    stub = next(row for row in reversed(rows) if row[0] == GROUPS.name)
+    with closing(Opened(path, empty=empty)) as one:
+        one.rows.apply(*stub)
+        one.save(1)
+    with closing(Opened(path, empty=empty)) as one:
+        for row in rows:
+            if row[2] is not None and row[0] != GROUPS.name:
+                one.rows.apply(*row)
+        assert list(one.rows.trajectory_rows()) == []
+
+
 def same_groups(view: PoolRows, other: PoolRows) -> None:
     assert view.groups() == other.groups()
     assert [view.members(one) for one in view.groups()] == [other.members(one) for one in other.groups()]
