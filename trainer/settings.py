@@ -72,7 +72,7 @@ class TrainerSettings(BaseSettings):
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cispo", "cross_entropy"] = "auto"
     """The loss of a batch. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all
     others."""
     norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
