@@ -40,10 +40,11 @@ OFF_POLICY: Mapping[str, Mapping[str, Any]] = {  # Any: settings of any field
     "stale_negatives": {"objective": {"stale_negatives": 0.2}},
     "cispo": {"loss": "cispo"},
     "decoupled": {"objective": {"correction": "decoupled"}},
+    "decoupled_negatives": {"objective": {"correction": "decoupled", "stale_negatives": 0.2}},
 }
 """Name -> settings. TIS has the cap 2, CISPO 1.28, IcePop the band from .5 to 5."""
 WAYS: Mapping[str, Mapping[str, Any]] = {  # Any: as above
-    **{name: way for name, way in OFF_POLICY.items() if name != "decoupled"},
+    **{name: way for name, way in OFF_POLICY.items() if not name.startswith("decoupled")},
     **{
         f"{name}_2x2": {**way, "objective": {**way.get("objective", {}), **STEPS_2X2}}
         for name, way in OFF_POLICY.items()
