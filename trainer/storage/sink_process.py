@@ -18,8 +18,7 @@ REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
 def trackio(place: SinkPlace) -> tuple[TakePoint, Finish]:
-    """A project of Trackio: a file below the run's directory, or
-    what TRACKIO_DIR says; online also what its variables name."""
+    """A project of Trackio: a file below the run's directory, or what TRACKIO_DIR says; online also what its variables name."""
     os.environ.setdefault("TRACKIO_DIR", str(Path(place["folder"]) / "trackio"))
     if not place["online"]:
         for name in REMOTE:
@@ -37,8 +36,7 @@ def trackio(place: SinkPlace) -> tuple[TakePoint, Finish]:
 
 
 def wandb(place: SinkPlace) -> tuple[TakePoint, Finish]:
-    """A run of W&B: files below the run's directory, which `wandb
-    sync` sends; online it sends them itself, by its variables."""
+    """A run of W&B: files below the run's directory, which `wandb sync` sends; online it sends them itself, by its variables."""
     library = import_module("wandb")
     run = library.init(
         project=place["project"],

@@ -67,6 +67,11 @@ def close_all(sinks: Sequence["CurveSink"], patience_s: float) -> None:
         sink.close(max(0.0, until_s - time.monotonic()))
 
 
+def _started(name: str, path: Path) -> "subprocess.Popen[bytes]":
+    with path.open("wb") as out:
+        return child.start(child.module_argv(MODULE, name), stdin=subprocess.PIPE, stdout=out, stderr=out)
+
+
 class CurveSink:
     """A sink in its process, behind a bounded queue and a thread
     that writes to its pipe."""
@@ -77,8 +82,7 @@ class CurveSink:
         self._log = folder / f"{name}.log"
         self._points: queue.Queue[JsonDict | None] = queue.Queue(POINTS_MAX)
         self._is_told = self._is_closed = False
-        with self._log.open("wb") as out:
-            self._process = child.start(child.module_argv(MODULE, name), stdin=subprocess.PIPE, stdout=out, stderr=out)
+        self._process = _started(name, self._log)
         self._points.put(place)
         threading.Thread(target=self._carry, name=f"sink {name}", daemon=True).start()
 
