@@ -17,7 +17,7 @@ Figures = dict[str, Any]  # numbers, and objects of them
 Targets = Mapping[str, tuple[str, float]]
 Measure = Callable[[], Figures]
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-TIMEOUT_S = 2400.0
+TIMEOUT_S = 3 * 3600.0
 CHILD = (
     "import json, importlib, sys; measure = getattr(importlib.import_module(sys.argv[1]), sys.argv[2]);"
     "print('\\n' + json.dumps(measure(*map(int, sys.argv[3:]))))"

@@ -69,6 +69,23 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
     """Of the policy loss, cross-entropy and reference KL in this response; null: as the run's settings say."""
 
 
+class EpisodeFigures(Struct, frozen=True, kw_only=True):
+    """How an episode went, for the curves of its batch; training reads none of it."""
+
+    environment: str = ""
+    """NAME of the first tag `env:NAME` of trajectory and group, by name; empty: there is none."""
+    status: str = ""
+    """TrajectoryRecord.status"""
+    response_lengths: tuple[Int32, ...] = ()
+    """Sampled tokens of each captured call, in order."""
+    truncated: Int32 = 0
+    """Replies that were cut off by their length."""
+    seconds: float | None = None
+    """From the first call's reception to the last reply's end, by the gateway's clock."""
+    rewards: Mapping[str, float] = {}
+    """`source/name` of a reward slot -> its sum over the episode, unweighted."""
+
+
 class PlannedTrajectory(Struct, frozen=True, kw_only=True):
     """Everything mutable about a trajectory, frozen when the batch was assembled."""
 
@@ -83,6 +100,8 @@ class PlannedTrajectory(Struct, frozen=True, kw_only=True):
     max_version: Int64 | None = None
     steps: tuple[PlannedStep, ...]
     """In training order."""
+    figures: EpisodeFigures | None = None
+    """Null: the plan is older than they are."""
 
 
 class BatchAssembled(Struct, frozen=True, kw_only=True):

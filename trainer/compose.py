@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from claw_r1.trainer.algorithms.corrections import CorrectionBounds
 from claw_r1.trainer.algorithms.divergence import DIVERGENCES
 from claw_r1.trainer.algorithms.losses import bound
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
@@ -9,6 +10,7 @@ from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.trainer.learn.models.critic import Critic
 from claw_r1.trainer.learn.models.reference import Reference
 from claw_r1.trainer.learn.objective import Objective
+from claw_r1.trainer.sections.objective import ObjectiveSettings
 from claw_r1.trainer.settings import TrainerSettings
 
 
@@ -77,12 +79,22 @@ def objective_of(settings: TrainerSettings) -> Objective:
         norm=settings.norm_name,
         loss_length=settings.loss_length,
         correction=settings.objective.correction,
-        cap=settings.objective.correction_cap,
-        mask=settings.objective.mask,
+        bounds=bounds_of(settings.objective),
         entropy_bonus=settings.objective.entropy_bonus,
         silent_sample=settings.objective.silent_sample,
         divergence=DIVERGENCES[settings.reference.kl_name] if settings.reference.in_loss else None,
         kl_coefficient=settings.reference.coefficient,
+    )
+
+
+def bounds_of(objective: ObjectiveSettings) -> CorrectionBounds:
+    """Returns the numbers that corrections and masks are held to."""
+    return CorrectionBounds(
+        cap=objective.correction_cap,
+        low=objective.icepop_low,
+        high=objective.icepop_high,
+        mask=objective.mask,
+        negatives=objective.stale_negatives,
     )
 
 

@@ -18,7 +18,17 @@ Phase = Literal[
 ]
 """The work of a trainer; `loading` lasts until its weights are in memory."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
-LAST = ("reward", "staleness_max", "max_logprob_gap", "entropy", "kl_k3", "clip_share", "zero_variance_share")
+EPISODES = ("response_tokens_mean", "truncated_share", "turns_mean", "failed_share")
+LAST = (
+    "reward",
+    "staleness_max",
+    "max_logprob_gap",
+    "entropy",
+    "kl_k3",
+    "clip_share",
+    "zero_variance_share",
+    *EPISODES,
+)
 """Metrics of a batch that are shown, and each as `nonfinite_` where it was no finite number; metrics.jsonl has all."""
 SPENT = ("wait_s", "read_s", "train_s")
 """Metrics of a batch that say what took its time."""

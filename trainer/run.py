@@ -14,13 +14,14 @@ trained and cannot be read any more is given up by a BatchSkipped with its seque
 A run whose end (RunEnded) settings put further away is resumed like any other: a RunStarted behind a RunEnded takes it back.
 """
 
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Literal
 
 import structlog
 
 from claw_r1.schemas.envelopes import envelope, new_id
-from claw_r1.schemas.events import RunEnded
+from claw_r1.schemas.events import BatchTrained, RunEnded
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import Stopped
 from claw_r1.trainer.evaluations import Evaluations
@@ -34,6 +35,7 @@ from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.background import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import Checkpoints
 from claw_r1.trainer.storage.reports import Reports
+from claw_r1.trainer.storage.sinks import opened
 from claw_r1.trainer.update import Updater
 from claw_r1.weights.snapshot import Snapshots
 
@@ -41,6 +43,8 @@ log = structlog.get_logger()
 
 RunEnding = Literal["finished", "stopped", "over"]
 """over: it was over before, and these settings continue nothing."""
+STOPPED_S = 1.0
+"""Seconds after a SIGTERM that other programs may take to write their curves."""
 
 
 class TrainingRun:
@@ -108,7 +112,7 @@ class TrainingRun:
         earlier, metrics = history.batches, self._dependencies.metrics
         metrics.begin(self._settings.spec)
         metrics.resume(earlier)
-        with closing(self._writer), closing(Reports(self._settings.out_dir, earlier)) as reports:
+        with closing(self._writer), closing(self._reports(earlier)) as reports:
             planner = Planner(self._settings, self._dependencies, self._progress)
             try:
                 self._train(history, checkpoints, reports, planner)
@@ -119,12 +123,17 @@ class TrainingRun:
                     self._export_before_leaving()
                 except OSError as error:
                     log_not_written("last version", error)
+                reports.close(STOPPED_S)
                 log.info("stopped", run_id=self._settings.run_id, batches=self._progress.batches)
                 return "stopped"
             finally:
                 planner.close()
         metrics.enter("ended")
         return "finished"
+
+    def _reports(self, earlier: Iterable[BatchTrained]) -> Reports:
+        settings = self._settings
+        return Reports(settings.out_dir, earlier, opened(settings), board="tensorboard" in settings.sinks)
 
     def _check_settings(self, history: History) -> None:
         """Before this incarnation says that it started: what it would do to the run is then still undone."""

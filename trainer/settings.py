@@ -47,7 +47,7 @@ class TrainerSettings(BaseSettings):
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "archive_dir", "archive_whole_every", "stop_timeout_s", "offer_host",
         "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
         "evaluation_quiet_s",
-        "wait_log_interval_s", "warnings_file", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
+        "wait_log_interval_s", "warnings_file", "sinks", "sinks_online", "sinks_project", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
     """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
@@ -72,7 +72,7 @@ class TrainerSettings(BaseSettings):
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global gradient norm."""
-    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cross_entropy"] = "auto"
+    loss: Literal["auto", "ppo_clip", "ppo_dual_clip", "gspo", "cispo", "cross_entropy"] = "auto"
     """The loss of a batch. auto: the loss of the spec's algorithm, cross_entropy for sft and ppo_clip for all
     others."""
     norm: Literal["auto", "token_mean", "sequence_mean", "trajectory_mean", "constant"] = "auto"
@@ -163,6 +163,13 @@ class TrainerSettings(BaseSettings):
     warnings_file: Path | None = None
     """File for what a person should act upon, as a JSON list of lines, which `claw status` shows; it does not exist while
     all is well. Not set: warnings are in the log alone. `claw up` and `claw demo` set it."""
+
+    sinks: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ("tensorboard",)
+    """Programs that get the metrics of each batch, beside metrics.jsonl (docs/runs.md). trackio and wandb must be installed."""
+    sinks_online: bool = False
+    """Let trackio and wandb reach the servers that their own variables name. Off: they write below `out_dir` alone."""
+    sinks_project: str = Field(default="claw", min_length=1)
+    """Project of the run in trackio and wandb."""
 
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = "127.0.0.1"

@@ -1,5 +1,6 @@
-"""The curves of runs as one PNG: reward, evaluation, staleness, KL and waiting over the batches."""
+"""The curves of runs as one PNG: reward, evaluation, staleness, KL, entropy, replies and waiting over the batches."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,13 +16,30 @@ from claw_r1.datapool.runs import Run
 
 Axes = Any  # matplotlib's, which has no types
 DPI = 110
-LABELS = ("reward per episode", "evaluation", "staleness\n(versions)", "KL (k3)\nengine, trainer", "seconds\nper batch")
+LABELS = (
+    "reward per episode",
+    "evaluation",
+    "staleness\n(versions)",
+    "KL (k3)\nengine, trainer",
+    "entropy",
+    "tokens\nper reply",
+    "share of replies,\nepisodes",
+    "seconds\nper batch",
+)
+HEIGHTS = (3, 2, 1, 1, 1, 1, 1, 1)
+ENVIRONMENT = re.compile(r"env\.(.+)\.reward")
+DASHES = (":", "-.", (0, (1, 3)), (0, (5, 1)), (0, (3, 1, 1, 1)))
 METRICS = (
     (2, "staleness_mean", "mean", "-"),
     (2, "staleness_max", "oldest", ":"),
     (3, "kl_k3", "k3", "-"),
-    (4, "wait_s", "waiting", "-"),
-    (4, "train_s", "training", ":"),
+    (4, "entropy", "entropy", "-"),
+    (5, "response_tokens_mean", "mean", "-"),
+    (5, "response_tokens_p95", "p95", ":"),
+    (6, "truncated_share", "cut off", "-"),
+    (6, "failed_share", "failed", ":"),
+    (7, "wait_s", "waiting", "-"),
+    (7, "train_s", "training", ":"),
 )
 """Panel, metric of `BatchTrained`, what its line is called there, and its style."""
 
@@ -38,14 +56,22 @@ def run_plot(names: Sequence[str], out: Path | None, *, prefix: str) -> Answer:
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """Writes the PNG. A colour is a run, named above the panels; the legends inside say which line is what."""
+    """Writes the PNG."""
+    figure = figure_of(runs)
+    figure.savefig(path, dpi=DPI)
+    figure.clear()
+
+
+def figure_of(runs: Sequence[Run]) -> Any:  # Any: as above
+    """The picture. A colour is a run, named above the panels;
+    the legends inside say which line is what."""
     import matplotlib as mpl  # a second of import that only a picture needs
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(
-        5, 1, figsize=(8, 12), sharex=True, height_ratios=[3, 2, 1, 1, 1], layout="constrained"
+        len(LABELS), 1, figsize=(8, 16), sharex=True, height_ratios=HEIGHTS, layout="constrained"
     )
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for number, run in enumerate(runs):
@@ -63,8 +89,8 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     for panel in panels[2:]:
         panel.set_ylim(bottom=0)
     panels[-1].set_xlabel("batch")
-    figure.savefig(path, dpi=DPI)
     plt.close(figure)
+    return figure
 
 
 def _draw_run(panels: Sequence[Axes], run: Run, colour: str) -> None:
@@ -75,9 +101,19 @@ def _draw_run(panels: Sequence[Axes], run: Run, colour: str) -> None:
     ]
     _line(panels[0], rewards, "batch", color=colour, alpha=0.35, linewidth=1)
     _line(panels[0], smooth, f"mean of {WINDOW} batches", color=colour)
+    _environments(panels[0], run, colour)
     _evaluation(panels[1], run, colour)
     for panel, metric, label, style in METRICS:
         _line(panels[panel], run.series(metric), label, color=colour, linestyle=style, linewidth=1.2)
+
+
+def _environments(panel: Axes, run: Run, colour: str) -> None:
+    """The mean reward of each environment that has a metric."""
+    names = {name for batch in run.batches for name in batch.metrics}
+    matches = filter(None, map(ENVIRONMENT.fullmatch, sorted(names)))
+    for number, match in enumerate(matches):
+        style = {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1}
+        _line(panel, run.series(match[0]), match[1], color=colour, **style)
 
 
 def _evaluation(panel: Axes, run: Run, colour: str) -> None:

@@ -71,6 +71,7 @@ def show_text(run: JsonDict) -> Iterator[str]:
     if curve["parts"]:
         points = (f"{part['batches'][0]}-{part['batches'][1]}: {part['reward']:.2f}" for part in curve["parts"])
         yield f"  curve by batches: {'  '.join(points)}"
+    yield from _episodes(run["episodes"])
     export = run["newest_export"]
     yield f"  {run['published']} versions published; " + (
         f"newest export: version {export['version']}, {export['uri']}" if export else "none was exported"
@@ -82,6 +83,20 @@ def show_text(run: JsonDict) -> Iterator[str]:
         yield f"  batches given up: {', '.join(map(str, run['given_up']))}"
     yield "  settings"
     yield from (f"    {name} = {_setting(value)}" for name, value in run["settings"].items())
+
+
+def _episodes(means: JsonDict) -> Iterator[str]:
+    if "turns_mean" not in means:  # of a trainer that did not say it
+        return
+    yield f"  episodes of the last {summary.WINDOW} batches: {_went(means)}"
+    for name, own in means["environments"].items():
+        reward, share = _number(own.get("reward")), _number(own.get("share"))
+        yield f"    {name}: reward {reward}, share {share}, {_went(own)}"
+
+
+def _went(means: JsonDict) -> str:
+    mean, p95, cut, turns, failed = (_number(means.get(name)) for name in summary.EPISODES)
+    return f"{mean} tokens per reply (p95 {p95}), {turns} turns, cut off {cut}, failed {failed}"
 
 
 def _evaluations(run: JsonDict) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The description of runs as JSON: rows of a list, one run whole, two runs side by side. Pure."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from claw_r1.datapool.runs import Run, trained_us
@@ -13,6 +14,14 @@ POINTS = 10
 """Parts of equal length into which a curve is summed up."""
 OWN_PLACE = frozenset({"run_id", "out_dir", "warnings_file", "offer_port"})
 """Settings in which two runs differ because they are two."""
+EPISODES = (
+    "response_tokens_mean",
+    "response_tokens_p95",
+    "truncated_share",
+    "turns_mean",
+    "failed_share",
+)
+"""Metrics that say how the episodes of a batch went."""
 COMPARED = (
     "reward",
     "zero_variance_share",
@@ -23,9 +32,12 @@ COMPARED = (
     "ess",
     "grad_norm",
     "trained_tokens",
+    *EPISODES,
     "wait_s",
     "train_s",
 )
+BY_NAME = ("env.", "slot.")
+"""Beginnings of metrics that environments and reward slots name."""
 
 
 def row(run: Run, now_us: int) -> JsonDict:
@@ -57,6 +69,7 @@ def whole(run: Run, now_us: int) -> JsonDict:
         "skipped": dict(run.skip_reasons.most_common()),
         "given_up": sorted(run.given_up),
         "curve": curve(run),
+        "episodes": episodes(run),
         "settings": flat(run.config),
     }
 
@@ -72,6 +85,26 @@ def evaluation(event: VersionEvaluated) -> JsonDict:
         "held_out": event.held_out,
         "export": event.checkpoint_uri,
     }
+
+
+def episodes(run: Run) -> JsonDict:
+    """Means over the last `WINDOW` batches of how episodes went. `environments`: NAME -> those of metrics `env.NAME.…`."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for batch in run.batches[-WINDOW:]:
+        for name, value in batch.metrics.items():
+            values[name].append(value)
+    means = {name: fmean(values[name]) for name in sorted(values)}
+    own = {name: means[name] for name in EPISODES if name in means}
+    return {**own, "environments": environments(means)}
+
+
+def environments(means: Mapping[str, float]) -> JsonDict:
+    """NAME -> metric -> mean, of metrics `env.NAME.metric`."""
+    by_name: dict[str, JsonDict] = defaultdict(dict)
+    for name in (name for name in means if name.startswith("env.")):
+        environment, _, metric = name.removeprefix("env.").rpartition(".")
+        by_name[environment][metric] = means[name]
+    return dict(by_name)
 
 
 def curve(run: Run) -> JsonDict:
@@ -120,13 +153,24 @@ def compared(left: Run, right: Run, now_us: int) -> JsonDict:
             if name.rpartition(".")[2] not in OWN_PLACE and settings[0].get(name) != settings[1].get(name)
         },
         "batches": number,
-        "metrics": {name: pair for name in COMPARED if (pair := _means(left, right, name, number)) != [None, None]},
+        "metrics": {
+            name: pair
+            for name in _compared(left, right, number)
+            if (pair := _means(left, right, name, number)) != [None, None]
+        },
         "reward": [
             {"batches": [start, end], "means": _means(left, right, "reward", end + 1, start)}
             for start, end in _bounds(number)
         ],
         "best": [evaluation(run.best) if run.best else None for run in (left, right)],
     }
+
+
+def _compared(left: Run, right: Run, number: int) -> list[str]:
+    """The metrics of `COMPARED`, and those of environments and slots."""
+    batches = [*left.batches[:number], *right.batches[:number]]
+    names = {name for batch in batches for name in batch.metrics}
+    return [*COMPARED, *sorted(name for name in names if name.startswith(BY_NAME))]
 
 
 def _bounds(number: int) -> list[tuple[int, int]]:

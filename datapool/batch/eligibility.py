@@ -20,6 +20,7 @@ from claw_r1.datapool.batch.members import (
     plan_bytes,
     response_tokens,
 )
+from claw_r1.datapool.batch.shares import environment_of_group
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.fold.readiness import EVICTED, is_evicted
@@ -66,6 +67,8 @@ UNREADY_MEMBERS = frozenset({"no_ready_member", "members_missing"})
 """Reasons of a group that its ready members decide: where others count, too, `_size` decides."""
 NUMBER = re.compile(r"\d+")
 TOO_STALE = "too_stale"
+ENVIRONMENT_FULL = "environment_full"
+"""Word of a group that waits while its environment has all its groups of a batch, and others lack some."""
 ADMITTED_CHANNEL = Channel.TRAIN
 """Groups of other channels take no room of a run (`gateway/control/admission.py`)."""
 
@@ -105,11 +108,21 @@ def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusa
     excluded = ", ".join(sorted(set(spec.tags_exclude) & set(record.tags)))
     if excluded and record.run_id == run_id:  # nothing takes a group's own tag back: its room need not wait
         return Refusal("never", f"tags_excluded: {excluded}")
+    if (unshared := _of_environment(record, spec, run_id)) is not None:
+        return unshared
     counts_others = spec.policy == "any" or spec.unfinished != "drop"
     waits_for = set(record.reasons) - (UNREADY_MEMBERS if counts_others else set())
     if waits_for:
         return Refusal("wait", "not_ready: " + ", ".join(sorted(waits_for)))
     return Refusal("foreign", f"tags_excluded: {excluded}") if excluded else None
+
+
+def _of_environment(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
+    """A group of an environment that has no share. Its opening, which has its tags, may come yet where there is none."""
+    if not spec.environments or (name := environment_of_group(record)) in spec.environments:
+        return None
+    own: Literal["wait", "never"] = "never" if record.declared else "wait"
+    return Refusal(own if record.run_id == run_id else "foreign", f"environment_without_share: {name or 'none'}")
 
 
 def _of_other_channel(record: GroupRecord, run_id: str) -> Refusal:
@@ -152,15 +165,17 @@ def _tags(group: PooledGroup, spec: BatchSpec, *, own: bool) -> Refusal | None:
     return Refusal("wait" if own else "foreign", f"{TAGS_MISSING}: {', '.join(missing)}")
 
 
-def crowding(refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str) -> Iterator[GroupRecord]:
-    """Finds, among the groups that wait for tags, those that the run must not wait for because they take its room: the
-    oldest, so that a whole batch of groups with the tags can always be opened beside the others.
+def crowding(
+    refused: Iterable[tuple[GroupRecord, Refusal]], spec: BatchSpec, run_id: str, *, full: bool = False
+) -> Iterator[GroupRecord]:
+    """Finds, among the groups that wait for tags or for other environments, those that the run must not wait for because they
+    take its room: the oldest, so that a whole batch of groups that it can train can always be opened beside the others.
 
-    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale.
+    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale. full: the batch is
+    whole, and the next one takes groups of the same environments.
     """
-    waiting = [
-        record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(TAGS_MISSING)
-    ]
+    words = (TAGS_MISSING,) if full else (TAGS_MISSING, ENVIRONMENT_FULL)
+    waiting = [record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(words)]
     takes_room = [record for record in waiting if record.declared and record.run_id == run_id]
     newest = sorted(takes_room, key=lambda record: (record.last_progress_us, record.group_id), reverse=True)
     yield from newest[spec.staleness_max * spec.groups_per_batch :]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.figures import figures_bytes
 from claw_r1.datapool.batch.masks import Mask, is_trained, mask_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.bounds import name_bytes
@@ -74,7 +75,7 @@ def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:
 
 def plan_bytes(group: PooledGroup, spec: BatchSpec) -> int:
     """Returns the most bytes that the group takes of a plan: members by id, and the calls of those that are trained."""
-    members = sum(name_bytes(member.record.trajectory_id) for member in group.members)
+    members = sum(name_bytes(member.record.trajectory_id) + figures_bytes(member) for member in group.members)
     steps = sum(
         PLANNED_STEP_BYTES + name_bytes(step.call_id) + name_bytes(step.position.topic)
         for member in trained_members(group, spec)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from claw_r1.datapool.batch.advantages import Advantage, Return
 from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.figures import figures_of
 from claw_r1.datapool.batch.masks import AnnotatedStep, is_trained, is_young
 from claw_r1.datapool.batch.members import trained_members
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -60,6 +61,7 @@ def _frozen(
             min_version=member.record.min_version if spec.policy == "own" else None,
             max_version=member.record.max_version if spec.policy == "own" else None,
             steps=_steps(member, spec, advantage, oldest) if member.record.trajectory_id in trained else (),
+            figures=figures_of(member),
         )
         for member, advantage in zip(group.members, advantages, strict=True)
     ]

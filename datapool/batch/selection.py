@@ -8,10 +8,18 @@ says so once in a BatchSkipped and the group's admission capacity returns.
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from claw_r1.datapool.batch.candidates import Pool, PooledGroup, with_members
-from claw_r1.datapool.batch.eligibility import CHANGING, Eligibility, Refusal, crowding, eligibility_of
+from claw_r1.datapool.batch.eligibility import (
+    CHANGING,
+    ENVIRONMENT_FULL,
+    Eligibility,
+    Refusal,
+    crowding,
+    eligibility_of,
+)
+from claw_r1.datapool.batch.shares import Places, Quotas
 from claw_r1.datapool.batch.spec import PRIORITY_TAG, BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.schemas.events import GroupRecord
@@ -30,11 +38,15 @@ class Selection:
     complete: bool
     foreign: frozenset[str] = frozenset()
     """The left out groups that concern another run or another spec."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Environment -> groups that it lacks in a batch that is not whole, where environments have shares."""
 
 
-def select(pool: Pool, spec: BatchSpec, version: int, run_id: str, already_planned: Collection[str]) -> Selection:
+def select(
+    pool: Pool, spec: BatchSpec, version: int, run_id: str, already_planned: Collection[str], sequence: int = 0
+) -> Selection:
     """The groups that come first in the spec's order and make a batch for `version` of this run."""
-    return Selector(pool, spec, run_id).select(version, already_planned)
+    return Selector(pool, spec, run_id).select(version, already_planned, sequence)
 
 
 class Selector:
@@ -50,28 +62,31 @@ class Selector:
         self._run_id = run_id
         self._eligibilities: dict[str, tuple[GroupRecord, Eligibility]] = {}
         self._chosen: dict[str, PooledGroup] = {}
-        self._last: tuple[list[GroupRecord], int, Selection] | None = None
+        self._last: tuple[list[GroupRecord], tuple[int, int], Selection] | None = None
+        self._quotas = Quotas(spec.environments, spec.groups_per_batch)
 
-    def select(self, version: int, already_planned: Collection[str]) -> Selection:
-        """The groups that come first in the spec's order and make a batch for `version`."""
+    def select(self, version: int, already_planned: Collection[str], sequence: int = 0) -> Selection:
+        """The groups that come first in the spec's order and make a batch for `version`. sequence: its number, which shares go by."""
         records = [record for record in self._pool.groups() if record.group_id not in already_planned]
-        if self._last is not None and self._last[:2] == (records, version):
+        if self._last is not None and self._last[:2] == (records, (version, sequence)):
             return self._last[2]
-        selection = self._select(ordered(records, self._spec), version)
+        selection = self._select(ordered(records, self._spec), version, Places(self._quotas.of(sequence)))
         changing = {group_id for group_id, reason in selection.left_out.items() if reason == CHANGING.reason}
         steady = {record.group_id for record in records} - changing
         self._eligibilities = {group_id: self._eligibilities[group_id] for group_id in steady}
         self._chosen = {group.record.group_id: group for group in selection.chosen}
-        self._last = None if changing else (records, version, selection)
+        self._last = None if changing else (records, (version, sequence), selection)
         return selection
 
-    def _select(self, records: Sequence[GroupRecord], version: int) -> Selection:
+    def _select(self, records: Sequence[GroupRecord], version: int, places: Places) -> Selection:
         picked: list[tuple[GroupRecord, PooledGroup | None]] = []
         refusals: dict[str, Refusal] = {}
         tokens, size, full = 0, 0, False
         for record in records:
             eligibility, group = self._eligibility(record)
             refusal = eligibility.refusal_at(version, self._spec)
+            if refusal is None and not full and (environment := places.without_place(record)):
+                refusal = Refusal("wait", f"{ENVIRONMENT_FULL}: {environment}")
             if refusal is None:
                 tokens, size = tokens + eligibility.response_tokens, size + eligibility.plan_bytes
                 too_large = size > bounds.PLAN_BYTES_MAX or tokens > (self._spec.response_tokens_max or math.inf)
@@ -79,13 +94,14 @@ class Selector:
                 refusal = NEXT_BATCH if full else None
             if refusal is None:
                 picked.append((record, group))
+                places.take(record)
             else:
                 refusals[record.group_id] = refusal
         full = full or len(picked) == self._spec.groups_per_batch
         refused = ((record, refusals[record.group_id]) for record in records if record.group_id in refusals)
-        for record in list(crowding(refused, self._spec, self._run_id)):
+        for record in list(crowding(refused, self._spec, self._run_id, full=full)):
             refusals[record.group_id] = replace(refusals[record.group_id], kind="never")
-        return self._read(picked, refusals, full=full)
+        return replace(self._read(picked, refusals, full=full), missing={} if full else places.missing)
 
     def _eligibility(self, record: GroupRecord) -> tuple[Eligibility, PooledGroup | None]:
         """Decides by a row, and returns the group where its members are in memory."""

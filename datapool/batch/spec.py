@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from typing_extensions import TypedDict
 
 from claw_r1.datapool.batch.advantages import ESTIMATORS, Estimator
+from claw_r1.datapool.batch.shares import wrong_shares
 from claw_r1.datapool.errors import BatchSpecInvalid
 from claw_r1.schemas.http import CallKind, Channel, kind_tag
 
@@ -137,6 +138,11 @@ class BatchSpec(BaseModel):
     mix: Mapping[str, tuple[Weight, Weight, Weight]] = Field(default_factory=dict)
     """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
     first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
+    environments: Mapping[str, float] = Field(default_factory=dict)
+    """Environment (NAME of a group's tag `env:NAME`) -> its share
+    of the groups of each batch; they add up to 1, and groups of
+    no other environment are trained. Not set: groups are taken
+    whatever environment they are of."""
     response_tokens_max: int | None = Field(default=None, ge=1)
     """Sampled tokens that one batch trains at most; a batch that is full by this bound has fewer groups."""
     order: Literal["fifo", "newest", "priority"] = "fifo"
@@ -178,7 +184,7 @@ class BatchSpec(BaseModel):
             raise ValueError(
                 f"quality_missing: {self.quality_missing} asks for quality_min or scores, else nothing is missing"
             )
-        for message in self._wrong_slots():
+        for message in (*self._wrong_slots(), *wrong_shares(self.environments)):
             raise ValueError(message)
         return self
 
@@ -242,7 +248,7 @@ class BatchSpec(BaseModel):
         return json.dumps(self.model_dump(mode="json", exclude=unset), sort_keys=True, separators=(",", ":"))
 
 
-LATER_FIELDS = ("reward_merge", "reward_prefer", "rewards_required", "reward_missing")
+LATER_FIELDS = ("environments", "reward_merge", "reward_prefer", "rewards_required", "reward_missing")
 
 
 @lru_cache(maxsize=4096)

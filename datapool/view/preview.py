@@ -15,6 +15,7 @@ from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.rewards import unheard_of
 from claw_r1.datapool.batch.selection import Selection, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
+from claw_r1.datapool.batch.shares import unknown_environments
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.errors import FactUnreadable
 from claw_r1.datapool.runs import RunIndex
@@ -127,7 +128,10 @@ def _look(
     settled = run.settled if run else set()
     bounded = None if trajectories_max is None else FirstGroups(rows, perspective, settled, trajectories_max)
     pool: Pool = bounded or rows
-    selection = select(pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys())
+    sequence = run.sequence_free if run else 0
+    selection = select(
+        pool, perspective.spec, perspective.version, perspective.run_id, settled | broken.keys(), sequence
+    )
     names = bounded.names if bounded else [record.group_id for record in rows.group_rows()]
     unspoken = broken.keys() | (bounded.beyond if bounded else set())
     others = _others([name for name in names if name not in unspoken], runs, perspective, selection)
@@ -138,7 +142,9 @@ def _look(
         "foreign": {name: left_out[name] for name in selection.foreign},
         "settled": {name: why for name, why in others.items() if why is not None},
     }
+    tags = {tag for record in rows.group_rows() for tag in record.tags} if perspective.spec.environments else set()
     warnings = unheard_of(perspective.spec, rows.reward_slots)
+    warnings += unknown_environments(perspective.spec.environments, tags)
     return Moment(selection, reasons, warnings, len(bounded.beyond) if bounded else 0)
 
 
@@ -167,6 +173,7 @@ def _answer(moment: Moment, perspective: Perspective, rows: Sequence[TrainingRow
         "algorithm": perspective.spec.algorithm,
         "complete": selection.complete,
         "groups_wanted": perspective.spec.groups_per_batch,
+        **({"environments_missing": dict(selection.missing)} if selection.missing else {}),
         "warnings": moment.warnings,
         **_counts(selection.chosen, perspective, rows),
         "chosen": [group.record.group_id for group in selection.chosen],

@@ -1,5 +1,7 @@
 """The frame of `make bench-trainer`: figures with targets, parts that break alone, and the loop in one process."""
 
+from pathlib import Path
+
 from bench import report, trainer, trainer_staleness
 from bench.in_process import batches_until
 from bench.trainer_long_episodes import trained_share
@@ -30,14 +32,49 @@ def test_an_episode_that_outlasts_the_bound_trains_by_its_young_tokens_alone() -
 
 
 def test_no_two_ways_of_the_staleness_bench_are_one_computation() -> None:
-    """With one step per batch decoupled PPO is TIS; and what is compared differs in the correction alone."""
-    ways = {name: ObjectiveSettings.model_validate(way) for name, way in trainer_staleness.WAYS.items()}
+    """With one step per batch decoupled PPO is TIS, and CISPO is TIS with its own cap; and what is compared takes as many steps."""
+    losses = {name: way.get("loss") for name, way in trainer_staleness.WAYS.items()}
+    ways = {
+        name: ObjectiveSettings.model_validate(way.get("objective", {})) for name, way in trainer_staleness.WAYS.items()
+    }
     steps = {name: way.minibatches * way.epochs for name, way in ways.items()}
     assert [name for name, way in ways.items() if way.correction == "decoupled" and steps[name] == 1] == []
-    assert len({way.model_dump_json() for way in ways.values()}) == len(ways)
-    assert set(trainer_staleness.COUNTERPARTS) == {name for name, way in ways.items() if way.correction != "none"}
+    assert len({(losses[name], way.model_dump_json()) for name, way in ways.items()}) == len(ways)
+    assert set(trainer_staleness.COUNTERPARTS) == set(ways) - {"none", "none_2x2"}
     for name, other in trainer_staleness.COUNTERPARTS.items():
-        assert ways[name].model_copy(update={"correction": "none"}) == ways[other]
+        assert steps[name] == steps[other]
+
+
+def played(path: Path) -> tuple[dict[trainer_staleness.Cell, int], list[trainer_staleness.Cell]]:
+    """All cells of a file, and those that were played for it, whose figures come at once."""
+    calls: list[trainer_staleness.Cell] = []
+
+    def batches(lag: int, way: str, seed: int) -> int:
+        calls.append((lag, way, seed))
+        return 61 if way == "tis" else 20 + lag + seed
+
+    return trainer_staleness.completed(path, batches), calls
+
+
+def test_the_staleness_bench_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Killed within a line: that cell is played again and the ones before it are not; a cell of other code is."""
+    path, wanted = tmp_path / "cells.jsonl", list(trainer_staleness.cells_wanted())
+    known, first = played(path)
+    assert first == wanted
+    lines = path.read_text().splitlines(keepends=True)
+    of_other_code = lines[0].replace(trainer_staleness.code("none"), "0" * 16)
+    path.write_text("".join([of_other_code, *lines[1:10], lines[10][:20]]))
+    assert played(path) == (known, [wanted[0], *wanted[10:]])
+    assert played(path) == (known, [])
+
+
+def test_the_table_of_staleness_has_bands_of_whole_rows(tmp_path: Path) -> None:
+    """Median, least and most of three seeds; what has two of them shows nothing."""
+    known, _ = played(tmp_path / "cells.jsonl")
+    del known[4, "none", 2]
+    rows = trainer_staleness.table(known).splitlines()
+    assert "| `none` | 21 (20 to 22) | 23 (22 to 24) |  |" in rows
+    assert "| `tis` | >60 (>60 to >60) | >60 (>60 to >60) | >60 (>60 to >60) |" in rows
 
 
 def test_the_goal_is_a_mean_of_five() -> None:

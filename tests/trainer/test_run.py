@@ -134,6 +134,29 @@ def test_several_optimizer_steps_make_one_version(tmp_path, model_dir):
     assert trained.metrics["correction_mean"] > 0
 
 
+def test_environments_keep_their_shares_over_a_restart(tmp_path, model_dir):
+    """Three quarters and one, two groups a batch: the odd batches have one of each; a trainer that is started anew goes on there, and
+    every batch has the curves of both."""
+    shares = {"environments": {"maths": 0.75, "web": 0.25}, "staleness_max": 100}
+    spec = {**SPEC.model_dump(), **shares, "groups_per_batch": 2, "group_size": 2}
+    history = [
+        event
+        for number, name in enumerate(["maths"] * 9 + ["web"] * 9)
+        for event in group(f"{name}-{number}", [0.0, 1.0], at_us=number, tags=(f"env:{name}",))
+    ]
+    log = MemoryLog(SETTINGS)
+    for batches_max in (1, 4):
+        chosen = settings(tmp_path, model_dir, batches_max=batches_max, spec=spec)
+        _, collaborators = world_of(chosen, history, log=log)
+        assert TrainingRun(chosen, collaborators).run() == "finished"
+    plans = sorted(events(log, BatchAssembled), key=lambda plan: plan.sequence)
+    of_plans = [sorted(name.split("-")[0] for name in groups_of(plan)) for plan in plans]
+    assert of_plans == [["maths", "maths"], ["maths", "web"]] * 2
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["env.maths.share"] for line in lines] == [1.0, 0.5, 1.0, 0.5]
+    assert lines[1]["env.web.reward"] == 0.5
+
+
 def test_advantages_of_steps_reach_their_tokens(tmp_path, model_dir):
     """Step-level GRPO: the calls of one trajectory share a row and are pushed differently."""
     spec = {"preset": "step_grpo", "groups_per_batch": 1, "group_size": 2}

@@ -14,6 +14,23 @@ from torch import Tensor
 from claw_r1.trainer.algorithms.losses import log_ratio, sequence_means
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionBounds:
+    """`cap`: of the weights of TIS and decoupled PPO, above 1.
+
+    `low`, `high`: the band of IcePop. `mask`: bounds of
+    `sequence_mask`, `negatives`: the one of `stale_negatives`.
+    Both come on top of every correction but `metrics`.
+    None: no mask.
+    """
+
+    cap: float = 2.0
+    low: float = 0.5
+    high: float = 5.0
+    mask: tuple[float, float] | None = None
+    negatives: float | None = None
+
+
 class Corrected(NamedTuple):
     """All [T], none with a gradient."""
 
@@ -40,27 +57,50 @@ def sequence_mask(old: Tensor, behaviour: Tensor, sequences: Tensor, *, low: flo
     return ((mean >= low) & (mean <= high)).to(old.dtype)
 
 
-def none(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, cap: float) -> Corrected:
+def stale_negatives(
+    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, delta: float
+) -> Tensor:
+    """0 for tokens with A < 0 of responses whose mean of
+    log(behaviour / policy) is above delta, else 1. [T]
+
+    Off-policy sequence masking of DeepSeek-V3.2, arXiv 2512.02556.
+    """
+    mean = sequence_means(-log_ratio(logprobs, behaviour), sequences).detach()
+    return (~((advantages < 0) & (mean > delta))).to(behaviour.dtype)
+
+
+def none(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, bounds: CorrectionBounds) -> Corrected:
     """The ratio is policy / behaviour, and its clip is all that bounds it."""
     del logprobs
-    return Corrected(behaviour, torch.ones_like(behaviour), truncated(proximal, behaviour, cap=cap))
+    return Corrected(behaviour, torch.ones_like(behaviour), truncated(proximal, behaviour, cap=bounds.cap))
 
 
-def tis(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, cap: float) -> Corrected:
+def tis(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, bounds: CorrectionBounds) -> Corrected:
     """Weight min(policy / behaviour, cap), at each optimizer step anew; the ratio is policy / itself, so nothing is clipped."""
     del proximal
-    weights = truncated(logprobs, behaviour, cap=cap)
+    weights = truncated(logprobs, behaviour, cap=bounds.cap)
     return Corrected(logprobs.detach(), weights, weights)
 
 
-def decoupled(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, cap: float) -> Corrected:
+def decoupled(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, bounds: CorrectionBounds) -> Corrected:
     """Weight min(proximal / behaviour, cap); the ratio is policy / proximal, so the clip bounds the step alone.
 
     Decoupled PPO: Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298. In a plan's first step policy and proximal are
     one, so a run with one optimizer step per batch learns exactly as with `tis`.
     """
     del logprobs
-    weights = truncated(proximal, behaviour, cap=cap)
+    weights = truncated(proximal, behaviour, cap=bounds.cap)
+    return Corrected(proximal, weights, weights)
+
+
+def icepop(logprobs: Tensor, proximal: Tensor, behaviour: Tensor, bounds: CorrectionBounds) -> Corrected:
+    """Weight proximal / behaviour in [low, high], else 0; the ratio is policy / proximal.
+
+    IcePop: Ling Team 2025, "Small Leak Can Sink a Great Ship"; arXiv 2512.16144, equation 1.
+    """
+    del logprobs
+    ratio = log_ratio(proximal, behaviour).exp().detach()
+    weights = ratio * ((ratio >= bounds.low) & (ratio <= bounds.high))
     return Corrected(proximal, weights, weights)
 
 
@@ -69,7 +109,7 @@ class Correction:
     """A row of `CORRECTIONS`. `proximal`: whether the proximal log-probabilities must be recomputed; where they need not, the
     policy's own stand for them."""
 
-    function: Callable[[Tensor, Tensor, Tensor, float], Corrected]
+    function: Callable[[Tensor, Tensor, Tensor, CorrectionBounds], Corrected]
     proximal: bool = False
 
 
@@ -78,6 +118,7 @@ CORRECTIONS: Mapping[str, Correction] = {
     "metrics": Correction(none, proximal=True),
     "tis": Correction(tis),
     "decoupled": Correction(decoupled, proximal=True),
+    "icepop": Correction(icepop, proximal=True),
 }
 """By name. `metrics` measures what `decoupled` would do and does `none`."""
 
@@ -87,20 +128,28 @@ def corrected(
     logprobs: Tensor,
     proximal: Tensor | None,
     behaviour: Tensor,
+    advantages: Tensor,
     sequences: Tensor,
-    *,
-    cap: float,
-    mask: tuple[float, float] | None = None,
+    bounds: CorrectionBounds,
 ) -> Corrected:
     """The correction of that name, all vectors [T]; `sequences` as in `losses.Loss`.
 
-    proximal: None where it was not recomputed. cap: of the weights, above 1. mask: bounds of `sequence_mask`, which comes
-    on top of every correction but `metrics`; None: none.
+    proximal: None where it was not recomputed.
     """
     old = logprobs.detach() if proximal is None else proximal
-    result = CORRECTIONS[name].function(logprobs, old, behaviour, cap)
-    if mask is None:
-        return result
-    kept = sequence_mask(old, behaviour, sequences, low=mask[0], high=mask[1])
+    result = CORRECTIONS[name].function(logprobs, old, behaviour, bounds)
+    kept = _kept(logprobs, old, behaviour, advantages, sequences, bounds)
     weights = result.weights if name == "metrics" else result.weights * kept
     return result._replace(weights=weights, measured=result.measured * kept)
+
+
+def _kept(
+    logprobs: Tensor, old: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, bounds: CorrectionBounds
+) -> Tensor:
+    """1 for tokens that no mask takes out, else 0; [T]."""
+    kept = torch.ones_like(behaviour)
+    if bounds.mask is not None:
+        kept *= sequence_mask(old, behaviour, sequences, low=bounds.mask[0], high=bounds.mask[1])
+    if bounds.negatives is not None:
+        kept *= stale_negatives(logprobs, behaviour, advantages, sequences, delta=bounds.negatives)
+    return kept

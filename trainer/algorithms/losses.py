@@ -17,7 +17,9 @@ LOG_RATIO_MAX = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TokenLosses:
-    """`values`, `clipped`: the shape of the inputs. `clipped` marks tokens whose gradient the clip removed."""
+    """`values`, `clipped`: the shape of the inputs. `clipped`
+    marks tokens whose gradient the clip removed, or whose weight
+    it bounded."""
 
     values: Tensor
     clipped: Tensor
@@ -87,6 +89,21 @@ def gspo(
     return _clipped((whole + logprobs - logprobs.detach()).exp(), advantages, clip_low, clip_high)
 
 
+def cispo(
+    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, clip_low: float, clip_high: float
+) -> TokenLosses:
+    """-sg(min(r, 1 + high)) A log pi: the weight is clipped, and
+    no token loses its gradient.
+
+    CISPO: MiniMax-M1, arXiv 2506.13585, which sets no lower
+    bound. The gradient is that of the correction `tis` with the
+    cap 1 + high.
+    """
+    del sequences, clip_low  # every loss is called alike
+    ratio = log_ratio(logprobs, behaviour).exp().detach()
+    return TokenLosses(-ratio.clamp(max=1 + clip_high) * advantages * logprobs, ratio > 1 + clip_high)
+
+
 def cross_entropy(
     logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, clip_low: float, clip_high: float
 ) -> TokenLosses:
@@ -99,6 +116,7 @@ LOSSES: Mapping[str, Loss] = {
     "ppo_clip": ppo_clip,
     "ppo_dual_clip": ppo_dual_clip,
     "gspo": gspo,
+    "cispo": cispo,
     "cross_entropy": cross_entropy,
 }
 

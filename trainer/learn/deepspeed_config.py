@@ -27,6 +27,8 @@ FORBIDDEN = {
 OWNERS = {
     "gradient_clipping": "grad_clip",
     "zero_optimization.stage": "zero_stage",
+    "zero_optimization.offload_optimizer.device": "optimizer.offload",
+    "zero_force_ds_cpu_optimizer": "optimizer.offload",
     "bf16": "precision",
     "data_types": "precision",
 }
@@ -44,10 +46,13 @@ def check(settings: "TrainerSettings") -> None:
     """Raises SettingsInvalid for a file that cannot be merged, as far as is known before torch says what `auto` means."""
     stage = resolved_stage(settings.zero_stage, settings.precision)
     file = settings.optimizer.deepspeed
-    config_of(zero_stage=stage, precision=settings.precision, grad_clip=settings.grad_clip, file=file)
+    offload = settings.optimizer.offload
+    config_of(zero_stage=stage, precision=settings.precision, grad_clip=settings.grad_clip, file=file, offload=offload)
 
 
-def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None) -> DeepSpeedConfig:
+def config_of(
+    *, zero_stage: int, precision: str, grad_clip: float, file: Path | None = None, offload: str = "none"
+) -> DeepSpeedConfig:
     """The configuration of an engine; zero_stage is resolved. Raises SettingsInvalid where the file contradicts it."""
     bf16 = precision == "bf16"
     ours: DeepSpeedConfig = {
@@ -62,7 +67,21 @@ def config_of(*, zero_stage: int, precision: str, grad_clip: float, file: Path |
         ),
         **({"data_types": {"grad_accum_dtype": "fp32"}} if bf16 else {}),
     }
-    return {"steps_per_print": 10**9, **(merged(ours, read(file), file) if file else ours)}
+    if offload != "none" and (zero_stage or precision != AUTO):  # auto may be bf16, and that is no stage 0
+        ours |= offloaded(zero_stage, offload)
+    if file is None:
+        return {"steps_per_print": 10**9, **ours}
+    config = merged(ours, read(file), file)
+    _refuse_half_an_offload(config, file)
+    return {"steps_per_print": 10**9, **config}
+
+
+def offloaded(zero_stage: int, device: str) -> DeepSpeedConfig:
+    """The keys that put AdamW's state elsewhere; torch's AdamW takes the steps. Raises SettingsInvalid at stage 0."""
+    if not zero_stage:
+        raise SettingsInvalid(f"optimizer.offload: {device} needs zero_stage 1, 2 or 3; at 0 nothing can be offloaded")
+    zero = {"stage": zero_stage, "offload_optimizer": {"device": device}}
+    return {"zero_optimization": zero, "zero_force_ds_cpu_optimizer": False}
 
 
 def read(file: Path) -> DeepSpeedConfig:
@@ -77,7 +96,6 @@ def read(file: Path) -> DeepSpeedConfig:
         value = config.get(name)
         if value and value != AUTO and not (isinstance(value, dict) and value.get("enabled") in (False, AUTO)):
             raise SettingsInvalid(f"optimizer.deepspeed: {file} has {name}, but {reason}")
-    _refuse_half_an_offload(config, file)
     return config
 
 

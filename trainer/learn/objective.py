@@ -2,13 +2,13 @@
 trees nor ranks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from claw_r1.trainer.algorithms.corrections import CORRECTIONS, corrected
+from claw_r1.trainer.algorithms.corrections import CORRECTIONS, CorrectionBounds, corrected
 from claw_r1.trainer.algorithms.divergence import Divergence
 from claw_r1.trainer.algorithms.losses import Loss
 from claw_r1.trainer.learn.examples import Example, scaled
@@ -38,7 +38,7 @@ class Objective:
     """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`. `divergence`: from the
     reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
 
-    `correction`: a name of `algorithms.corrections.CORRECTIONS`, with the `cap` of its weights and the bounds of its `mask`.
+    `correction`: a name of `algorithms.corrections.CORRECTIONS`, with its `bounds`.
     `entropy_bonus`: coefficient. `silent_sample`: so many examples without gradient are scored for the metrics.
     """
 
@@ -46,8 +46,7 @@ class Objective:
     norm: str = "token_mean"
     loss_length: int = 1024
     correction: str = "none"
-    cap: float = 2.0
-    mask: tuple[float, float] | None = None
+    bounds: CorrectionBounds = field(default_factory=CorrectionBounds)
     entropy_bonus: float = 0.0
     silent_sample: int = 16
     divergence: Divergence | None = None
@@ -56,7 +55,7 @@ class Objective:
     @property
     def needs_proximal(self) -> bool:
         """The log-probabilities before the first step of a batch must be there at its later steps."""
-        return CORRECTIONS[self.correction].proximal or self.mask is not None
+        return CORRECTIONS[self.correction].proximal or self.bounds.mask is not None
 
     def scaled(self, examples: Sequence[Example], trajectories: int) -> list[Example]:
         """The examples of one optimizer step with the scales of `norm`. trajectories: of the step."""
@@ -92,9 +91,9 @@ class Objective:
             scores.logprobs,
             tokens.proximal,
             tokens.behaviour,
+            tokens.advantages,
             tokens.responses,
-            cap=self.cap,
-            mask=self.mask,
+            self.bounds,
         )
         policy = self.loss(scores.logprobs, off_policy.denominator, tokens.advantages, tokens.responses)
         towards = off_policy.weights * policy.values - self.entropy_bonus * scores.entropy

@@ -45,6 +45,7 @@ class StepSettings:
             precision=self.precision,
             grad_clip=self.grad_clip,
             file=self.optimizer.deepspeed,
+            offload=self.optimizer.offload,
         )
 
     @property
@@ -70,12 +71,13 @@ class SteppedModel:
         self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
         own = settings.optimizer
+        groups = decay_groups(module, settings)
+        self._decays = [group["weight_decay"] for group in groups]
         optimizer = torch.optim.AdamW(
-            module.parameters(),
+            groups,
             lr=settings.learning_rate,
             betas=(own.beta1, own.beta2),
             eps=own.epsilon,
-            weight_decay=settings.weight_decay,
         )
         with (
             contextlib.redirect_stdout(sys.stderr),
@@ -94,8 +96,9 @@ class SteppedModel:
         self._engine.train()
         self._healthy = True
         own = self._settings.optimizer
-        for group in self._engine.optimizer.param_groups:  # a checkpoint brings those that it was written with
-            group |= {"betas": (own.beta1, own.beta2), "eps": own.epsilon, "weight_decay": self._settings.weight_decay}
+        groups = self._engine.optimizer.param_groups  # a checkpoint brings those that it was written with
+        for group, decay in zip(groups, self._decays, strict=True):
+            group |= {"betas": (own.beta1, own.beta2), "eps": own.epsilon, "weight_decay": decay}
             group["lr"] = rate_factor * self._rate
         if hasattr(self._engine.optimizer, "clip_grad"):
             self._engine.optimizer.clip_grad = self._settings.grad_clip
@@ -186,6 +189,22 @@ class SteppedModel:
                 problem = problem or damage(path) or _unreadable(path)
         if problems := [each for each in over_ranks(problem) if each]:
             raise CheckpointInvalid(problems[0])
+
+
+def decay_groups(module: nn.Module, settings: StepSettings) -> list[dict[str, Any]]:  # Any: an optimizer's own
+    """The trained parameters in groups with their decay; with `decay: weights` vectors and embeddings have none."""
+    trained = [each for each in module.parameters() if each.requires_grad]
+    undecayed = set() if settings.optimizer.decay == "all" else _undecayed(module)
+    parts = [[each for each in trained if (id(each) in undecayed) is own] for own in (False, True)]
+    groups = zip(parts, (settings.weight_decay, 0.0), strict=True)
+    return [{"params": parameters, "weight_decay": decay} for parameters, decay in groups if parameters]
+
+
+def _undecayed(module: nn.Module) -> set[int]:
+    """Ids of vectors and embeddings; a tied head is one. At stage 3 a parameter is cut into parts, and knows its shape."""
+    embeddings = {id(each.weight) for each in module.modules() if isinstance(each, nn.Embedding)}
+    shapes = {id(each): getattr(each, "ds_shape", each.shape) for each in module.parameters()}
+    return embeddings | {name for name, shape in shapes.items() if len(shape) < 2}
 
 
 @contextlib.contextmanager

@@ -87,5 +87,6 @@ def _memory(settings: TrainerSettings) -> JsonDict:
             ranks=settings.ranks,
             tokens=settings.micro_batch_tokens_max,
             checkpointing=settings.optimizer.gradient_checkpointing,
+            offload=settings.optimizer.offload,
         )
     return answer

@@ -77,8 +77,9 @@ def bytes_per_rank(
     ranks: int,
     tokens: int,
     checkpointing: bool = False,
+    offload: str = "none",
 ) -> dict[str, int]:
-    """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be."""
+    """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be. offload: what lies on the host is in no total."""
     n, number = shape.parameters, BF16 if precision == "bf16" else FP32
     gradient, optimizer = (number + FP32, FP32 + 2 * FP32) if precision == "bf16" else (number, 2 * FP32)
     parts = {
@@ -88,7 +89,8 @@ def bytes_per_rank(
         "activations": tokens * _bytes_per_token(shape, number, checkpointing=checkpointing),
         "head": FP32 * (2 * LOGITS[device] + shape.vocabulary * shape.width),
     }
-    return {**parts, "total": sum(parts.values())}
+    host = {} if offload == "none" else {"optimizer_on_host": parts.pop("optimizer")}
+    return {**parts, "total": sum(parts.values()), **host}
 
 
 def _bytes_per_token(shape: ModelShape, number: int, *, checkpointing: bool) -> int:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from claw_r1.datapool.batch.advantages import ESTIMATORS
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
+from claw_r1.trainer.plan.episode_metrics import episode_metrics
 
 
 def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
     """Reward, staleness (version trained - oldest version of the trajectory that may be trained), zero-variance share, and
-    where no critic makes the advantages, the share of trained responses that have one."""
+    where no critic makes the advantages, the share of trained responses that have one; and the metrics of the episodes."""
     oldest = plan.oldest_version or 0
     rewards = [trajectory.reward for trajectory in plan.trajectories]
     stale = [plan.version - max(t.min_version, oldest) for t in plan.trajectories if t.min_version is not None] or [0]
@@ -28,6 +29,7 @@ def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
         "trajectories": float(len(rewards)),
         "steps": float(sum(len(trajectory.steps) for trajectory in plan.trajectories)),
         **_advantage_share(plan),
+        **episode_metrics(plan),
     }
 
 

@@ -96,7 +96,8 @@ class Planner:
 
     def read_ahead(self) -> None:
         """Begin to read the facts of the groups that would make the next batch now; others may come in their place."""
-        selection = self._selector.select(self._progress.version_free, self._progress.consumed)
+        progress = self._progress  # its next batch is being trained
+        selection = self._selector.select(progress.version_free, progress.consumed, progress.sequence_free + 1)
         members = (member for group in selection.chosen for member in group.members)
         positions = (step.position for member in members for step in member.steps)
         self._facts.read(Position.of(position) for position in positions if position is not None)
@@ -117,7 +118,8 @@ class Planner:
 
     def _select(self) -> Selection:
         """The groups of the next batch. Groups that will never be trained are skipped at once: others wait for their capacity."""
-        selection = self._selector.select(self._progress.named_version, self._progress.consumed)
+        progress = self._progress
+        selection = self._selector.select(progress.named_version, progress.consumed, progress.sequence_free)
         if selection.skipped:
             self._skip(selection.skipped)
         return selection
@@ -177,11 +179,12 @@ class Planner:
 
     def _log_missing_groups(self, selection: Selection, waited_s: float) -> None:
         own = {name: why for name, why in selection.left_out.items() if name not in selection.foreign}
-        self._skipped.starve(own, waited_s)
+        self._skipped.starve(own, waited_s, selection.missing)
         ready, needed = len(selection.chosen), self._settings.spec.groups_per_batch
         self._dependencies.metrics.short_of_groups(ready, Counter(map(word_of, own.values())))
         left_out = dict(Counter(reason.split(":")[0] for reason in selection.left_out.values()))
-        log.info("waiting_for_groups", ready=ready, needed=needed, left_out=left_out, waited_s=round(waited_s, 1))
+        waits = {"ready": ready, "needed": needed, "left_out": left_out, "waited_s": round(waited_s, 1)}
+        log.info("waiting_for_groups", **waits, **({"missing": selection.missing} if selection.missing else {}))
 
 
 def by_reason(skipped: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -31,6 +31,11 @@ FLAT_ADVICE = (
     "parts, a higher temperature or larger groups make members differ"
 )
 
+LACKS_ADVICE = (
+    "are agents at work that open groups with the tag env:NAME of these environments? `claw pool batch` counts what is there; "
+    "spec.environments gives the shares"
+)
+
 
 class Skips:
     """Counts of groups skipped since the last batch, by the first word of their reason, numbers in it aside."""
@@ -75,9 +80,14 @@ class Skips:
             if self._counts[word] >= IN_A_ROW and word not in self._warnings:
                 self._warn(word, reason, group_id)
 
-    def starve(self, left_out: Mapping[str, str], waited_s: float) -> None:
-        """left_out: group_id -> reason, of groups of this run that wait for something. waited_s: since the last batch."""
+    def starve(self, left_out: Mapping[str, str], waited_s: float, missing: Mapping[str, int] = {}) -> None:
+        """left_out: group_id -> reason, of groups of this run that wait for something. waited_s: since the last batch.
+
+        missing: environment -> groups that the batch lacks of it.
+        """
         words = Counter(map(word_of, left_out.values()))
+        if waited_s >= STARVED_S and missing and "starved" not in self._warnings:
+            self._lacks(missing, waited_s)
         if waited_s < STARVED_S or not words or "starved" in self._warnings:
             return
         word, groups = words.most_common(1)[0]
@@ -87,6 +97,12 @@ class Skips:
         self._note(
             "starved", f"no batch for {waited_s:.0f} s: {groups} groups wait because of {left_out[example]}: {advice}"
         )
+
+    def _lacks(self, missing: Mapping[str, int], waited_s: float) -> None:
+        """Other environments have all their groups, or not: what is said is whose groups do not come."""
+        lacks = ", ".join(f"{count} of {name}" for name, count in sorted(missing.items()))
+        log.warning("environment_starves", waited_s=round(waited_s), missing=dict(missing), what_to_do=LACKS_ADVICE)
+        self._note("starved", f"no batch for {waited_s:.0f} s: groups are missing, {lacks}: {LACKS_ADVICE}")
 
     def _warn(self, word: str, reason: str, group_id: str) -> None:
         advice = what_to_do(word, group_id, self._settings)

@@ -16,9 +16,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.sections.optimizer import EARLIER
 
 log = structlog.get_logger()
 
+IN_CHECKPOINTS = frozenset({"optimizer.decay"})
+"""Settings by which the optimizer's state is laid out."""
 Values = Mapping[str, Any]  # Any: JSON values of any field
 
 
@@ -26,9 +29,10 @@ def check_changes(
     config: str, settings: BaseModel, *, run_id: str, may_change: frozenset[str], allowed: tuple[str, ...]
 ) -> None:
     """Raises SettingsInvalid in one line that names each setting which may not differ from `config` (JSON of the earlier
-    ones), unless `allowed` names it or what holds it."""
+    ones), unless `allowed` names it or what holds it. What is `IN_CHECKPOINTS` nobody can allow."""
     _check_names(allowed, dict(leaves(type(settings), settings.model_dump(mode="json"))))
     changes = changes_since(config, settings)
+    _check_layout(changes, run_id)
     refused = {name: change for name, change in changes.items() if not _covers({*may_change, *allowed}, name)}
     if refused:
         named = ", ".join(f"{name} was {was!r} and is {now!r}" for name, (was, now) in refused.items())
@@ -38,6 +42,13 @@ def check_changes(
         )
     for name, (was, now) in changes.items():
         log.warning("setting_changed", setting=name, before=was, now=now)
+
+
+def _check_layout(changes: Mapping[str, tuple[Any, Any]], run_id: str) -> None:  # Any: JSON values
+    for name in IN_CHECKPOINTS & changes.keys():
+        was, now = changes[name]
+        why = f"run {run_id} has checkpoints of {name} {was}, and {now} cannot load them: say {name}: {was}"
+        raise SettingsInvalid(f"{why}, or begin another run_id with the newest export as model_dir")
 
 
 def changes_since(config: str, settings: BaseModel) -> dict[str, tuple[Any, Any]]:  # Any: JSON values
@@ -52,12 +63,14 @@ def leaves(model: type[BaseModel], values: Values, prefix: str = "") -> Iterator
     for name, field in model.model_fields.items():
         value = values[name] if name in values else _default(field)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from leaves(field.annotation, value or {}, f"{prefix}{name}.")
+            yield from leaves(field.annotation, values.get(name) or {}, f"{prefix}{name}.")
         else:
             yield prefix + name, str(Path(value).absolute()) if value and _is_path(field) else value
 
 
 def _default(field: FieldInfo) -> Any:  # Any: a JSON value
+    if isinstance(extra := field.json_schema_extra, dict) and EARLIER in extra:
+        return extra[EARLIER]
     return None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
 
 

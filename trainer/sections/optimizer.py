@@ -5,6 +5,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+EARLIER = "earlier"
+"""Key of a field's `json_schema_extra`: the value that runs of before the setting had."""
+
 
 class OptimizerSettings(BaseModel):
     """The settings of the policy's optimizer; beside learning_rate, weight_decay and grad_clip."""
@@ -17,6 +20,10 @@ class OptimizerSettings(BaseModel):
     """AdamW: decay of the mean of squared gradients."""
     epsilon: float = Field(default=1e-8, gt=0)
     """AdamW: added to the root of the mean of squared gradients."""
+    decay: Literal["weights", "all"] = Field(default="weights", json_schema_extra={EARLIER: "all"})
+    """The parameters that weight_decay acts on. weights: matrices; norms, biases and embeddings are left out. A run keeps what it began with."""
+    offload: Literal["none", "cpu"] = "none"
+    """The place of AdamW's state. cpu: host memory (ZeRO-Offload), at zero_stage 1, 2 or 3."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """The fall of the learning rate, as a function of the number of the optimizer step."""
     warmup_steps: int = Field(default=0, ge=0)

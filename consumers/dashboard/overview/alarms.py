@@ -18,6 +18,8 @@ WORDS = (
     (r"unannotated_for_\d+: (.+)", r"lack a score of \1"),
     (r"unannotated_for_\d+", "lack a score of quality"),
     (r"tags_missing: (.+)", r"lack the tag \1"),
+    (r"environment_full: (.+)", r"wait for other environments than \1"),
+    (r"environment_without_share: (.+)", r"are of environment \1, which has no share"),
     (r"members_\d+_of_\d+", "have too few ready members"),
     (r"zero_variance", "have equal returns, which teach nothing"),
     (r"too_stale", "were sampled by a version that is too old"),

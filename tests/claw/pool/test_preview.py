@@ -92,7 +92,7 @@ def test_a_batch_that_a_plan_has_no_more_room_for_is_not_said_to_be_full_by_toke
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A plan holds 6 MiB, whatever the spec says of tokens."""
-    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 1000)
+    monkeypatch.setattr(bounds, "PLAN_BYTES_MAX", 1500)
     now = shown()
     assert (now["complete"], now["groups"]) == (True, 1)
     assert "1 of 2 groups, a whole batch, full by response_tokens_max or by what a plan holds" in as_text(now)
@@ -206,3 +206,14 @@ def test_members_that_are_dropped_are_counted_by_reason() -> None:
     now = preview_of(pooled(facts_of), Perspective(run_id=RUN, version=1, spec=spec))
     assert now["dropped"] == {"reward_required: judge/outcome": 1}
     assert "not counted: 1 reward_required: judge/outcome" in as_text(now)
+
+
+def test_an_environment_that_nobody_plays_is_warned_of_by_name() -> None:
+    """Or a run waits for ever for its share of each batch; `claw train --dry-run` shows the same."""
+    history = [*group("g", [0.0, 1.0], tags=("env:maths",)), *group("h", [0.0, 1.0], tags=("env:maths",))]
+    spec = BatchSpec(groups_per_batch=2, group_size=2, environments={"maths": 0.5, "web": 0.5})
+    now = preview_of(pooled(history), Perspective(run_id=RUN, version=0, spec=spec))
+    assert (now["complete"], now["environments_missing"]) == (False, {"web": 1})
+    assert now["warnings"] == ["environments: no group has the tag env:web yet (the pool's environments: maths)"]
+    assert "warning: environments: no group has the tag env:web yet" in as_text(now)
+    assert now["reasons"] == {"waits": {"environment_full: maths": 1}}

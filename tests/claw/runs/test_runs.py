@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw_r1.claw.runs.plot import draw
+from claw_r1.claw.runs.plot import draw, figure_of
 from claw_r1.claw.runs.show import compare_text, list_text, show_text
 from claw_r1.consumers.runs import read, summary
 from claw_r1.datapool.runs import Run
@@ -72,6 +72,41 @@ def test_a_comparison_shows_what_differs() -> None:
     assert "mean of 10 batches" in text
     same = "\n".join(compare_text(summary.compared(run_of(), run_of(), NOW_US)))
     assert "no setting differs" in same
+
+
+EPISODES = {"response_tokens_mean": 40.0, "truncated_share": 0.25, "turns_mean": 2.0, "failed_share": 0.5}
+ENVIRONMENTS = {"env.math.reward": 0.75, "env.math.share": 1.0, "env.v1.2.reward": 0.5, "slot.rules/exact": 0.5}
+
+
+def went(metrics: dict[str, float], run_id: str = "run") -> Run:
+    batches = [observed.trained(n, n / 30, run_id, **metrics) for n in range(6)]
+    return read.fold(observed.records([observed.started(run_id), *batches]))[run_id]
+
+
+def test_a_run_shows_how_its_episodes_went() -> None:
+    """All together and each environment, dots in its name or not; a run of an older trainer says nothing of it."""
+    text = "\n".join(show_text(summary.whole(went(EPISODES | ENVIRONMENTS), NOW_US)))
+    assert "episodes of the last 5 batches: 40 tokens per reply (p95 -), 2 turns, cut off 0.25, failed 0.5" in text
+    assert "    math: reward 0.75, share 1, " in text
+    assert "    v1.2: reward 0.5, share -, " in text
+    assert "episodes of the last" not in "\n".join(show_text(summary.whole(went({}), NOW_US)))
+
+
+def test_environments_and_slots_are_compared() -> None:
+    """Also those that one of the runs alone has."""
+    pair = summary.compared(went(EPISODES | ENVIRONMENTS), went(EPISODES, "other"), NOW_US)
+    assert pair["metrics"]["env.math.reward"] == [0.75, None]
+    assert pair["metrics"]["slot.rules/exact"] == [0.5, None]
+    assert pair["metrics"]["truncated_share"] == [0.25, 0.25]
+
+
+def test_an_environment_is_a_line_of_the_picture() -> None:
+    """Its reward has a label, and lengths and shares have panels of their own."""
+    panels = figure_of([went(EPISODES | ENVIRONMENTS)]).axes
+    labels = {panel.get_ylabel().split("\n")[0]: panel.get_legend_handles_labels()[1] for panel in panels}
+    assert {"math", "v1.2"} <= set(labels["reward per episode"])
+    assert labels["tokens"] == ["mean"]
+    assert labels["share of replies,"] == ["cut off", "failed"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 30], ids=str)

@@ -26,7 +26,7 @@ def is_completion(event: Event, trajectory_id: str) -> bool:
 
 POOL = pooled(
     [
-        *group("a", [0.0, 1.0], at_us=1, tags=("maths",), version=2),
+        *group("a", [0.0, 1.0], at_us=1, tags=("maths", "env:sums"), version=2),
         *group("b", [1.0, 1.0], at_us=2, version=2),
         *group("c", [0.0, 0.2, 1.0], at_us=3, tags=("priority:2.5",), expected_size=None, version=2),
         *map(cut_off, group("d", [0.0, 1.0], at_us=4, version=0)),
@@ -81,6 +81,7 @@ FIELDS = {
     "zero_variance": "drop",
     "truncated": "mask",
     "unfinished": "train",
+    "environments": {"sums": 1.0},
     "mix": {"maths": (0.0, 1.0, 0.0)},
     "response_tokens_max": 30,
     "order": "newest",

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from claw_r1.trainer.algorithms.corrections import CorrectionBounds, corrected
 from claw_r1.trainer.algorithms.losses import (
     LOSSES,
     bound,
+    cispo,
     cross_entropy,
     gspo,
     ppo_clip,
@@ -47,7 +49,7 @@ def test_gradient_is_zero_where_the_clip_binds():
     assert logprobs.grad.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ppo_clip", "ppo_dual_clip", "gspo"])
+@pytest.mark.parametrize("name", ["ppo_clip", "ppo_dual_clip", "gspo", "cispo"])
 def test_on_policy_the_gradient_is_minus_the_advantage(name):
     """The denominator is the engine's logprob, a constant."""
     logprobs = BEHAVIOUR.clone().requires_grad_()
@@ -85,6 +87,33 @@ def test_gspo_by_sequence_mean_has_the_gradient_of_the_papers_objective():
     ratios = [(logprobs - BEHAVIOUR)[sequences == i].mean().exp() for i in range(3)]
     (-sum(ratio * advantage for ratio, advantage in zip(ratios, advantages, strict=True)) / 3).backward()
     assert torch.allclose(ours, logprobs.grad, atol=1e-12)
+
+
+def test_cispo_bounds_the_weight_and_keeps_every_gradient():
+    """-sg(min(r, 1.28)) A log pi, differentiated as it stands; no lower bound: .5 stays .5."""
+    logprobs = at_ratio(RATIOS).double().requires_grad_()
+    losses = cispo(logprobs, BEHAVIOUR.double(), ADVANTAGES.double(), SEQUENCES, **CLIPS)
+    losses.values.sum().backward()
+    ours, logprobs.grad = logprobs.grad, None
+    weights = torch.tensor([1.28, 1.1, 0.5, 0.5, 1.28, 1.28]).double()
+    expected = -weights * ADVANTAGES * logprobs
+    expected.sum().backward()
+    assert torch.allclose(losses.values, expected, atol=1e-6)
+    assert torch.allclose(ours, logprobs.grad, atol=1e-6)
+    assert losses.clipped.tolist() == [True, False, False, False, True, True]
+
+
+def test_cispo_has_the_gradient_of_tis_with_the_same_cap():
+    """The weight of either is min(pi / mu, 1 + high)."""
+    gradients = []
+    for name, correction, cap in (("cispo", "none", 2.0), ("ppo_clip", "tis", 1.28)):
+        logprobs = at_ratio(RATIOS).requires_grad_()
+        bounds = CorrectionBounds(cap=cap)
+        weighed = corrected(correction, logprobs, None, BEHAVIOUR, ADVANTAGES, SEQUENCES, bounds)
+        values = bound(name, **CLIPS)(logprobs, weighed.denominator, ADVANTAGES, SEQUENCES).values
+        (weighed.weights * values).sum().backward()
+        gradients.append(logprobs.grad)
+    assert torch.allclose(*gradients, atol=1e-6)
 
 
 def test_means_of_sequences():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from claw_r1.trainer.algorithms.corrections import CorrectionBounds
 from claw_r1.trainer.learn.examples import LearnerBatch, mini_batches
 from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.weights.manifest import WeightsManifest
@@ -119,7 +120,7 @@ def test_a_mask_takes_whole_responses_out(model_dir):  # noqa: F811  # a fixture
         each.behaviour[:] = -3.4
     examples[0].behaviour[:] = -15.0
     batch = replace(plan(), examples=examples)
-    _, [masked] = trained(model_dir, Pace(), [batch], mask=(0.001, 50.0))
+    _, [masked] = trained(model_dir, Pace(), [batch], bounds=CorrectionBounds(mask=(0.001, 50.0)))
     assert masked["masked_share"] == pytest.approx(1 / 7)
 
 
@@ -130,3 +131,15 @@ def test_an_entropy_bonus_raises_the_entropy(model_dir):  # noqa: F811  # a fixt
         each.advantages[:] = 0.0
     _, metrics = trained(model_dir, Pace(), [batch] * 6, entropy_bonus=0.1)
     assert metrics[-1]["entropy"] > metrics[0]["entropy"] + 0.05
+
+
+def test_a_bad_reply_of_an_older_policy_teaches_nothing(model_dir):  # noqa: F811  # a fixture that is imported
+    """All were sampled by a policy that was surer of them: those with a negative advantage, four of seven, are masked, and count."""
+    examples = plan().examples
+    for each in examples:
+        each.behaviour[:] = -0.1
+    batch, bounds = replace(plan(), examples=examples), CorrectionBounds(negatives=1.0)
+    _, [masked] = trained(model_dir, Pace(), [batch], bounds=bounds)
+    _, [loose] = trained(model_dir, Pace(), [batch], bounds=CorrectionBounds(negatives=9.0))
+    assert masked["masked_share"] == pytest.approx(sum(each.advantages[0] < 0 for each in examples) / 7)
+    assert loose["masked_share"] == 0

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from claw_r1.trainer.learn.head import LOGITS_MAX
-from claw_r1.trainer.plan.memory import LOGITS, bytes_per_rank, shape_of
+from claw_r1.trainer.plan.memory import LOGITS, ModelShape, bytes_per_rank, shape_of
 
 TOKENS = 256
 SIZES = {
@@ -105,3 +105,13 @@ def test_a_config_in_other_words_has_no_estimate(model):
     _, directory = model
     (directory / "config.json").write_text('{"model_type": "other", "n_embd": 8}')
     assert shape_of(directory) is None
+
+
+def test_what_lies_in_host_memory_is_in_no_total():
+    """It is shown beside it, as many bytes as it would take on the device."""
+    shape = ModelShape(**dict.fromkeys(ModelShape.__dataclass_fields__, 1))
+    how = {"device": "cuda", "precision": "bf16", "stage": 2, "ranks": 1, "tokens": 8}
+    kept, offloaded = (bytes_per_rank(shape, **how, offload=offload) for offload in ("none", "cpu"))
+    assert offloaded["optimizer_on_host"] == kept["optimizer"]
+    assert offloaded["total"] == kept["total"] - kept["optimizer"]
+    assert "optimizer" not in offloaded

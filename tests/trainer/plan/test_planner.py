@@ -55,6 +55,23 @@ def test_a_run_that_waits_in_vain_says_for_what(tmp_path: Path) -> None:
     assert not warnings.exists()
 
 
+def test_a_run_that_lacks_an_environment_says_which(tmp_path: Path) -> None:
+    """Once, after two minutes, and not that the groups of another one wait; also where no group waits at all."""
+    warnings = tmp_path / "warnings.json"
+    for waiting in ({"a": "environment_full: maths"}, {}):
+        skips = Skips(settings(tmp_path, tmp_path / "model", warnings_file=warnings))
+        skips.starve(waiting, STARVED_S - 1, {"web": 2})
+        assert not warnings.exists()
+        with capture_logs() as lines:
+            for waited_s in (STARVED_S, 2 * STARVED_S):
+                skips.starve(waiting, waited_s, {"web": 2, "code": 1})
+        assert [(line["event"], line["missing"]) for line in lines] == [("environment_starves", {"web": 2, "code": 1})]
+        (warning,) = json.loads(warnings.read_text())
+        assert warning.startswith("no batch for 120 s: groups are missing, 1 of code, 2 of web: are agents at work")
+        skips.begin_anew()
+        assert not warnings.exists()
+
+
 def test_batches_without_an_advantage_are_warned_of_once_for_as_long_as_they_come(tmp_path: Path) -> None:
     """From the fifth in a row on; a new plan does not take the warning back, a batch with an advantage does."""
     warnings = tmp_path / "warnings.json"

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.sections.changes import check_changes, leaves
+from claw_r1.trainer.sections.changes import IN_CHECKPOINTS, check_changes, leaves
 from claw_r1.trainer.settings import TrainerSettings
 
 FIELDS = {"model_dir": "model", "model_id": "m", "run_id": "r", "out_dir": "out"}
@@ -31,7 +31,7 @@ def with_other(name):
     return json.dumps(config)
 
 
-@pytest.mark.parametrize("name", sorted(LEAVES))
+@pytest.mark.parametrize("name", sorted(LEAVES.keys() - IN_CHECKPOINTS))
 def test_every_setting_may_change_or_is_refused_by_name(name):
     """What is refused is let through by its own name, or by the name of what holds it; what differs is logged."""
     if name in TrainerSettings.MAY_CHANGE:
@@ -42,6 +42,27 @@ def test_every_setting_may_change_or_is_refused_by_name(name):
     assert "\n" not in str(refused.value)
     assert check(with_other(name), allowed=(name,)) == [name]
     assert check(with_other(name), allowed=(name.split(".")[0],)) == [name]
+
+
+@pytest.mark.parametrize("name", sorted(IN_CHECKPOINTS))
+def test_what_checkpoints_are_laid_out_by_cannot_be_allowed_to_change(name):
+    """They could not be loaded; the line says what to do instead."""
+    for allowed in ((), (name,), (name.split(".")[0],)):
+        with pytest.raises(SettingsInvalid, match=f"say {name}: another, or begin another run_id") as refused:
+            check(with_other(name), allowed=allowed)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_run_of_before_decay_groups_is_told_to_keep_what_it_had():
+    """It decayed everything: its settings do not say so, and the default is another one now."""
+    config = BEFORE.model_dump(mode="json")
+    del config["optimizer"]["decay"]
+    with pytest.raises(SettingsInvalid, match=r"say optimizer\.decay: all"):
+        check(json.dumps(config))
+    as_it_was = BEFORE.model_copy(update={"optimizer": BEFORE.optimizer.model_copy(update={"decay": "all"})})
+    assert check(json.dumps(config), as_it_was) == []
+    del config["optimizer"]
+    assert check(json.dumps(config), as_it_was) == []
 
 
 def test_what_changes_the_meaning_of_a_run_is_not_free():

@@ -1,0 +1,72 @@
+"""What a plan keeps of how its episodes went, on pools that the real folds made."""
+
+from claw_r1.datapool.batch.figures import SLOTS_MAX, environment_of
+from claw_r1.datapool.batch.members import plan_bytes
+from claw_r1.datapool.batch.selection import Selection
+from claw_r1.schemas.codec import encode
+from claw_r1.schemas.events import Event, Timings
+from tests import facts
+from tests.datapool.batch.selecting import SPEC, planned, selected
+
+
+def episode(name: str, *, lengths: list[int], cut: int = 0, tags: tuple[str, ...] = (), **ended: object) -> list[Event]:
+    """Calls one second apart, each two seconds long; the last `cut` of them are cut off."""
+    calls = [
+        facts.call(
+            "g",
+            name,
+            f"c{n}",
+            ids=[5] * length,
+            finish_reason="length" if n >= len(lengths) - cut else "stop",
+            timings=Timings(received_us=n * 1_000_000, dispatched_us=0, done_us=n * 1_000_000 + 2_000_000),
+        )
+        for n, length in enumerate(lengths)
+    ]
+    end = facts.completed("g", name, calls=len(lengths), **{"reward": 1.0, **ended})
+    return [facts.started("g", name, tags=tags), *calls, end]
+
+
+def test_a_plan_says_how_each_episode_went() -> None:
+    """Lengths in order, what was cut off, the time from the first call to the last reply, status, environment, rewards by slot."""
+    history = [
+        facts.opened("g", expected_size=2, tags=("env:math", "hard")),
+        *episode("t0", lengths=[3, 5, 7], cut=1),
+        *episode("t1", lengths=[2], status="failed", reward=0.0),
+        facts.reward("g", "t0", 0.25, source="judge", name="style", call_id="c0"),
+        facts.reward("g", "t0", 0.5, source="judge", name="style", call_id="c1"),
+        facts.reward("g", "t0", None, source="judge", name="none"),
+    ]
+    plan = planned(selected(history, SPEC.model_copy(update={"groups_per_batch": 1}), version=3))
+    first, second = (each.figures for each in plan.trajectories)
+    assert first is not None
+    assert second is not None
+    assert (first.response_lengths, first.truncated, first.seconds) == ((3, 5, 7), 1, 4.0)
+    assert (first.environment, first.status) == ("math", "completed")
+    rewards = dict(first.rewards)
+    assert rewards.pop("judge/style") == 0.75
+    assert list(rewards.values()) == [1.0]
+    assert (second.response_lengths, second.truncated, second.seconds) == ((2,), 0, 2.0)
+    assert (second.environment, second.status) == ("math", "failed")
+
+
+def test_the_environment_is_the_first_tag_by_name() -> None:
+    """Sets have no order, and a plan must not depend on one."""
+    assert environment_of(frozenset({"x", "env:b", "env:a", "environment"})) == "a"
+    assert environment_of(frozenset({"x"})) == ""
+
+
+def test_the_figures_take_no_more_of_a_plan_than_was_counted() -> None:
+    """Many slots, long names, long replies: the count is above what is written, and the slots are bounded."""
+    tags, name = ("env:" + "\U0001d535" * 60,), "\U0001d535" * 40
+    history = [facts.opened("g", expected_size=2, tags=tags)]
+    for trajectory in ("t0", "t1"):
+        history += episode(trajectory, lengths=[900] * 3, cut=3)
+        history += [facts.reward("g", trajectory, 0.1, source=f"judge{n:02}", name=name) for n in range(SLOTS_MAX + 5)]
+    spec = SPEC.model_copy(update={"groups_per_batch": 1})
+    selection = selected(history, spec, version=3)
+    empty = len(encode(planned(Selection((), {}, {}, False), spec)))
+    plan = planned(selection, spec)
+    assert [len(each.figures.rewards) for each in plan.trajectories if each.figures] == [SLOTS_MAX] * 2
+    (one,) = selection.chosen
+    taken = len(encode(plan)) - empty
+    assert taken <= plan_bytes(one, spec) < 2 * taken + 1000
