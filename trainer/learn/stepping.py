@@ -70,8 +70,12 @@ class SteppedModel:
         self._stage, self._rate = settings.zero_stage, settings.learning_rate
         self._healthy = True
         own = settings.optimizer
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._has_frozen = len(trained) < len(list(module.parameters()))
+        if self._has_frozen:
+            module.register_state_dict_post_hook(_leave_out_frozen)
         optimizer = torch.optim.AdamW(
-            module.parameters(),
+            trained,
             lr=settings.learning_rate,
             betas=(own.beta1, own.beta2),
             eps=own.epsilon,
@@ -149,11 +153,15 @@ class SteppedModel:
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
         """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
 
-        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        Every rank writes its part of the directory. Frozen parameters are not in it. Raises
+        OSError, and so does the writing.
         """
-        return self._files.copied(
-            lambda: self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
-        )
+        how = {
+            "tag": TAG,
+            "client_state": {STATE_KEY: state},
+            "exclude_frozen_parameters": self._has_frozen,
+        }
+        return self._files.copied(lambda: self._engine.save_checkpoint(str(directory), **how))
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come.
@@ -162,7 +170,8 @@ class SteppedModel:
         """
         self._check(directory / TAG)
         try:
-            path, client = self._engine.load_checkpoint(str(directory), tag=TAG)
+            how = {"tag": TAG, "load_module_strict": not self._has_frozen}
+            path, client = self._engine.load_checkpoint(str(directory), **how)
         except Exception as error:  # deepspeed and torch raise whatever a broken file makes them raise
             raise CheckpointInvalid(f"{directory} cannot be loaded: {type(error).__name__}: {error}") from error
         if path is None or STATE_KEY not in client:
@@ -186,6 +195,14 @@ class SteppedModel:
                 problem = problem or damage(path) or _unreadable(path)
         if problems := [each for each in over_ranks(problem) if each]:
             raise CheckpointInvalid(problems[0])
+
+
+def _leave_out_frozen(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
+    """DeepSpeed leaves out what is frozen by one of its names, and would keep a tied head
+    by the other."""
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            state.pop(prefix + name, None)
 
 
 @contextlib.contextmanager

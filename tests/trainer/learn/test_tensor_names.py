@@ -94,7 +94,7 @@ def test_manifest_export_and_source_agree(tmp_path, family):
     """An engine that has not trained exports the very model it began with, and the manifest names its tensors."""
     engine = TrainingEngine(made(tmp_path / "source", family), EngineSettings(learning_rate=0.0))
     manifest = WeightsManifest.of(engine.named_tensors())
-    engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf")
+    engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf", {})
     source = load_file(tmp_path / "source" / "model.safetensors")
     exported = read(str(tmp_path / "hf"), manifest)  # raises unless names, shapes, dtypes and bytes agree
     assert specs(source) == specs(exported) == {spec.name: spec for spec in manifest.tensors}
