@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from claw_r1.trainer.learn.examples import Example, Float32s, with_column
 from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from claw_r1.trainer.learn.metrics import TokenTotals, merged
-from claw_r1.trainer.learn.models.lora import FOLDER, LoraAdapter
+from claw_r1.trainer.learn.models.lora import LoraAdapter
 from claw_r1.trainer.learn.objective import Objective, ObjectiveLosses, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 from claw_r1.trainer.learn.stepping import Applied, SteppedModel, StepSettings
@@ -106,6 +107,8 @@ class TrainingEngine:
         self._causal = policy.causal
         self.vocabulary: int = policy.vocabulary
         """How many tokens the model has weights for; their ids are those below."""
+        if self._adapter is not None:
+            self._adapter.fuse()
         self._share = share_of_this_rank()
         self._model = SteppedModel(policy, self.stepping)
 
@@ -221,11 +224,8 @@ class TrainingEngine:
 
         From any thread.
         """
-
-        def beside(folder: Path) -> None:
-            if self._adapter is not None:
-                self._adapter.write(folder / FOLDER, adapter, self._model_dir)
-
+        own = self._adapter
+        beside = None if own is None else partial(own.write, adapter, self._model_dir)
         config, shard_bytes_max = self._causal.config, self._settings.export_shard_bytes_max
         exports.write(snapshot, config, self._model_dir, target, shard_bytes_max, beside)
 

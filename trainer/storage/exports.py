@@ -26,11 +26,11 @@ def write(
     source: Path,
     target: Path,
     shard_bytes_max: int,
-    beside: Callable[[Path], None] = lambda _: None,
+    beside: Callable[[Path], None] | None,
 ) -> None:
     """The snapshot, the model's config, and the tokenizer files of `source`; one that is there is left as it is.
 
-    beside: writes what else belongs into the folder that it is given. Raises OSError. From any thread.
+    beside: writes what else belongs into the folder, where there is anything. Raises OSError. From any thread.
     """
     if target.exists():
         return
@@ -42,6 +42,7 @@ def write(
                 shutil.copyfile(path, partial.path / path.name)
         config.save_pretrained(partial.path)
         checkpoint.write(partial.path, snapshot, shard_bytes_max)
-        beside(partial.path)
+        if beside is not None:
+            beside(partial.path)
 
     partial.fill(contents)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.learn.models.adapted_linear import AdaptedLinear
 from claw_r1.trainer.sections.lora import ALL_LINEAR, LoraSettings
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ FOLDER = "adapter"
 """The folder of an export in which the adapter lies."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoraAdapter:
     """The adapters of one model.
 
@@ -50,6 +51,7 @@ class LoraAdapter:
 
     settings: LoraSettings
     layers: Mapping[str, Any]  # Any: peft's are untyped
+    _is_off: bool = False
 
     @classmethod
     def of(cls, model: "PreTrainedModel", settings: LoraSettings, seed: int) -> "LoraAdapter":
@@ -65,6 +67,22 @@ class LoraAdapter:
             torch.manual_seed(seed)
             inject_adapter_in_model(config, model, NAME)
         return cls(settings, {name: model.get_submodule(name) for name in names})
+
+    def fuse(self) -> None:
+        """Lets each layer compute by `AdaptedLinear`, once no trial is made on the model any more.
+
+        A layer then calls no module that holds its parameters: ZeRO 3 brings each when it is
+        first asked for, and with the layer from then on.
+        """
+        for name, layer in self.layers.items():
+            layer.forward = partial(self._forward, name, layer.get_base_layer())
+
+    def _forward(self, name: str, base: nn.Linear, x: Tensor) -> Tensor:
+        if self._is_off:
+            return nn.functional.linear(x, base.weight, base.bias)
+        a, b = self.matrices(name)
+        out: Tensor = AdaptedLinear.apply(x, base.weight, base.bias, a, b, self.scale)
+        return out
 
     @cached_property
     def scale(self) -> float:
@@ -98,27 +116,21 @@ class LoraAdapter:
     @contextmanager
     def off(self) -> Iterator[None]:
         """In the block the model is the one that it was before it had adapters."""
-        self._switch(off=True)
+        self._is_off = True
         try:
             yield
         finally:
-            self._switch(off=False)
+            self._is_off = False
 
-    def _switch(self, *, off: bool) -> None:
-        # peft's own switch also takes requires_grad away, by which DeepSpeed goes.
-        for layer in self.layers.values():
-            layer._disable_adapters = off
-
-    def write(self, folder: Path, tensors: Mapping[str, Tensor], model_dir: Path) -> None:
+    def write(self, tensors: Mapping[str, Tensor], model_dir: Path, export: Path) -> None:
         """Writes an adapter as `peft.PeftModel.from_pretrained` reads it.
 
-        tensors: by the names in the file. Raises OSError.
+        tensors: by the names in the file. export: where its folder is made. Raises OSError.
         """
         from safetensors.torch import save_file
 
-        folder.mkdir()
-        file = folder / "adapter_model.safetensors"
-        save_file(dict(tensors), file, {"format": "pt"})
+        (folder := export / FOLDER).mkdir()
+        save_file(dict(tensors), folder / "adapter_model.safetensors", {"format": "pt"})
         config = json.dumps(self._config(model_dir), indent=2, sort_keys=True)
         (folder / "adapter_config.json").write_text(config)
 
@@ -133,17 +145,25 @@ def target_layers(model: "PreTrainedModel", targets: Sequence[str]) -> list[str]
 
     Raises SettingsInvalid in one line for a target that names none.
     """
-    head = model.get_output_embeddings()  # tokens are scored by its weight alone
-    linear = [name for name, module in model.named_modules() if type(module) is nn.Linear and module is not head]
+    linear = _linear_layers(model)
     for target in targets:
         if not any(_named(name, target) for name in linear):
-            ends = sorted({name.rpartition(".")[2] for name in linear})
-            raise SettingsInvalid(
-                f"lora.targets: no linear layer of a model of type "
-                f"{model.config.model_type} ends with {target}, its head aside; "
-                f"there are: {', '.join(ends) or 'none'}"
-            )
+            raise SettingsInvalid(_no_layer(model.config.model_type, target, linear))
     return [name for name in linear if any(_named(name, target) for target in targets)]
+
+
+def _linear_layers(model: "PreTrainedModel") -> list[str]:
+    """All but the head: tokens are scored by its weight alone."""
+    head = model.get_output_embeddings()
+    modules = model.named_modules()
+    return [name for name, each in modules if type(each) is nn.Linear and each is not head]
+
+
+def _no_layer(kind: str, target: str, linear: Sequence[str]) -> str:
+    ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear})) or "none"
+    return (
+        f"lora.targets: no linear layer of a model of type {kind} ends with {target}, its head aside; there are: {ends}"
+    )
 
 
 def _named(layer: str, target: str) -> bool:
