@@ -62,10 +62,14 @@ class LoraAdapter:
         from peft import LoraConfig, inject_adapter_in_model
 
         names = target_layers(model, settings.targets)
-        config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=names)
+        # In a module without a config: of a model's, peft takes a layer called gate_proj for
+        # one of the experts' where there are any, and adapts those.
+        holder = nn.ModuleDict({"causal": model})
+        targets = [f"causal.{name}" for name in names]
+        config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=targets)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            inject_adapter_in_model(config, model, NAME)
+            inject_adapter_in_model(config, holder, NAME)
         return cls(settings, {name: model.get_submodule(name) for name in names})
 
     def fuse(self) -> None:
