@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -278,3 +279,11 @@ def test_only_the_targets_get_adapters(model_dir, tmp_path):
     config = json.loads((tmp_path / "hf" / "adapter" / "adapter_config.json").read_text())
     assert config["target_modules"] == [f"model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]
     assert (config["r"], config["lora_alpha"]) == (2, 32)
+
+
+def test_without_a_rank_nobody_imports_peft(model_dir, monkeypatch):
+    """It may be missing; a rank asks for it."""
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert not engine(model_dir).adapter_tensors()
+    with pytest.raises(ModuleNotFoundError, match="peft"):
+        engine(model_dir, LORA)
