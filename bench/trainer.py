@@ -21,6 +21,7 @@ TARGETS: Targets = {
     "head_peak_mb": ("<=", 400),
     "zero_advantage_ratio": ("<=", 0.4),
     "deepspeed_overhead": ("<=", 1.1),
+    "lora_ratio": ("<=", 0.8),
     "publish_ratio": ("<=", 2),
     "ranks_speedup": (">=", 1.5),
     "history_ratio": ("<=", 1.5),

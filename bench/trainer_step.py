@@ -5,7 +5,8 @@ medians.
 over the head in parts at the fifth of them that is trained. `head_peak_mb`: most memory beyond weights and gradients
 while 4,096 tokens are scored and differentiated with 152k ids, in a process of its own. `zero_advantage_ratio`: a batch in
 which 6 of 8 groups have advantage 0 over one in which none has. `deepspeed_overhead`: a step of 57 M parameters on 4,096 tokens
-through the engine at ZeRO 0 over the same in plain torch. Repeats of both sides take turns.
+through the engine at ZeRO 0 over the same in plain torch. `lora_ratio`: the same step with adapters of rank 8 on every linear
+layer over that of all weights. Repeats of both sides take turns.
 """
 
 import random
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from claw_r1.trainer.learn.head import score
 from claw_r1.trainer.learn.layouts import padded_rows
 from claw_r1.trainer.learn.objective import Objective, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
+from claw_r1.trainer.sections.lora import LoraSettings
 
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
 ENGINE = EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32", layout="rows")
@@ -51,6 +54,7 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="bench-trainer-step-") as folder:
         figures |= _ratio("zero_advantage_ratio", ("silent", "all"), zero_advantage_sides(Path(folder)), repeats=5)
         figures |= _ratio("deepspeed_overhead", ("engine", "torch"), engine_sides(Path(folder)), repeats=3)
+        figures |= _ratio("lora_ratio", ("adapters", "weights"), lora_sides(Path(folder)), repeats=5)
     return figures
 
 
@@ -144,6 +148,15 @@ def engine_sides(folder: Path):  # type: ignore[no-untyped-def]  # two functions
         optimizer.zero_grad()
 
     return lambda: engine.train(examples, OBJECTIVE, version=0, seed=0), plain
+
+
+def lora_sides(folder: Path):  # type: ignore[no-untyped-def]  # two functions
+    """Returns one step of adapters, and one of all weights."""
+    directory = _model(folder, "57M")
+    examples = OBJECTIVE.scaled([_example(0, n, 512, 128) for n in range(8)], 8)
+    engines = (TrainingEngine(directory, replace(ENGINE, lora=LoraSettings(rank=rank))) for rank in (8, 0))
+    adapters, weights = (partial(engine.train, examples, OBJECTIVE, version=0, seed=0) for engine in engines)
+    return adapters, weights
 
 
 def _model(folder: Path, size: str) -> Path:

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 locks=claw/install/locks
 uv=.tools/uv/bin/uv
 export UV_PYTHON_DOWNLOADS=never
-whole=(gateway streams trainer rollout agentflow consumers stack traces)
+whole=(gateway streams trainer lora rollout agentflow consumers stack traces)
 extras=("${whole[@]}" dev)
 
 $uv lock

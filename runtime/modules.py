@@ -12,6 +12,7 @@ EXTRAS = {
     "gateway": ("cryptography", "fastapi", "httptools", "starlette", "uvicorn", "uvloop"),
     "streams": ("aiokafka", "cramjam", "faust", "uvloop"),
     "trainer": ("blake3", "deepspeed", "numpy", "safetensors", "tensorboard", "torch", "transformers"),
+    "lora": ("peft",),
     "rollout": ("aiohttp", "blake3", "vllm"),
     "agentflow": ("aiohttp",),
     "consumers": (

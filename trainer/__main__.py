@@ -39,9 +39,10 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     from claw_r1.eventlog.errors import Fenced, LogError
     from claw_r1.trainer import signals
     from claw_r1.trainer.learn import deepspeed_config
-    from claw_r1.trainer.sections import directories, offer
+    from claw_r1.trainer.sections import directories, extras, offer
     from claw_r1.trainer.storage import sinks
 
+    extras.check(chosen)
     directories.check(chosen)
     if flags.offline is None and flags.replay_batch is None:  # nobody fetches the weights of these
         offer.check(chosen)

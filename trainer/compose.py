@@ -8,7 +8,7 @@ from claw_r1.trainer.algorithms.losses import bound
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.trainer.learn.models.critic import Critic
-from claw_r1.trainer.learn.models.reference import Reference
+from claw_r1.trainer.learn.models.reference import FrozenModel, Reference
 from claw_r1.trainer.learn.objective import Objective
 from claw_r1.trainer.sections.objective import ObjectiveSettings
 from claw_r1.trainer.settings import TrainerSettings
@@ -45,18 +45,25 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
 
 
 def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:
-    """The frozen model, where a coefficient asks for one. Raises ModelInvalid."""
-    if not settings.reference.coefficient:
+    """The frozen model, where a coefficient asks for one.
+
+    Beside adapters no second one is loaded for it. Raises ModelInvalid.
+    """
+    own = settings.reference
+    if not own.coefficient:
         return None
-    return Reference(
-        settings.reference.model_dir or settings.model_dir,
-        settings.reference,
+    if settings.lora.rank and own.model_dir is None:
+        return Reference(policy.base_logprobs, own)
+    frozen = FrozenModel(
+        own.model_dir or settings.model_dir,
+        "model_dir" if own.model_dir is None else "reference.model_dir",
         device=policy.device,
         precision=policy.precision,
         vocabulary=policy.vocabulary,
         micro_batch_tokens_max=settings.micro_batch_tokens_max,
         layout=settings.layout,
     )
+    return Reference(frozen.logprobs, own)
 
 
 def pace_of(settings: TrainerSettings) -> Pace:
@@ -101,7 +108,7 @@ def bounds_of(objective: ObjectiveSettings) -> CorrectionBounds:
 def engine_settings(settings: TrainerSettings) -> EngineSettings:
     """The engine's part of the settings."""
     return EngineSettings(
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.lora.rate(settings.learning_rate),
         weight_decay=settings.weight_decay,
         grad_clip=settings.grad_clip,
         zero_stage=settings.zero_stage,
@@ -111,4 +118,6 @@ def engine_settings(settings: TrainerSettings) -> EngineSettings:
         optimizer=settings.optimizer,
         export_shard_bytes_max=int(settings.hf_shard_gb * 1e9),
         layout=settings.layout,
+        lora=settings.lora,
+        seed=settings.seed,
     )

@@ -5,7 +5,7 @@ its event names.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -48,16 +48,23 @@ class Weights(Protocol):
     def logprobs(self, ids: Sequence[int]) -> "Float32s":
         """[n - 1]: of each id but the first, at temperature 1."""
 
-    def export(self, snapshot: "WeightsSnapshot", target: Path) -> None:
+    def adapter_tensors(self) -> dict[str, "Tensor"]:
+        """Copies of the adapters that are merged in the weights; empty: there are none."""
+
+    def export(self, snapshot: "WeightsSnapshot", target: Path, adapter: Mapping[str, "Tensor"]) -> None:
         """A HF-format directory, whole or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Weights that may become a version. `probe_logprobs`: of the publisher's probe, by exactly these weights."""
+    """Weights that may become a version. `probe_logprobs`: of the publisher's probe, by exactly these weights.
+
+    `adapter`: what is merged in them, where they have any.
+    """
 
     snapshot: "WeightsSnapshot"
     probe_logprobs: bytes
+    adapter: Mapping[str, "Tensor"]
 
     @property
     def manifest(self) -> WeightsManifest:
@@ -94,7 +101,7 @@ class Publisher:
         """The weights as they are now, held still. Reads every byte, once; every rank of the learner takes part."""
         snapshot = self.snapshots.take(self.weights.named_tensors())
         probe = self.weights.logprobs(self.probe_ids).astype("<f4").tobytes() if self.probe_ids else b""
-        return Candidate(snapshot, probe)
+        return Candidate(snapshot, probe, self.weights.adapter_tensors())
 
     def stage(self, version: int, candidate: Candidate) -> None:
         """For workers that ask for this number."""
@@ -108,7 +115,7 @@ class Publisher:
     def export(self, version: int, candidate: Candidate) -> Path:
         """Write the weights; where they lie. The digest in the name keeps other bytes apart."""
         target = self._export_of(version, candidate.manifest)
-        self.weights.export(candidate.snapshot, target)
+        self.weights.export(candidate.snapshot, target, candidate.adapter)
         others = (path for path in self.exports.glob("[0-9]*") if path != target)
         for old in sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)[self.exports_kept - 1 :]:
             remove(old)

@@ -15,6 +15,7 @@ from claw_r1.runtime.command_line import CommandLine, SettingsRefused
 from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.sections.critic import CriticSettings
+from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.trainer.sections.objective import ObjectiveSettings
 from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.trainer.sections.reference import ReferenceSettings
@@ -106,6 +107,8 @@ class TrainerSettings(BaseSettings):
     """Steps per batch, and off-policy correction."""
     optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW, its schedule and DeepSpeed."""
+    lora: LoraSettings = LoraSettings()
+    """Adapters in the place of the weights."""
     critic: CriticSettings = CriticSettings()
     """The critic, which algorithm gae has and no other."""
     reference: ReferenceSettings = ReferenceSettings()

@@ -1,5 +1,7 @@
 """A checkpoint that cannot be loaded: an older one is taken, and what was planned after it is trained again."""
 
+import shutil
+
 import pytest
 import torch
 from structlog.testing import capture_logs
@@ -11,6 +13,7 @@ from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.test_run import events, model_dir, world_of
+from tests.trainer.tiny import make_model
 
 __all__ = ["model_dir"]  # a fixture
 BATCHES = 3
@@ -50,9 +53,10 @@ def resumed(chosen, log):
     return lines
 
 
-def test_an_older_checkpoint_takes_the_place_of_one_that_cannot_be_loaded(tmp_path, model_dir):
+@pytest.mark.parametrize("changes", [{}, {"lora": {"rank": 4}}], ids=["weights", "adapter"])
+def test_an_older_checkpoint_takes_the_place_of_one_that_cannot_be_loaded(tmp_path, model_dir, changes):
     """It says so, replays to the same bytes, trains no batch twice, and counts the broken one as a checkpoint no more."""
-    chosen = settings(tmp_path, model_dir, batches_max=BATCHES)
+    chosen = settings(tmp_path, model_dir, batches_max=BATCHES, **changes)
     log = stopped_after(chosen, 2)
     break_(checkpoints(chosen)[-1])
     lines = resumed(chosen, log)
@@ -80,6 +84,17 @@ def test_one_wrong_moment_is_a_damage(tmp_path, model_dir, whose):
     assert "holds other bytes than were written" in unusable["error"]
     assert not any(line["event"].startswith("replay_gave") for line in lines)
     assert len({(e.version, e.digest) for e in events(log, WeightsPublished)}) == BATCHES + 1
+
+
+def test_adapters_of_another_base_are_no_checkpoint_of_this_one(tmp_path, model_dir):
+    """The base is not in the checkpoint: the digest of what both make together is what tells."""
+    other = make_model(tmp_path / "other", seed=5)
+    chosen = settings(tmp_path, other, batches_max=BATCHES, lora={"rank": 4})
+    log = stopped_after(chosen, 2)
+    shutil.copyfile(model_dir / "model.safetensors", other / "model.safetensors")
+    _, again = world_of(chosen, history(), log=log)
+    with pytest.raises(CheckpointInvalid, match=r"00000001-1 holds other weights than it was written with"):
+        TrainingRun(chosen, again).run()
 
 
 def test_without_a_usable_checkpoint_nothing_is_set_aside(tmp_path, model_dir):

@@ -18,7 +18,9 @@ from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.slow
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.trainer.incarnation", "deepspeed", "transformers.models.qwen3.modeling_qwen3"])
+PROCESSES.set_forkserver_preload(
+    ["tests.trainer.incarnation", "deepspeed", "peft", "transformers.models.qwen3.modeling_qwen3"]
+)
 FIRST_TIME = [
     (Milestone.STARTED, 1),
     (Milestone.PLANNED, 1),
@@ -106,6 +108,20 @@ def test_a_killed_run_is_the_run_that_was_not_killed(tmp_path, model_dir, undist
     assert story.digest_by_version() == undisturbed.digest_by_version()
     assert len(set(undisturbed.digest_by_version().values())) == BATCHES + 1
     assert len(story.of(RunEnded)) == 1
+
+
+def test_a_killed_run_with_adapters_is_the_run_that_was_not_killed(tmp_path, model_dir):
+    """With a reference, which is the policy without them; the last export has the adapter of its version."""
+    changes = {"lora": {"rank": 4}, "reference": {"coefficient": 0.1}, "learning_rate": 1e-3, "batches_max": 3}
+    calm = lives(tmp_path / "calm", model_dir, [], **changes)
+    deaths = [(Milestone.TRAINED, 2), (Milestone.KEPT, 1), (Milestone.PUBLISHED, 1)]
+    story = lives(tmp_path / "killed", model_dir, deaths, **changes)
+    assert [event.sequence for event in story.of(BatchTrained)] == [0, 1, 2]
+    assert story.digest_by_version() == calm.digest_by_version()
+    assert len(set(calm.digest_by_version().values())) == 4
+    adapters = [sorted(each.out_dir.glob("hf/00000003-*/adapter/*.safetensors")) for each in (calm, story)]
+    assert len({path.read_bytes() for paths in adapters for path in paths}) == 1
+    assert all(len(paths) == 1 for paths in adapters)
 
 
 def test_every_incarnation_says_that_it_started(tmp_path, model_dir):

@@ -412,6 +412,17 @@ def test_settings_that_would_make_another_run_are_refused_before_anything_is_wri
     assert TrainingRun(allowed, again).run() == "finished"
 
 
+def test_other_adapters_are_another_run(tmp_path, model_dir):
+    """Each of their settings is refused by its name, and so are adapters where there were none."""
+    log, first = world_of(settings(tmp_path, model_dir, batches_max=1, lora={"rank": 2}), two_batches())
+    TrainingRun(settings(tmp_path, model_dir, batches_max=1, lora={"rank": 2}), first).run()
+    for lora, named in (({"rank": 2, "alpha": 8}, "lora.alpha was 32"), ({}, "lora.rank was 2 and is 0")):
+        changed = settings(tmp_path, model_dir, lora=lora)
+        _, again = world_of(changed, two_batches(), log=log)
+        with pytest.raises(SettingsInvalid, match=named):
+            TrainingRun(changed, again).run()
+
+
 def test_a_checkpoint_of_another_log_is_refused(tmp_path, model_dir):
     """A checkpoint whose batch the log never planned means that the log was replaced."""
     chosen = settings(tmp_path, model_dir, batches_max=1)

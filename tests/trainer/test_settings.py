@@ -7,8 +7,12 @@ import sys
 
 import pytest
 
+from claw_r1.runtime.modules import EXTRAS
 from claw_r1.trainer.errors import ModelInvalid, SettingsInvalid
-from claw_r1.trainer.sections import directories
+from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.plan.dry_run import dry_run
+from claw_r1.trainer.sections import directories, extras
+from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.trainer.settings import TrainerSettings, load
 from tests.trainer.tiny import make_model
 
@@ -94,6 +98,11 @@ def test_the_log_is_where_it_was_said_to_be(config):
         ({"reference": {"coefficient": 0.1, "place": "reward"}}, "the plan freezes the advantages of grpo"),
         ({"reference": {"coefficient": 0.1, "kl": "k1"}}, "its gradient is 0 on average"),
         ({"reference": {"place": "reward"}}, "set reference.coefficient"),
+        ({"lora": {"alpha": 16}}, "alpha, targets and learning_rate without a rank do nothing"),
+        ({"lora": {"rank": -1}}, "lora.rank"),
+        ({"lora": {"rank": 4, "targets": []}}, "lora.targets"),
+        ({"lora": {"rank": 4, "targets": ["all-linear", "q_proj"]}}, "all-linear has all the others in it"),
+        ({"lora": {"rank": 4, "dropout": 0.1}}, "lora.dropout"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, change, named):
@@ -176,6 +185,33 @@ def test_a_dry_run_needs_no_broker(tmp_path, config):
     assert "127.0.0.1:1" in answer["batch"]["unknown"]
     policy = answer["bytes_per_rank"]["policy"]
     assert policy["total"] == sum(value for name, value in policy.items() if name != "total")
+
+
+def test_a_dry_run_with_lora_says_what_is_trained(tmp_path, monkeypatch):
+    """Layers, parameters and rate; of a rank's memory the adapters alone have gradients. A target of no layer is refused
+    before a broker is asked."""
+    monkeypatch.setenv("CLAW_LOG_CONNECT_TIMEOUT_S", "1")
+    model = make_model(tmp_path / "model")
+    fields = {**FIELDS, "model_dir": model, "bootstrap_servers": "127.0.0.1:1", "device": "cpu"}
+    answer = dry_run(TrainerSettings(**{**fields, "lora": {"rank": 4}}))
+    adapters = TrainingEngine(model, EngineSettings(learning_rate=1.0, lora=LoraSettings(rank=4))).adapter_tensors()
+    parameters = sum(tensor.numel() for tensor in adapters.values())
+    assert answer["resolved"]["lora"] == {"layers": 14, "parameters": parameters, "learning_rate": 5.0}
+    assert answer["bytes_per_rank"]["policy"]["gradients"] == 4 * parameters
+    assert answer["bytes_per_rank"]["policy"]["optimizer"] == 8 * parameters
+    with pytest.raises(
+        SettingsInvalid, match=r"^lora\.targets: no linear layer of a model of type qwen3 ends with q_prj,"
+    ):
+        dry_run(TrainerSettings(**{**fields, "lora": {"rank": 4, "targets": ["k_proj", "q_prj"]}}))
+
+
+def test_a_missing_library_of_lora_is_one_line(tmp_path, monkeypatch):
+    """That names the extra; without a rank nobody asks for it."""
+    monkeypatch.setitem(EXTRAS, "lora", ("no_such_library",))
+    chosen = TrainerSettings(**{**FIELDS, "lora": {"rank": 4}})
+    with pytest.raises(SettingsInvalid, match=r"^lora.rank: no_such_library .* pip install 'claw-r1\[lora\]'$"):
+        extras.check(chosen)
+    extras.check(TrainerSettings(**FIELDS))
 
 
 def test_no_broker_is_exit_2(tmp_path, config):

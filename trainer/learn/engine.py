@@ -6,8 +6,9 @@ examples, its loss scaled by the number of ranks, since DeepSpeed averages gradi
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from claw_r1.trainer.learn.examples import Example, Float32s, with_column
 from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
 from claw_r1.trainer.learn.metrics import TokenTotals, merged
+from claw_r1.trainer.learn.models.lora import LoraAdapter
 from claw_r1.trainer.learn.objective import Objective, ObjectiveLosses, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 from claw_r1.trainer.learn.stepping import Applied, SteppedModel, StepSettings
-from claw_r1.trainer.learn.tensor_names import CheckpointTensors
+from claw_r1.trainer.learn.tensor_names import CheckpointTensors, whole
 from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
+from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.trainer.storage import exports
 from claw_r1.weights.checkpoint import SHARD_BYTES_MAX
@@ -38,7 +41,7 @@ log = logging.getLogger(__name__)  # not structlog: a GPU machine of `bench.gpu_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """`precision` None: bf16 on CUDA, else fp32."""
+    """`precision` None: bf16 on CUDA, else fp32. `seed`: of the adapters, where there are any."""
 
     learning_rate: float
     weight_decay: float = 0.0
@@ -50,6 +53,8 @@ class EngineSettings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     export_shard_bytes_max: int = SHARD_BYTES_MAX
     layout: attention.LayoutWish = "auto"
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,10 @@ class TrainingEngine:
         )
         join_alone(self.device)
         model = models.load(model_dir, self.precision, partition=self.stepping.partition)
+        self._tensors, self._adapter = CheckpointTensors(model), None
+        if settings.lora.rank:
+            self._adapter = LoraAdapter.of(model, settings.lora, settings.seed)
+            self._tensors.merge(self._adapter)
         if self.stepping.partition is None:
             model.to(self.device)  # before a layout is tried on it
         self._layout = attention.layout_of(model, settings.layout, self.device)
@@ -96,9 +105,10 @@ class TrainingEngine:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         policy = PolicyModel(model)
         self._causal = policy.causal
-        self._tensors = CheckpointTensors(model)
         self.vocabulary: int = policy.vocabulary
         """How many tokens the model has weights for; their ids are those below."""
+        if self._adapter is not None:
+            self._adapter.fuse()
         self._share = share_of_this_rank()
         self._model = SteppedModel(policy, self.stepping)
 
@@ -156,6 +166,14 @@ class TrainingEngine:
 
         return with_column(examples, "proximal", per_token(self._laid_out(examples), examples, self.device, logprobs))
 
+    def base_logprobs(self, examples: Sequence[Example]) -> Float32s:
+        """[T]: of each trained token, by the weights without their adapters."""
+        assert self._adapter is not None  # whoever asks has set lora.rank
+        with self._adapter.off():
+            return per_token(
+                self._laid_out(examples), examples, self.device, lambda batch: self._scores(batch).logprobs
+            )
+
     def logprobs(self, ids: Sequence[int]) -> Float32s:
         """[n - 1]: of each id but the first, by the weights as they are, at temperature 1. Every rank computes all of them."""
         row = torch.tensor(ids, device=self.device)
@@ -181,15 +199,35 @@ class TrainingEngine:
         return scores
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same
+        order, adapters merged. A tied head is absent.
 
         Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
         """
         yield from self._tensors(partitioned=self._stage == 3)
 
-    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
-        """A snapshot of the weights as a HF-format directory, whole or not at all. From any thread."""
-        exports.write(snapshot, self._causal.config, self._model_dir, target, self._settings.export_shard_bytes_max)
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """Copies of the adapters' matrices as they are, in host memory, by their names in
+        peft's file; empty: there are none.
+
+        All ranks call it.
+        """
+        if self._adapter is None:
+            return {}
+        named = self._adapter.named_matrices()
+        with whole([matrix for _, matrix in named], partitioned=self._stage == 3):
+            return {name: matrix.detach().cpu().clone() for name, matrix in named}
+
+    def export(self, snapshot: WeightsSnapshot, target: Path, adapter: Mapping[str, Tensor]) -> None:
+        """A snapshot of the weights as a HF-format directory, whole or not at all, with the
+        adapter that is merged in it.
+
+        From any thread.
+        """
+        own = self._adapter
+        beside = None if own is None else partial(own.write, adapter, self._model_dir)
+        config, shard_bytes_max = self._causal.config, self._settings.export_shard_bytes_max
+        exports.write(snapshot, config, self._model_dir, target, shard_bytes_max, beside)
 
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
         """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.

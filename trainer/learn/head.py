@@ -95,7 +95,8 @@ class _Scores(torch.autograd.Function):
         hidden, ids, temperatures, normalizers, entropy = ctx.saved_tensors
         weight, bias, shape = ctx.weight, ctx.bias, ctx.shape
         of_hidden = torch.empty_like(hidden)
-        of_weight = torch.zeros(weight.shape, device=weight.device)
+        _, weight_learns, bias_learns, *_ = ctx.needs_input_grad  # a frozen head, beside adapters, costs half
+        of_weight = torch.zeros(weight.shape if weight_learns else 0, device=weight.device)
         of_bias = torch.zeros(len(weight), device=weight.device)
         if by_logprobs is None:
             by_logprobs = torch.zeros_like(entropy)
@@ -110,13 +111,14 @@ class _Scores(torch.autograd.Function):
             gradient.scatter_add_(-1, ids[part, None], by_logprobs[part, None])
             gradient = shape.pulled_back(gradient.div_(temperatures[part, None]), logits).to(weight.dtype)
             of_hidden[part] = gradient @ weight
-            if weight.dtype == torch.float32:
+            if weight_learns and weight.dtype == torch.float32:
                 of_weight.addmm_(gradient.t(), hidden[part])
-            else:
+            elif weight_learns:
                 of_weight.add_(gradient.t() @ hidden[part])
-            if bias is not None:
+            if bias_learns:
                 of_bias.add_(gradient.sum(0))
-        return of_hidden, of_weight.to(weight.dtype), None if bias is None else of_bias.to(bias.dtype), None, None, None
+        by_weight = of_weight.to(weight.dtype) if weight_learns else None
+        return of_hidden, by_weight, of_bias.to(weight.dtype) if bias_learns else None, None, None, None
 
 
 def _parts(count: int, weight: Tensor) -> list[slice]:

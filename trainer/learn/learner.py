@@ -3,7 +3,7 @@
 Each rank calls the same verb with the same arguments; which part of the work is its own, the engine decides.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -149,9 +149,13 @@ class Learner:
         """Returns the policy's log-probabilities, see `TrainingEngine.logprobs`."""
         return self._policy.logprobs(ids)
 
-    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """Returns copies of the policy's adapters, see `TrainingEngine.adapter_tensors`."""
+        return self._policy.adapter_tensors()
+
+    def export(self, snapshot: WeightsSnapshot, target: Path, adapter: Mapping[str, Tensor]) -> None:
         """A snapshot of the policy as a HF-format directory, whole or not at all. From any thread."""
-        self._policy.export(snapshot, target)
+        self._policy.export(snapshot, target, adapter)
 
     def hashed_critic(self) -> str:
         """`critic_digest`, hashed where it is not yet: every byte of the critic, on one core while all GPUs wait."""

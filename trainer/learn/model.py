@@ -60,6 +60,21 @@ def load(
     return model
 
 
+def without_weights(directory: Path) -> "PreTrainedModel":
+    """The same model, its parameters on the meta device: names and shapes. Raises ModelInvalid."""
+    check(directory)
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(directory, local_files_only=True)
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # transformers raises almost anything for a directory that is no model
+        raise ModelInvalid(f"model_dir {directory} cannot be built: {_one_line(error)}") from error
+    return model
+
+
 def without_dropout(model: "PreTrainedModel") -> None:
     """Sets every dropout of the model to 0, in place."""
     import torch

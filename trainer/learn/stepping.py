@@ -73,6 +73,9 @@ class SteppedModel:
         own = settings.optimizer
         groups = decay_groups(module, settings)
         self._decays = [group["weight_decay"] for group in groups]
+        self._has_frozen = not all(parameter.requires_grad for parameter in module.parameters())
+        if self._has_frozen:
+            module.register_state_dict_post_hook(_leave_out_frozen)
         optimizer = torch.optim.AdamW(
             groups,
             lr=settings.learning_rate,
@@ -152,11 +155,15 @@ class SteppedModel:
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
         """Copies everything that training goes on from, and `state`; what it returns writes them, from any thread.
 
-        Every rank writes its part of the directory. Raises OSError, and so does the writing.
+        Every rank writes its part of the directory. Frozen parameters are not in it. Raises
+        OSError, and so does the writing.
         """
-        return self._files.copied(
-            lambda: self._engine.save_checkpoint(str(directory), tag=TAG, client_state={STATE_KEY: state})
-        )
+        how = {
+            "tag": TAG,
+            "client_state": {STATE_KEY: state},
+            "exclude_frozen_parameters": self._has_frozen,
+        }
+        return self._files.copied(lambda: self._engine.save_checkpoint(str(directory), **how))
 
     def load(self, directory: Path) -> dict[str, Any]:  # Any: as saved
         """The inverse of `save`: the next steps are those that would have come.
@@ -165,7 +172,8 @@ class SteppedModel:
         """
         self._check(directory / TAG)
         try:
-            path, client = self._engine.load_checkpoint(str(directory), tag=TAG)
+            how = {"tag": TAG, "load_module_strict": not self._has_frozen}
+            path, client = self._engine.load_checkpoint(str(directory), **how)
         except Exception as error:  # deepspeed and torch raise whatever a broken file makes them raise
             raise CheckpointInvalid(f"{directory} cannot be loaded: {type(error).__name__}: {error}") from error
         if path is None or STATE_KEY not in client:
@@ -205,6 +213,14 @@ def _undecayed(module: nn.Module) -> set[int]:
     embeddings = {id(each.weight) for each in module.modules() if isinstance(each, nn.Embedding)}
     shapes = {id(each): getattr(each, "ds_shape", each.shape) for each in module.parameters()}
     return embeddings | {name for name, shape in shapes.items() if len(shape) < 2}
+
+
+def _leave_out_frozen(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
+    """DeepSpeed leaves out what is frozen by one of its names, and would keep a tied head
+    by the other."""
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            state.pop(prefix + name, None)
 
 
 @contextlib.contextmanager

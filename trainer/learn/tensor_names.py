@@ -7,7 +7,7 @@ and vLLM and all other readers know only the names on disk. The reverse is trans
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from claw_r1.trainer.learn.models.lora import LoraAdapter
 
 GATHERED_BYTES_MAX = 256 << 20
 """Partitioned parameters that are whole at one time; a single larger one comes alone."""
@@ -34,24 +36,60 @@ class Conversion:
     target: str
     transform: Any | None  # Any: a WeightConverter, whose module is heavy and untyped
 
-    def tensors(self, model: "PreTrainedModel", held: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """(name on disk, tensor), views where the conversion allows. held: parameters and buffers of `model`, whole."""
+    def tensors(self, model: "PreTrainedModel", held: "HeldTensors") -> Iterator[tuple[str, Tensor]]:
+        """(name on disk, tensor), views where the conversion allows. held: those of `model`, whole."""
         if self.transform is None:
-            yield self.target, held[self.sources[0]].detach()
+            yield self.target, held[self.sources[0]]
             return
         transform = deepcopy(self.transform)  # it collects tensors
         for source, pattern in zip(self.sources, self.patterns, strict=True):
-            transform.add_tensor(self.target, source, pattern, held[source].detach())
+            transform.add_tensor(self.target, source, pattern, held[source])
         for name, value in transform.convert(self.target, model=model, config=model.config).items():
             yield name, value[0] if isinstance(value, list) else value
+
+
+class HeldTensors:
+    """The parameters and buffers of a model, by the names that they have without adapters."""
+
+    def __init__(self, model: "PreTrainedModel", adapter: "LoraAdapter | None") -> None:
+        self._tensors = dict(model.named_parameters(remove_duplicate=False))
+        self._tensors |= dict(model.named_buffers())
+        self._adapter = adapter
+        self._layers: dict[str, str] = {}
+        if adapter is not None:
+            for name, layer in adapter.layers.items():
+                self._layers[f"{name}.weight"] = name
+                own = layer.get_base_layer().named_parameters()
+                self._tensors |= {f"{name}.{leaf}": parameter for leaf, parameter in own}
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Returns the tensor of this name, the adapter of its layer in it. Its `parts` are whole."""
+        tensor, layer = self._tensors[name].detach(), self._layers.get(name)
+        if self._adapter is None or layer is None:
+            return tensor
+        return self._adapter.merged(layer, tensor)
+
+    def parts(self, names: Sequence[str]) -> list[Tensor]:
+        """Returns all that must be whole for the tensors of these names."""
+        parts = [self._tensors[name] for name in names]
+        if self._adapter is not None:
+            layers = [self._layers[name] for name in names if name in self._layers]
+            parts += [matrix for layer in layers for matrix in self._adapter.matrices(layer)]
+        return parts
 
 
 class CheckpointTensors:
     """The tensors of one model as they stand in its checkpoint. Made once: finding the names costs, giving tensors does not."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
+        """model: without adapters yet."""
         self._model = model
         self._conversions = conversions(model)
+        self._adapter: LoraAdapter | None = None
+
+    def merge(self, adapter: "LoraAdapter") -> None:
+        """From now on the tensors have the model's adapters in them."""
+        self._adapter = adapter
 
     def __call__(self, *, partitioned: bool = False) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor), always in the same order; a tied tensor comes once. A tensor is right until the next one is asked for.
@@ -59,17 +97,17 @@ class CheckpointTensors:
         partitioned: ZeRO 3 holds a part of each parameter. They are made whole on every rank, in buckets of at most
         `GATHERED_BYTES_MAX`: all ranks must iterate, at the same time and to the end.
         """
-        held = dict(self._model.named_parameters(remove_duplicate=False)) | dict(self._model.named_buffers())
+        held = HeldTensors(self._model, self._adapter)
         for bucket in self._buckets(held) if partitioned else [self._conversions]:
-            with _whole([held[name] for part in bucket for name in part.sources], partitioned=partitioned):
+            with whole([each for part in bucket for each in held.parts(part.sources)], partitioned=partitioned):
                 for conversion in bucket:
                     yield from conversion.tensors(self._model, held)
 
-    def _buckets(self, held: dict[str, Tensor]) -> Iterator[list[Conversion]]:
+    def _buckets(self, held: HeldTensors) -> Iterator[list[Conversion]]:
         bucket: list[Conversion] = []
         size = 0
         for conversion in self._conversions:
-            nbytes = sum(_bytes_whole(held[name]) for name in conversion.sources)
+            nbytes = sum(map(_bytes_whole, held.parts(conversion.sources)))
             if bucket and size + nbytes > GATHERED_BYTES_MAX:
                 yield bucket
                 bucket, size = [], 0
@@ -84,7 +122,8 @@ def _bytes_whole(tensor: Tensor) -> int:
     return count * int(tensor.element_size())
 
 
-def _whole(tensors: list[Tensor], *, partitioned: bool) -> AbstractContextManager[None]:
+def whole(tensors: list[Tensor], *, partitioned: bool) -> AbstractContextManager[None]:
+    """In its block the tensors are whole on every rank. All ranks call it where they are partitioned."""
     if not partitioned:
         return nullcontext()
     import deepspeed

@@ -23,13 +23,32 @@ CAUGHT_UP_TIMEOUT_S = 600.0
 
 
 def dry_run(settings: TrainerSettings) -> JsonDict:
-    """Settings, batch and memory. Without a broker that answers, the batch is the reason why there is none."""
+    """Settings, batch and memory. Without a broker that answers, the batch is the reason why there is none.
+
+    Raises SettingsInvalid where `lora.targets` names layers that the model has not.
+    """
+    adapter = _adapter(settings)
     return {
         "settings": settings.model_dump(mode="json"),
-        "resolved": _resolved(settings),
+        "resolved": {**_resolved(settings), **({"lora": adapter} if adapter else {})},
         "batch": _batch(settings),
-        "bytes_per_rank": _memory(settings),
+        "bytes_per_rank": _memory(settings, adapter.get("parameters")),
     }
+
+
+def _adapter(settings: TrainerSettings) -> JsonDict:
+    """Returns the sizes of what is trained with LoRA; empty without it.
+
+    Torch is imported for it: the layers' names are the model's.
+    """
+    own = settings.lora
+    if not own.rank:
+        return {}
+    from claw_r1.trainer.learn.model import without_weights
+    from claw_r1.trainer.learn.models.lora import parameters_of
+
+    layers, parameters = parameters_of(without_weights(settings.model_dir), own)
+    return {"layers": layers, "parameters": parameters, "learning_rate": own.rate(settings.learning_rate)}
 
 
 def _resolved(settings: TrainerSettings) -> JsonDict:
@@ -65,8 +84,11 @@ def _batch(settings: TrainerSettings) -> JsonDict:
         view.stop()
 
 
-def _memory(settings: TrainerSettings) -> JsonDict:
-    """Returns the memory of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula."""
+def _memory(settings: TrainerSettings, policy_trained: int | None) -> JsonDict:
+    """Returns the memory of each model that is trained, in bytes; docs/replaying-a-batch.md has the formula.
+
+    policy_trained: parameters; None: all.
+    """
     chosen = _resolved(settings)
     directories = {"policy": settings.model_dir}
     if settings.has_critic:
@@ -88,5 +110,6 @@ def _memory(settings: TrainerSettings) -> JsonDict:
             tokens=settings.micro_batch_tokens_max,
             checkpointing=settings.optimizer.gradient_checkpointing,
             offload=settings.optimizer.offload,
+            trained=policy_trained if name == "policy" else None,
         )
     return answer

@@ -7,8 +7,9 @@ masters and moments, from 2 on the gradients, from 3 on the weights.
 Per token of a micro-batch and layer, with b bytes a number, width h, MLP width i, q and kv numbers of a query and of a key:
 (8 + 4b) h + 4 b i + 2 b (q + kv), and (4 + b) (q + kv) more where queries and keys are normalised: what the backward pass of a
 Llama or Qwen needs, whose norms are computed in fp32. With gradient checkpointing b h per layer, and all of that for one.
-The head: two float32 copies of the logits of one part, and a float32 gradient of its weight. Not counted: DeepSpeed's
-buckets, the allocator's own, a reference.
+The head: two float32 copies of the logits of one part, and a float32 gradient of its weight. With LoRA the adapters alone have
+gradients, masters and moments. Not counted: DeepSpeed's buckets, the allocator's own, a reference, what adapters add to
+activations.
 """
 
 import json
@@ -78,16 +79,19 @@ def bytes_per_rank(
     tokens: int,
     checkpointing: bool = False,
     offload: str = "none",
+    trained: int | None = None,
 ) -> dict[str, int]:
-    """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be. offload: what lies on the host is in no total."""
-    n, number = shape.parameters, BF16 if precision == "bf16" else FP32
+    """tokens: of a full micro-batch, padding included. stage: of ZeRO, as it will be. offload: what lies on the host is in no
+    total. trained: parameters of adapters, the others being frozen; None: all are trained."""
+    n, number = shape.parameters + (trained or 0), BF16 if precision == "bf16" else FP32
+    m = n if trained is None else trained
     gradient, optimizer = (number + FP32, FP32 + 2 * FP32) if precision == "bf16" else (number, 2 * FP32)
     parts = {
         "weights": n * number // (ranks if stage >= 3 else 1),
-        "gradients": n * gradient // (ranks if stage >= 2 else 1),
-        "optimizer": n * optimizer // (ranks if stage >= 1 else 1),
+        "gradients": m * gradient // (ranks if stage >= 2 else 1),
+        "optimizer": m * optimizer // (ranks if stage >= 1 else 1),
         "activations": tokens * _bytes_per_token(shape, number, checkpointing=checkpointing),
-        "head": FP32 * (2 * LOGITS[device] + shape.vocabulary * shape.width),
+        "head": FP32 * (2 * LOGITS[device] + (shape.vocabulary * shape.width if trained is None else 0)),
     }
     host = {} if offload == "none" else {"optimizer_on_host": parts.pop("optimizer")}
     return {**parts, "total": sum(parts.values()), **host}

@@ -16,7 +16,9 @@ from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()
 
-VERBS = frozenset({TRAIN, "examined", "named_tensors", "logprobs", "hashed_critic", "save", "load"})
+VERBS = frozenset({
+    TRAIN, "examined", "named_tensors", "adapter_tensors", "logprobs", "hashed_critic", "save", "load",
+})  # fmt: skip
 
 
 def follow(settings: TrainerSettings, place: RankPlace) -> int:

@@ -1,7 +1,7 @@
 """Rank 0: the learner that a run sees, alone or at the head of others."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,15 @@ class LedLearner:
         with self._group.performed():
             return self._learner.logprobs(ids)
 
-    def export(self, snapshot: WeightsSnapshot, target: Path) -> None:
-        """See `Learner.export`: the snapshot has it all, and no other rank is needed."""
-        self._learner.export(snapshot, target)
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """See `Learner.adapter_tensors`."""
+        self._group.send("adapter_tensors")
+        with self._group.performed():
+            return self._learner.adapter_tensors()
+
+    def export(self, snapshot: WeightsSnapshot, target: Path, adapter: Mapping[str, Tensor]) -> None:
+        """See `Learner.export`: the copies have it all, and no other rank is needed."""
+        self._learner.export(snapshot, target, adapter)
 
     def hashed_critic(self) -> str:
         """See `Learner.hashed_critic`."""

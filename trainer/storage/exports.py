@@ -5,6 +5,7 @@ manifest has the published digest.
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,16 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.js
 
 
 def write(
-    snapshot: "WeightsSnapshot", config: "PretrainedConfig", source: Path, target: Path, shard_bytes_max: int
+    snapshot: "WeightsSnapshot",
+    config: "PretrainedConfig",
+    source: Path,
+    target: Path,
+    shard_bytes_max: int,
+    beside: Callable[[Path], None] | None,
 ) -> None:
     """The snapshot, the model's config, and the tokenizer files of `source`; one that is there is left as it is.
 
-    Raises OSError. From any thread.
+    beside: writes what else belongs into the folder, where there is anything. Raises OSError. From any thread.
     """
     if target.exists():
         return
@@ -36,5 +42,7 @@ def write(
                 shutil.copyfile(path, partial.path / path.name)
         config.save_pretrained(partial.path)
         checkpoint.write(partial.path, snapshot, shard_bytes_max)
+        if beside is not None:
+            beside(partial.path)
 
     partial.fill(contents)

@@ -118,7 +118,7 @@ def test_bf16_weights_are_published_as_they_are(model_dir, tmp_path, stage):
     assert loss_of(step) == pytest.approx(plain_torch(model_dir, steps=1)[0][0][0], rel=0.02)
     manifest = WeightsManifest.of(subject.named_tensors())
     assert {spec.dtype for spec in manifest.tensors} == {"bfloat16"}
-    subject.export(WeightsSnapshot.of(subject.named_tensors()), tmp_path / "hf")
+    subject.export(WeightsSnapshot.of(subject.named_tensors()), tmp_path / "hf", {})
     assert len(read(str(tmp_path / "hf"), manifest)) == len(manifest.tensors)
 
 
@@ -218,7 +218,7 @@ def test_an_export_is_the_model_with_these_weights(tmp_path, tied):
     source = make_model(tmp_path / "source", tied=tied)
     subject = engine(source)
     subject.train(batch(0), **HOW)
-    subject.export(WeightsSnapshot.of(subject.named_tensors()), tmp_path / "hf" / "1")
+    subject.export(WeightsSnapshot.of(subject.named_tensors()), tmp_path / "hf" / "1", {})
     manifest = WeightsManifest.of(subject.named_tensors())
     expected = {name: tensor.clone() for name, tensor in subject.named_tensors()}
     assert ("lm_head.weight" in expected) is not tied

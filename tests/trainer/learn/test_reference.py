@@ -14,7 +14,7 @@ from claw_r1.trainer.errors import ModelInvalid
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine, join_alone
 from claw_r1.trainer.learn.examples import LearnerBatch, column
 from claw_r1.trainer.learn.learner import Learner
-from claw_r1.trainer.learn.models.reference import Reference, charged
+from claw_r1.trainer.learn.models.reference import FrozenModel, Reference, charged
 from claw_r1.trainer.learn.objective import Objective
 from claw_r1.trainer.sections.reference import ReferenceSettings
 from tests.trainer.examples import example
@@ -29,6 +29,10 @@ IN_LOSS = ReferenceSettings(coefficient=0.5)
 def model_dir(tmp_path_factory):
     join_alone(HOW["device"])  # as the engine does before it: a reference alone meets no ranks
     return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def reference(model_dir, settings=IN_LOSS, **changes):
+    return Reference(FrozenModel(model_dir, "reference.model_dir", **{**HOW, **changes}).logprobs, settings)
 
 
 def batch(advantage=0.0):
@@ -48,7 +52,7 @@ def batch(advantage=0.0):
 
 def test_each_token_has_the_logprob_of_transformers_at_its_own_temperature(model_dir):
     """In the order of the examples, whatever the micro-batches are."""
-    scored, _ = Reference(model_dir, IN_LOSS, **HOW).compared(batch())
+    scored, _ = reference(model_dir).compared(batch())
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
     for each in scored:
         ids = torch.from_numpy(each.ids).long()
@@ -80,7 +84,7 @@ def learner(model_dir, reference_dir, settings, learning_rate=1e-2):
         divergence=DIVERGENCES[settings.kl_name],
         kl_coefficient=settings.coefficient,
     )
-    return Learner(policy, objective, reference=Reference(reference_dir, settings, **HOW))
+    return Learner(policy, objective, reference=reference(reference_dir, settings))
 
 
 @pytest.mark.parametrize("name", ["k2", "k3"])
@@ -101,7 +105,7 @@ def test_the_metrics_are_those_of_what_was_sampled(model_dir):
     """KL(behaviour || reference), whatever the policy became meanwhile."""
     examples = batch()
     values = learner(model_dir, model_dir, IN_LOSS).train(LearnerBatch(examples, 0, 1, (1,) * 7))
-    scored, _ = Reference(model_dir, IN_LOSS, **HOW).compared(examples)
+    scored, _ = reference(model_dir).compared(examples)
     difference = column(scored, "behaviour") - column(scored, "reference")
     assert values["reference_kl_k1"] == pytest.approx(difference.mean(), rel=1e-5)
     assert values["reference_kl_k3"] == pytest.approx((np.exp(-difference) - 1 + difference).mean(), rel=1e-5)
@@ -110,4 +114,4 @@ def test_the_metrics_are_those_of_what_was_sampled(model_dir):
 def test_another_vocabulary_is_refused(model_dir):
     """In one line that names the directory and both sizes."""
     with pytest.raises(ModelInvalid, match=f"{model_dir} has 32 tokens and the policy has 40"):
-        Reference(model_dir, IN_LOSS, **{**HOW, "vocabulary": 40})
+        reference(model_dir, vocabulary=40)

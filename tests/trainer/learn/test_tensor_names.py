@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,8 +12,10 @@ from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn import tensor_names
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.tensor_names import CheckpointTensors
+from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.weights.manifest import WeightsManifest, spec_of
 from claw_r1.weights.snapshot import WeightsSnapshot
+from tests.trainer.learn.test_engine import OBJECTIVE, batch
 from tests.weights.tensors import read
 
 pytestmark = pytest.mark.process
@@ -94,7 +97,7 @@ def test_manifest_export_and_source_agree(tmp_path, family):
     """An engine that has not trained exports the very model it began with, and the manifest names its tensors."""
     engine = TrainingEngine(made(tmp_path / "source", family), EngineSettings(learning_rate=0.0))
     manifest = WeightsManifest.of(engine.named_tensors())
-    engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf")
+    engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf", {})
     source = load_file(tmp_path / "source" / "model.safetensors")
     exported = read(str(tmp_path / "hf"), manifest)  # raises unless names, shapes, dtypes and bytes agree
     assert specs(source) == specs(exported) == {spec.name: spec for spec in manifest.tensors}
@@ -116,3 +119,25 @@ def test_dense_models_keep_the_order_of_the_model(tmp_path):
     """Where nothing is renamed, a version's order, and so its digest, is that of the parameters."""
     model = models.load(made(tmp_path / "source", "llama"), "fp32")
     assert [name for name, _ in CheckpointTensors(model)()] == [name for name, _ in model.named_parameters()]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3-moe-tied", "mixtral", "gpt-neox", "deepseek-v3"])
+def test_adapters_are_merged_where_they_act(tmp_path, family):
+    """After a step on all linear layers transformers says of the export what the engine says with its adapters beside;
+    the tensors are those of the source by name, shape and dtype; nothing but the layers' matrices is trained."""
+    source = made(tmp_path / "source", family)
+    engine = TrainingEngine(source, EngineSettings(learning_rate=1e-2, lora=LoraSettings(rank=2)))
+    before = engine.logprobs(range(12))
+    engine.train(batch(0), OBJECTIVE, version=0, seed=1)
+    after = engine.logprobs(range(12))
+    assert np.abs(after - before).max() > 1e-3
+    engine.export(WeightsSnapshot.of(engine.named_tensors()), tmp_path / "hf", engine.adapter_tensors())
+    exported = load_file(tmp_path / "hf" / "model.safetensors")
+    assert specs(exported) == specs(load_file(source / "model.safetensors"))
+    trained = [parameter for parameter in engine._causal.parameters() if parameter.requires_grad]
+    assert len(trained) == len(engine.adapter_tensors())
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(torch.arange(12)[None]).logits[0, :-1]
+    expected = logits.log_softmax(-1).gather(-1, torch.arange(1, 12)[:, None])[:, 0]
+    np.testing.assert_allclose(after, expected.numpy(), atol=1e-5)

@@ -58,6 +58,19 @@ def test_a_batch_is_replayed_to_the_bit(finished, sequence, checkpoint, before):
     assert json.loads(json.dumps(answer, allow_nan=False)) == json.loads(json.dumps(answer))
 
 
+def test_a_batch_of_adapters_is_replayed_to_the_bit(tmp_path, model_dir):
+    """From a checkpoint that holds them alone, and from the initial weights."""
+    chosen = settings(tmp_path, model_dir, batches_max=3, lora={"rank": 4})
+    history = [e for n in range(6) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n)]
+    log, dependencies = world_of(chosen, history)
+    TrainingRun(chosen, dependencies).run()
+    for sequence, checkpoint in ((2, 1), (0, None)):
+        answer = again((chosen, log, history), sequence)
+        assert answer["checkpoint"] == checkpoint
+        assert answer["weights_before"]["same"] is answer["weights_after"]["same"] is True
+        assert answer["differ"] == {}
+
+
 def test_every_number_of_a_batch_stands_there(finished):
     """What was planned, and per row its ids and what each trained token had."""
     answer = again(finished, 3)

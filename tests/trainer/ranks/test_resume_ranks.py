@@ -21,6 +21,10 @@ pytestmark = pytest.mark.slow
 DEATHS = [(milestone, 1) for milestone in Milestone]
 FEW = [(Milestone.TRAINED, 1, 1), (Milestone.KEPT, 1, 0), (Milestone.PUBLISHED, 1, 1)]
 """Between what only the ranks know, what only their disks know, and what the log knows."""
+MANY = [
+    (Milestone.PLANNED, 1, 1), (Milestone.TRAINED, 1, 0), (Milestone.KEPT, 1, 1), (Milestone.STAGED, 1, 0),
+    (Milestone.TRAINED, 1, 1), (Milestone.PUBLISHED, 1, 0), (Milestone.KEPT, 1, 0), (Milestone.TRAINED, 2, 1),
+]  # fmt: skip
 LIVES_TIMEOUT_S = 200.0
 
 
@@ -87,6 +91,29 @@ def test_every_stage_survives_kills_at_any_milestone(tmp_path, model_dir, stage,
         story = lives(tmp_path / f"random-{left}", model_dir, deaths, zero_stage=stage, ranks=ranks)
         check(story, undisturbed)
         left -= count
+
+
+@only_in_soak
+@pytest.mark.parametrize("stage", [0, 3])
+def test_adapters_with_a_critic_survive_kills_on_two_ranks(tmp_path, model_dir, stage):
+    """Eight deaths in nine incarnations, of either rank."""
+    spec = {"algorithm": "gae", "groups_per_batch": 2, "group_size": 4, "staleness_max": 100}
+    lora, reference = {"rank": 4}, {"coefficient": 0.1, "place": "reward"}
+    changes = {
+        "spec": spec,
+        "lora": lora,
+        "reference": reference,
+        "learning_rate": 1e-3,
+        "zero_stage": stage,
+        "ranks": 2,
+    }
+    undisturbed = lives(tmp_path / "undisturbed", model_dir, [], **changes)
+    killed = lives(tmp_path / "killed", model_dir, MANY, **changes)
+    check(killed, undisturbed)
+    critics = [
+        {e.sequence: e.critic_digest for e in each if isinstance(e, BatchTrained)} for each in (killed, undisturbed)
+    ]
+    assert critics[0] == critics[1]
 
 
 def leave_a_checkpoint(learner, directory):

@@ -1,6 +1,11 @@
-"""A frozen model that the policy is held near: log-probabilities once per batch, and what the distance takes off rewards."""
+"""The frozen model that the policy is held near: log-probabilities once per batch, and
+what the distance takes off rewards.
 
-from collections.abc import Sequence
+A policy with adapters is its own reference, the adapters switched off, unless another
+model is named.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,14 +24,20 @@ from claw_r1.trainer.ranks.dealing import per_token, share_of_this_rank
 from claw_r1.trainer.sections.directories import refuse_other_vocabulary
 from claw_r1.trainer.sections.reference import ReferenceSettings
 
+LogprobsOf = Callable[[Sequence[Example]], NDArray[np.float32]]
+"""The log-probability of each trained token of examples, [T].
 
-class Reference:
+Each rank calls it with all of them.
+"""
+
+
+class FrozenModel:
     """Never trained, never saved: its directory has it. Whole on every rank."""
 
     def __init__(
         self,
         model_dir: Path,
-        settings: ReferenceSettings,
+        setting: str,
         *,
         device: torch.device,
         precision: models.Precision,
@@ -34,35 +45,48 @@ class Reference:
         micro_batch_tokens_max: int,
         layout: LayoutWish = "auto",
     ) -> None:
-        """vocabulary: the policy's. Raises ModelInvalid where it is another one, or `model_dir` is no model."""
-        setting = "model_dir" if settings.model_dir is None else "reference.model_dir"
+        """setting: whose directory it is. vocabulary: the policy's.
+
+        Raises ModelInvalid where it is another one, or `model_dir` is no model.
+        """
         causal = models.load(model_dir, precision, setting=setting)
         causal.to(device)  # before a layout is tried on it
         wish = layout_of(causal, layout, device)
         self._lay_out = partial(lay_out, tokens_max=micro_batch_tokens_max, wish=wish, share=share_of_this_rank())
         self._model = PolicyModel(causal).eval().requires_grad_(False)
         refuse_other_vocabulary(setting, model_dir, self._model.vocabulary, vocabulary)
-        self._settings = settings
         self._device = device
+
+    def logprobs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
+        """See `LogprobsOf`."""
+        return per_token(self._lay_out(examples), examples, self._device, self._scored)
+
+    def _scored(self, batch: MicroBatch) -> Tensor:
+        tokens = batch.tokens
+        scores = self._model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
+        logprobs: Tensor = scores.logprobs
+        return logprobs
+
+
+class Reference:
+    """The policy's measure: the log-probabilities of what does not move, and what the
+    distance from them costs."""
+
+    def __init__(self, logprobs: LogprobsOf, settings: ReferenceSettings) -> None:
+        """logprobs: by a model of its own, or by the policy without its adapters."""
+        self._logprobs = logprobs
+        self._settings = settings
 
     def compared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """The same examples with `reference`, and with rewards charged where the settings say so; metrics.
 
         `reference_kl_k1`, `reference_kl_k3`: KL(behaviour || reference), means over the trained tokens.
         """
-        scored = with_column(
-            examples, "reference", per_token(self._lay_out(examples), examples, self._device, self._logprobs)
-        )
+        scored = with_column(examples, "reference", self._logprobs(examples))
         metrics = {f"reference_kl_{name}": float(divergence(scored, name).mean()) for name in ("k1", "k3")}
         if self._settings.place == "reward":
             scored = charged(scored, self._settings.kl_name, self._settings.coefficient)
         return scored, metrics
-
-    def _logprobs(self, batch: MicroBatch) -> Tensor:
-        tokens = batch.tokens
-        scores = self._model(batch.ids, batch.positions, batch.attention, tokens.at, tokens.ids, tokens.temperatures)
-        logprobs: Tensor = scores.logprobs
-        return logprobs
 
 
 def divergence(examples: Sequence[Example], name: str) -> NDArray[np.float32]:
