@@ -11,7 +11,6 @@ from pathlib import Path
 
 import structlog
 import torch
-from transformers.utils.logging import disable_progress_bar
 
 from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.view.planned_rows import FactSource
@@ -160,7 +159,6 @@ def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event
 def _learner(
     settings: TrainerSettings, resources: ExitStack, stop: threading.Event, ranks: Launched
 ) -> Learner | LedLearner:
-    disable_progress_bar()
     return resources.enter_context(leading(settings, ranks, stop))
 
 

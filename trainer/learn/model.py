@@ -47,9 +47,11 @@ def load(
     check(directory, setting)
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
     from claw_r1.trainer.ranks.partition import partitioned
 
+    disable_progress_bar()  # of every rank: the line that says why one ended would stand behind a bar
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     try:
         with nullcontext() if partition is None else partitioned(partition):

@@ -124,7 +124,8 @@ class Heartbeat:
         self._silence_s = SILENCE_S
 
     def _exchange(self) -> None:
-        while not self._over.wait(BEAT_S):
+        """The first beat comes at once: who dies before it would be missed by nobody."""
+        while True:
             try:
                 self._write()
                 self._beats = self._read()
@@ -132,6 +133,8 @@ class Heartbeat:
                 if not self._over.is_set():
                     self._leave(0, f"does not answer: {' '.join(str(error).split())[:200]}")
             self._answers += 1
+            if self._over.wait(BEAT_S):
+                return
 
     def _judge(self) -> None:
         signs = Signs(time.monotonic())

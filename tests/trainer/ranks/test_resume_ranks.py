@@ -25,6 +25,8 @@ MANY = [
     (Milestone.PLANNED, 1, 1), (Milestone.TRAINED, 1, 0), (Milestone.KEPT, 1, 1), (Milestone.STAGED, 1, 0),
     (Milestone.TRAINED, 1, 1), (Milestone.PUBLISHED, 1, 0), (Milestone.KEPT, 1, 0), (Milestone.TRAINED, 2, 1),
 ]  # fmt: skip
+ALONE = (Milestone.EXPORTED, Milestone.ENDED)
+"""Behind the last batch rank 0 asks nothing of the others: it may end the run before it sees that one of them is gone."""
 LIVES_TIMEOUT_S = 200.0
 
 
@@ -82,7 +84,7 @@ def test_every_stage_survives_kills_at_any_milestone(tmp_path, model_dir, stage,
     """Each milestone once, then random ones, an eighth of `N` per stage and number of ranks."""
     dice = random.Random(10 * stage + ranks)
     undisturbed = lives(tmp_path / "undisturbed", model_dir, [], zero_stage=stage, ranks=ranks)
-    deaths = [(*death, dice.randrange(ranks)) for death in DEATHS]
+    deaths = [(*death, 0 if death[0] in ALONE else dice.randrange(ranks)) for death in DEATHS]
     check(lives(tmp_path / "each", model_dir, deaths, zero_stage=stage, ranks=ranks), undisturbed)
     left = -(-SOAK // 8)
     while left > 0:
