@@ -19,10 +19,7 @@ CHARACTERS_MAX = 32 << 10
 
 
 def content_attributes(call: ModelCall, events: Sequence[CallCaptured]) -> Attributes:
-    """Returns what was asked and what each choice answered.
-
-    events: one per choice, without credentials.
-    """
+    """Returns what was asked and what each choice answered. events: one per choice, without credentials."""
     bodies = [CallBodies(each.protocol, call.request.body, each.response_body, each.choice) for each in events]
     answers = [
         {**_in_parts(message), "finish_reason": event.finish_reason or ""}
@@ -44,8 +41,7 @@ def _in_parts(message: JsonDict) -> JsonDict:
 
 
 def parts_of(message: JsonDict) -> list[JsonDict]:
-    """Returns what a message of chat's format says, by the
-    conventions' parts."""
+    """Returns what a message of chat's format says, by the conventions' parts."""
     return list(_parts(message))
 
 
@@ -71,16 +67,14 @@ def _parts(message: JsonDict) -> Iterator[JsonDict]:
 
 
 def _part(part: Json) -> JsonDict:
-    """The text of one part of several; of anything else (an image)
-    the type alone."""
+    """The text of one part of several; of anything else (an image) the type alone."""
     if isinstance(part, dict) and isinstance(part.get("text"), str):
         return {"type": "text", "content": part["text"]}
     return {"type": as_text(part.get("type") if isinstance(part, dict) else None) or "unknown"}
 
 
 def newest(newest_first: Iterable[JsonDict]) -> tuple[str, bool]:
-    """A JSON list of the messages that fit, in their order, and
-    whether some did not. Of a newest one that is too long by itself,
+    """A JSON list of the messages that fit, in their order, and whether some did not. Of a newest one that is too long by itself,
     the beginning of its JSON as a text."""
     fitting: list[str] = []
     room = CHARACTERS_MAX

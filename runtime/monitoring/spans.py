@@ -67,8 +67,7 @@ class ProcessSpans:
         return OpenSpan(self._of_calls.start_span(name, _context(parent), SpanKind.SERVER, attributes), self._content)
 
     def record(self, name: str, began_us: int, traceparents: Iterable[str | None], attributes: Attributes) -> None:
-        """Spans of work on many calls that is over, linked to those of
-        them that are sampled: none where none is."""
+        """Spans of work on many calls that is over, linked to those of them that are sampled: none where none is."""
         contexts = (get_current_span(_context(each)).get_span_context() for each in dict.fromkeys(traceparents))
         links = iter([Link(context) for context in contexts if context.is_valid and context.trace_flags.sampled])
         while some := list(islice(links, LINKS_MAX)):

@@ -60,8 +60,7 @@ def sequence_mask(old: Tensor, behaviour: Tensor, sequences: Tensor, *, low: flo
 def stale_negatives(
     logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, delta: float
 ) -> Tensor:
-    """0 for tokens with A < 0 of responses whose mean of
-    log(behaviour / policy) is above delta, else 1. [T]
+    """0 for tokens with A < 0 of responses whose mean of log(behaviour / policy) is above delta, else 1. [T]
 
     Off-policy sequence masking of DeepSeek-V3.2, arXiv 2512.02556.
     """

@@ -92,12 +92,9 @@ def gspo(
 def cispo(
     logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, clip_low: float, clip_high: float
 ) -> TokenLosses:
-    """-sg(min(r, 1 + high)) A log pi: the weight is clipped, and
-    no token loses its gradient.
+    """-sg(min(r, 1 + high)) A log pi: the weight is clipped, and no token loses its gradient.
 
-    CISPO: MiniMax-M1, arXiv 2506.13585, which sets no lower
-    bound. The gradient is that of the correction `tis` with the
-    cap 1 + high.
+    CISPO: MiniMax-M1, arXiv 2506.13585, which sets no lower bound. The gradient is that of the correction `tis` with the cap 1 + high.
     """
     del sequences, clip_low  # every loss is called alike
     ratio = log_ratio(logprobs, behaviour).exp().detach()

@@ -55,10 +55,8 @@ class LoraAdapter:
 
     @classmethod
     def of(cls, model: "PreTrainedModel", settings: LoraSettings, seed: int) -> "LoraAdapter":
-        """Puts adapters into the model, in place, and freezes all else.
-
-        The same seed gives the same matrices on every rank. Raises SettingsInvalid.
-        """
+        """Puts adapters into the model, in place, and freezes all else. The same seed gives the same matrices on every rank. Raises
+        SettingsInvalid."""
         from peft import LoraConfig, inject_adapter_in_model
 
         names = target_layers(model, settings.targets)
@@ -175,10 +173,8 @@ def _named(layer: str, target: str) -> bool:
 
 
 def parameters_of(model: "PreTrainedModel", settings: LoraSettings) -> tuple[int, int]:
-    """Layers and parameters of the adapters that the model would get.
-
-    Reads shapes alone: the model may be on the meta device. Raises SettingsInvalid.
-    """
+    """Layers and parameters of the adapters that the model would get. Reads shapes alone: it may be on the meta device. Raises
+    SettingsInvalid."""
     names = target_layers(model, settings.targets)
     sizes = [sum(model.get_submodule(name).weight.shape) for name in names]
     return len(names), settings.rank * sum(sizes)
