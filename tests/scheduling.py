@@ -19,6 +19,7 @@ HEAVY_FILES = (
     "tests/e2e/test_survival.py",
     "tests/rollout/test_fleet_faults.py",
     "tests/rollout/test_tensor_parallel.py",
+    "tests/trainer/learn/test_lora_in_vllm.py",
     "tests/rollout/test_engine.py",
     "tests/rollout/test_reward_server.py",
     "tests/claw/demo/test_verbs_judge.py",
