@@ -5,7 +5,6 @@ function of the shares and of the batch's number alone, so that a
 resumed run goes on as it would have, and a preview tells it.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from claw_r1.datapool.batch.figures import ENVIRONMENT_TAG, environment_of
@@ -29,7 +28,9 @@ class Quotas:
 
     def __init__(self, shares: Mapping[str, float], groups_per_batch: int) -> None:
         self._shares, self._groups = dict(sorted(shares.items())), groups_per_batch
-        self._counts: Counter[str] = Counter()
+        self._counts, self._seats = dict.fromkeys(self._shares, 0), 0
+        self._batches: list[dict[str, int]] = []
+        """All up to the last one that was asked for."""
 
     def of(self, sequence: int) -> dict[str, int]:
         """Environment -> groups of the batch with this number.
@@ -39,20 +40,19 @@ class Quotas:
         first by name. What a batch cannot split evenly, those
         after it make up for.
         """
-        if not self._shares:
-            return {}
-        before = Counter(self._up_to(sequence * self._groups))
-        return {name: count - before[name] for name, count in self._up_to((sequence + 1) * self._groups).items()}
+        while self._shares and len(self._batches) <= sequence:
+            self._batches.append(self._next())
+        return dict(self._batches[sequence]) if self._shares else {}
 
-    def _up_to(self, seats: int) -> dict[str, int]:
-        if self._counts.total() > seats:
-            self._counts.clear()  # an earlier batch than before
-        for seat in range(self._counts.total(), seats):
-            self._counts[self._furthest_behind(seat + 1)] += 1
-        return {name: self._counts[name] for name in self._shares}
+    def _next(self) -> dict[str, int]:
+        before = dict(self._counts)
+        for _ in range(self._groups):
+            self._seats += 1
+            self._counts[max(self._shares, key=self._behind)] += 1
+        return {name: count - before[name] for name, count in self._counts.items()}
 
-    def _furthest_behind(self, seats: int) -> str:
-        return max(self._shares, key=lambda name: round(seats * self._shares[name] - self._counts[name], 9))
+    def _behind(self, name: str) -> float:
+        return round(self._seats * self._shares[name] - self._counts[name], 9)
 
 
 class Places:
