@@ -34,6 +34,7 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
         "open": len(kept.queue.items) - sum(not is_open(item, who, query.overlap) for item in spoken),
         "total": len(kept.queue.items),
         "progress": progress(spoken),
+        "again_s": view.queues.newer_in_s(kept),
     }
 
 

@@ -64,6 +64,10 @@ class Queues:
                 self._kept.popitem(last=False)
         return kept
 
+    def newer_in_s(self, kept: KeptQueue) -> float | None:
+        """Returns when the pool will be read anew for it; None: it shows the pool as it is."""
+        return None if kept.changes == self._pool.changes else max(0.0, kept.until_s - time.monotonic())
+
     def _rows(self, pool_filter: PoolFilter) -> Iterator[TrajectoryRecord]:
         """In order of ids, and in pages: each row is decoded, and whoever else asks waits for one of them."""
         after: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from claw_r1.consumers.dashboard.feedback import queues
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from claw_r1.schemas.topics import KEYS
@@ -272,6 +273,16 @@ def test_what_changes_before_a_page_listens_is_shown_too(seat: Seat) -> None:
     stage.tell(said("later", "newest", "Which animal?", "a cow"), last)
     patience.until(lambda: stage.live.position != before)
     held[0].continue_()
+    expect(page.locator(".queue li").first).to_have_text("newest")
+
+
+def test_a_queue_that_was_made_a_moment_ago_is_made_anew(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last change of a pool finds it too new to be read again: the page asks again by itself."""
+    monkeypatch.setattr(queues, "SHARE", 1000)  # a queue lasts for a second or two
+    stage, one = seat
+    page = one.open("/curation?order=newest", waits_for=".judge button")
+    last = facts.completed("later", "newest", calls=1, envelope=facts.envelope(at_us=9))
+    stage.tell(said("later", "newest", "Which animal?", "a cow"), last)
     expect(page.locator(".queue li").first).to_have_text("newest")
 
 

@@ -19,16 +19,18 @@ export function read(path) {
 }
 
 /** The answer of `path` (null: nothing is asked): {data, problem, reading, again}. `about(update)`: whether a change concerns it; it is
- * then read again, at most every 0.4 s, and what was there stays until the answer comes. */
+ * then read again, at most every 0.4 s, and what was there stays until the answer comes. One that says `again_s` is older than
+ * what there is, and no change will tell of that any more: it is read again so many seconds later. */
 export function useAnswer(path, about = () => false) {
   const [answer, setAnswer] = useState({ path: null, data: null, problem: null });
   const latest = useRef({});
   latest.current.about = about;
   useEffect(() => {
     if (path === null) return undefined;
-    let [alive, busy, due, timer, loaded] = [true, false, false, null, 0];
+    let [alive, busy, due, timer, loaded, renewal] = [true, false, false, null, 0, null];
     const load = async () => {
       timer = null;
+      clearTimeout(renewal);
       if (busy) {
         due = true;
         return;
@@ -49,6 +51,7 @@ export function useAnswer(path, about = () => false) {
         : next)
       );
       if (due) later();
+      else if (Number.isFinite(next.data?.again_s)) renewal = setTimeout(later, next.data.again_s * 1000);
     };
     const later = () => {
       timer ??= setTimeout(load, Math.max(0, AGAIN_MS - (Date.now() - loaded)));
@@ -61,6 +64,7 @@ export function useAnswer(path, about = () => false) {
     return () => {
       alive = false;
       clearTimeout(timer);
+      clearTimeout(renewal);
       end();
     };
   }, [path]);
