@@ -40,14 +40,12 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     from claw_r1.trainer import signals
     from claw_r1.trainer.learn import deepspeed_config
     from claw_r1.trainer.sections import directories, extras, offer
-    from claw_r1.trainer.storage import sinks
 
     extras.check(chosen)
     directories.check(chosen)
     if flags.offline is None and flags.replay_batch is None:  # nobody fetches the weights of these
         offer.check(chosen)
     deepspeed_config.check(chosen)
-    sinks.check(chosen)
     _configure_logs()
     own = place.of(os.environ, chosen.ranks)
     chosen = chosen if own is None else chosen.model_copy(update={"ranks": own.size})

@@ -102,19 +102,18 @@ class PoolView:
 
     def _opened(self, settings: LogSettings, topics: Sequence[Topic], group: str | None) -> Reader:
         """A reader of what the view's file has not; with a group, and no file yet, of its rows alone."""
-        file, ends = None, partial(end_offsets, settings, TOPICS)
+        file = None
         if self._role is not None and settings.views_dir is not None:
             path = view_path(settings.views_dir, settings.catalogue(), self._role)
             file = ViewFile(path, topics_id(settings, (*TOPICS, BATCHES)), empty=self._empty)
         if group is not None and (file is None or not file.exists()):
             return LogReader(settings, topics, wants=partial(self._wants, group))
         if file is not None:
-            self._rows, offsets = file.restored(ends)
+            self._rows, offsets = file.restored(partial(end_offsets, settings, TOPICS))
             self._file, self.start_offsets, self._save_at = file, dict(offsets), _worth_saving(self._rows)
             self._saved_to = sum(offsets.values())
-            self._is_saved = all(
-                topic in topics for topic in TOPICS
-            )  # else some topics would be older than the file says
+            # Else some topics would be older than the file says.
+            self._is_saved = all(topic in topics for topic in TOPICS)
         wants = None if self._run is None else partial(self._wants, None)
         return LogReader(settings, topics, start=self.start_offsets, wants=wants)
 

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.sections import extras
 from claw_r1.trainer.storage import sinks
 from claw_r1.trainer.storage.reports import Reports
 from tests.patience import until
@@ -144,8 +145,8 @@ def test_a_library_that_is_not_there_is_said_before_anything_begins(tmp_path):
     if importlib.util.find_spec("wandb") is not None:
         pytest.skip("wandb is installed")
     with pytest.raises(SettingsInvalid, match="sinks: wandb is not installed here: pip install wandb"):
-        sinks.check(settings(tmp_path, tmp_path / "model", sinks=("tensorboard", "wandb")))
-    sinks.check(settings(tmp_path, tmp_path / "model"))
+        extras.check(settings(tmp_path, tmp_path / "model", sinks=("tensorboard", "wandb")))
+    extras.check(settings(tmp_path, tmp_path / "model"))
 
 
 def records_of(data: bytes):

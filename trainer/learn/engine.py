@@ -206,6 +206,11 @@ class TrainingEngine:
         """
         yield from self._tensors(partitioned=self._stage == 3)
 
+    @property
+    def has_adapter(self) -> bool:
+        """Adapters are trained, and not the weights."""
+        return self._adapter is not None
+
     def adapter_tensors(self) -> dict[str, Tensor]:
         """Copies of the adapters' matrices as they are, in host memory, by their names in
         peft's file; empty: there are none.

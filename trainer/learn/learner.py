@@ -149,6 +149,11 @@ class Learner:
         """Returns the policy's log-probabilities, see `TrainingEngine.logprobs`."""
         return self._policy.logprobs(ids)
 
+    @property
+    def has_adapter(self) -> bool:
+        """The same on every rank."""
+        return self._policy.has_adapter
+
     def adapter_tensors(self) -> dict[str, Tensor]:
         """Returns copies of the policy's adapters, see `TrainingEngine.adapter_tensors`."""
         return self._policy.adapter_tensors()

@@ -63,7 +63,9 @@ class LedLearner:
             return self._learner.logprobs(ids)
 
     def adapter_tensors(self) -> dict[str, Tensor]:
-        """See `Learner.adapter_tensors`."""
+        """See `Learner.adapter_tensors`. Without adapters no other rank is asked."""
+        if not self._learner.has_adapter:
+            return {}
         self._group.send("adapter_tensors")
         with self._group.performed():
             return self._learner.adapter_tensors()

@@ -6,7 +6,6 @@ ends it. It hangs: points wait, then are dropped. It refuses, or
 dies: one line in the log, and the run goes on without it.
 """
 
-import importlib.util
 import json
 import queue
 import subprocess
@@ -22,7 +21,7 @@ import structlog
 from claw_r1.runtime import child
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.trainer.errors import SettingsInvalid
+from claw_r1.trainer.sections.extras import SINKS
 
 if TYPE_CHECKING:
     from claw_r1.trainer.settings import TrainerSettings
@@ -30,19 +29,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MODULE = "claw_r1.trainer.storage.sink_process"
-LIBRARIES = ("trackio", "wandb")
-"""Sinks that are libraries by the same name."""
 POINTS_MAX = 1000
 """Batches that wait for a sink; beyond them points are dropped."""
 PATIENCE_S = 30.0
 """How long a run waits at its end for all sinks to finish."""
-
-
-def check(settings: "TrainerSettings") -> None:
-    """Raises SettingsInvalid for a sink whose library is absent."""
-    for name in settings.sinks:
-        if name in LIBRARIES and importlib.util.find_spec(name) is None:
-            raise SettingsInvalid(f"sinks: {name} is not installed here: pip install {name}, or leave it out")
 
 
 def opened(settings: "TrainerSettings") -> list["CurveSink"]:
@@ -55,7 +45,7 @@ def opened(settings: "TrainerSettings") -> list["CurveSink"]:
         "config": settings.model_dump(mode="json"),
     }
     folder = settings.out_dir / "sinks"
-    return [CurveSink(name, place, folder) for name in settings.sinks if name in LIBRARIES]
+    return [CurveSink(name, place, folder) for name in settings.sinks if name in SINKS]
 
 
 def close_all(sinks: Sequence["CurveSink"], patience_s: float) -> None:
