@@ -15,7 +15,7 @@ from bench.datapool_folds import Figures
 from bench.deltas import conversation, output_bytes
 from bench.episodes import START_US, envelope, group
 from claw_r1.claw.local.broker import Broker, resolve_broker
-from claw_r1.claw.local.kafka_tools import tool_command
+from claw_r1.claw.local.kafka.tools import tool_command
 from claw_r1.datapool.fold.project import RowKey
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.producer import EventProducer

@@ -26,7 +26,7 @@ from typing import Any
 import uvloop
 
 from bench.gateway_ground import ASK, KEY, KEYS_MANY, PROTOCOLS, Ground, Result, broker, ground, load, spent
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.tls.tls_dir import TlsDir
 
 OUT = Path("bench/out/gateway.json")

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.measured_process import Measured, running
 from claw_r1.claw.keys.records import append
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog

@@ -1,7 +1,9 @@
-"""A file lock that says which process owns what lies beside it, and dies with that process."""
+"""File locks that say which process owns what lies beside them, and die with that process."""
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -14,3 +16,14 @@ def take_lock(path: Path) -> int | None:
         os.close(lock)
         return None
     return lock
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds the lock at `path`, for which another process waits. Raises OSError."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -217,6 +217,11 @@ TOPICS = (
 )
 
 
+def insync_of(replication: int) -> int:
+    """Returns how many of so many replicas must have a record before it counts as written: the majority."""
+    return replication // 2 + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
     """The topics of one installation: their full names, partition count and replication.
@@ -247,6 +252,14 @@ class Catalogue:
     def readers_group(self) -> str:
         """The name under which readers ask that commit nothing."""
         return f"{self.prefix}.readers"
+
+    def settings(self, topic: Topic) -> dict[str, str]:
+        """Configuration of one of its topics as Kafka takes it: with several replicas an acknowledged record outlives the
+        loss of any minority of them."""
+        if self.replication == 1:
+            return topic.settings()
+        insync = {"min.insync.replicas": str(insync_of(self.replication)), "unclean.leader.election.enable": "false"}
+        return topic.settings() | insync
 
     def topic(self, full_name: str) -> Topic:
         """Entry of a full name. Raises KeyError when the catalogue has none."""

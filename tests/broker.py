@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.local.broker import check_answers
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import any_answers, free_ports
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
@@ -61,13 +61,16 @@ def log_settings(broker: str) -> LogSettings:
     return new_log(broker)
 
 
-def new_log(bootstrap: str) -> LogSettings:
+def new_log(bootstrap: str, replication: int = 1) -> LogSettings:
     """A fresh prefix, few partitions, every topic created."""
     from claw_r1.eventlog.kafka.admin import (
         create_topics,  # imports the Kafka client, which tests without a broker do not need
     )
 
-    settings = LogSettings(bootstrap_servers=bootstrap, prefix=f"t{uuid.uuid4().hex[:10]}", partitions=TEST_PARTITIONS)
+    prefix = f"t{uuid.uuid4().hex[:10]}"
+    settings = LogSettings(
+        bootstrap_servers=bootstrap, prefix=prefix, partitions=TEST_PARTITIONS, replication=replication
+    )
     create_topics(settings)
     return settings
 

@@ -17,6 +17,7 @@ from xdist.workermanage import WorkerController
 HEAVY = "heavy"
 HEAVY_FILES = (
     "tests/e2e/test_survival.py",
+    "tests/e2e/test_cluster_loop.py",
     "tests/rollout/test_fleet_faults.py",
     "tests/rollout/test_tensor_parallel.py",
     "tests/trainer/learn/test_lora_in_vllm.py",

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir
 from claw_r1.eventlog.access import Grant, grants

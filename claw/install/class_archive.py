@@ -14,8 +14,8 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
-from claw_r1.claw.local.kafka_config import class_archive, java_command
-from claw_r1.claw.local.kafka_node import HEAP_MIB, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
+from claw_r1.claw.local.kafka.config import class_archive, java_command
+from claw_r1.claw.local.kafka.node import HEAP_MIB, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
 
 POLL_S = 0.05
 

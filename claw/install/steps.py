@@ -21,7 +21,7 @@ from claw_r1.claw.install.machine import Lock, Machine, check, look
 COMMANDS = ("demo", "test", "setup", "check")
 # Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
 # A process that dies is replaced, and costs the test that it ran (tests/scheduling.py).
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "100"]
+SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "100"]
 
 
 def main(arguments: Sequence[str], usage: str) -> int:

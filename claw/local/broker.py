@@ -1,4 +1,4 @@
-"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else an Apache Kafka node started here."""
+"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else Apache Kafka started here, of one node or several."""
 
 import os
 from dataclasses import dataclass
@@ -7,8 +7,10 @@ from pathlib import Path
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local import ports as tcp
-from claw_r1.claw.local.kafka_node import LocalBroker
-from claw_r1.claw.tls.tls_dir import secured_stack
+from claw_r1.claw.local.kafka.cluster import LocalCluster, kept_count
+from claw_r1.claw.local.kafka.config import COPIES_MAX
+from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.tls.tls_dir import TlsDir, secured_stack
 from claw_r1.eventlog.settings import LogSettings
 
 ANSWER_TIMEOUT_S = 8.0
@@ -19,7 +21,7 @@ class Broker:
     """A broker that answers. Leaving the `with` block stops it only if this resolution started it."""
 
     bootstrap: str
-    local: LocalBroker | None = None
+    local: LocalBroker | LocalCluster | None = None
 
     @property
     def origin(self) -> str:
@@ -47,8 +49,11 @@ def broker_dir(home: Path | None = None) -> Path:
     return (home or claw_home()) / "broker"
 
 
-def resolve_broker(data_dir: Path | None = None) -> Broker:
-    """`KAFKA_BOOTSTRAP_SERVERS` when set, else the local node of `data_dir`, started when it is not up.
+def resolve_broker(data_dir: Path | None = None, nodes: int = 0) -> Broker:
+    """`KAFKA_BOOTSTRAP_SERVERS` when set, else the local node of `data_dir`, or its cluster, started when it is not up.
+
+    nodes: how many it must have; 0: as many as it has, in a new folder one. With several this process and all that it
+    starts make topics of as many copies as they can have, but for what the environment says itself.
 
     Raises `CannotRun` within 10 s when the named broker does not answer, and when no local one can be started; the
     message names the ways.
@@ -57,8 +62,26 @@ def resolve_broker(data_dir: Path | None = None) -> Broker:
         return Broker(check_answers(servers))
     tls = secured_stack()
     kept = broker_dir() if tls is None else broker_dir().with_name("broker-secured")
-    local = LocalBroker(data_dir or kept, tls=tls).start()
-    return Broker(local.bootstrap, local)
+    return _local(data_dir or kept, nodes, tls)
+
+
+def _local(folder: Path, nodes: int, tls: TlsDir | None) -> Broker:
+    if (count := _count(folder, nodes)) == 1:
+        node = LocalBroker(folder, tls=tls).start()
+        return Broker(node.bootstrap, node)
+    os.environ.setdefault("CLAW_LOG_REPLICATION", str(min(COPIES_MAX, count)))
+    cluster = LocalCluster(folder, count, tls=tls).start()
+    return Broker(cluster.bootstrap, cluster)
+
+
+def _count(folder: Path, nodes: int) -> int:
+    there = kept_count(folder)
+    if nodes and there and nodes != there:
+        raise CannotRun(
+            f"the broker in {folder} was begun with {there} {'node' if there == 1 else 'nodes'}, and its number is not "
+            "changed: name another claw home (CLAW_HOME), or leave --nodes out"
+        )
+    return there or nodes or 1
 
 
 def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:

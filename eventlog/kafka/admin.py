@@ -97,7 +97,7 @@ def create_topics(settings: LogSettings) -> list[str]:
     topics = {catalogue.name(topic): topic for topic in catalogue}
     existing = _found(settings, topics)
     new = [
-        NewTopic(name, catalogue.partitions, catalogue.replication, config=topic.settings())
+        NewTopic(name, catalogue.partitions, catalogue.replication, config=catalogue.settings(topic))
         for name, topic in topics.items()
         if name not in existing
     ]
@@ -118,7 +118,8 @@ def describe_topics(settings: LogSettings) -> list[TopicState]:
         return []
     begins, ends = _offsets(settings, list(topics.values()), OFFSET_BEGINNING, OFFSET_END)
     configs = _configs(AdminClient(admin_config(settings)), settings, list(topics))
-    return [_state(existing[name], topic, configs[name], begins, ends) for name, topic in topics.items()]
+    kept = {name: catalogue.settings(topic) for name, topic in topics.items()}
+    return [_state(existing[name], kept[name], configs[name], begins, ends) for name in topics]
 
 
 def diff_topics(settings: LogSettings) -> list[str]:
@@ -132,7 +133,11 @@ def diff_topics(settings: LogSettings) -> list[str]:
             lines.append(f"{name}: missing; create it with `claw topics create`")
             continue
         state = states[name]
-        expected = {"partitions": catalogue.partitions, "replication": catalogue.replication, **topic.settings()}
+        expected = {
+            "partitions": catalogue.partitions,
+            "replication": catalogue.replication,
+            **catalogue.settings(topic),
+        }
         actual = {"partitions": state.partitions, "replication": state.replication, **state.config}
         lines += [
             f"{name}: {field} is {actual.get(field)}, the catalogue says {value}"
@@ -285,7 +290,7 @@ def _configs(
 
 def _state(
     metadata: TopicMetadata,
-    topic: Topic,
+    kept: Mapping[str, str],
     config: Mapping[str, str],
     begins: Mapping[Place, int],
     ends: Mapping[Place, int],
@@ -295,7 +300,7 @@ def _state(
         name=name,
         partitions=len(metadata.partitions),
         replication=min(len(at.replicas) for at in metadata.partitions.values()),
-        config={key: config[key] for key in topic.settings() if key in config},
+        config={key: config[key] for key in kept if key in config},
         min_insync=int(config.get("min.insync.replicas", 1)),
         begin_offsets={number: begins[name, number] for number in sorted(metadata.partitions)},
         end_offsets={number: ends[name, number] for number in sorted(metadata.partitions)},

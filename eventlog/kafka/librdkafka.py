@@ -39,9 +39,18 @@ TRANSACTION_LINGER_MS = 100
 """Every commit flushes, which sends at once; until then the rows of a transaction gather to few large requests."""
 SESSION_TIMEOUT_MS, HEARTBEAT_MS = 10_000, 1_000
 """After the first without a sign of life a member of a group counts as dead, and others take its partitions over."""
+SILENCE_MS = 10_000
+"""So long after a request a broker without a reply counts as lost, and who leads its partitions by then is asked: well before a
+transaction's time is over."""
 FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+UNREACHABLE = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._DESTROY_BROKER,  # it left the cluster while the request waited for it
+)
 UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 REFUSALS = (KafkaError._SSL, KafkaError._AUTHENTICATION)
 FORBIDDEN = (
@@ -79,6 +88,7 @@ def _common(settings: LogSettings) -> KafkaConfig:
         # librdkafka waits half of this between any two connections, and makes one to the bootstrap address and one to the broker.
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 1000,
+        "socket.timeout.ms": SILENCE_MS,
         "allow.auto.create.topics": False,
         **_access(settings),
         **settings.client_config,
@@ -249,7 +259,8 @@ def heals(error: KafkaError) -> bool:
 
 
 def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", *, timeout_s: float | None = None) -> T:
-    """The answer to a request; errors that heal are waited out, for `connect_timeout_s` where no time is given.
+    """The answer to a request; errors that heal, and a broker that is lost, whose part another may take over, are waited out, for
+    `connect_timeout_s` where no time is given.
 
     Raises what `request_failure` says.
     """
@@ -259,7 +270,8 @@ def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", 
             return request()
         except KafkaException as raised:
             error = error_of(raised)
-            if not heals(error) or time.monotonic() > deadline_s:
+            away = error.code() in UNREACHABLE
+            if not (away or heals(error)) or time.monotonic() > deadline_s:
                 raise request_failure(error, settings, topic) from raised
         time.sleep(RETRY_S)
 

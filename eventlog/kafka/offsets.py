@@ -9,11 +9,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]  # its stubs forget to re-export them
 
 from claw_r1.eventlog.errors import HistoryCut, LogError, TopicMissing
-from claw_r1.eventlog.kafka.librdkafka import UNKNOWN_TOPIC, patiently, unreachable
+from claw_r1.eventlog.kafka.librdkafka import RETRY_S, UNKNOWN_TOPIC, patiently, unreachable
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
 
 OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+SPREADS_S = 2.0
+"""How long a topic that one broker of several has made may be unknown to another."""
 
 
 def reached(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
@@ -61,10 +63,16 @@ def found_topics(client: TopicLister, settings: LogSettings, names: Iterable[str
 
 def known_topics(client: TopicLister, settings: LogSettings, names: Sequence[str]) -> dict[str, TopicMetadata]:
     """Returns the broker's metadata of these topics. Raises TopicMissing, BrokerUnreachable, LogError."""
-    topics = found_topics(client, settings, names)
-    if missing := [name for name in names if name not in topics]:
-        raise TopicMissing(missing[0])
-    return topics
+    deadline_s = time.monotonic() + SPREADS_S
+    while True:
+        topics = found_topics(client, settings, names)
+        missing = [name for name in names if name not in topics]
+        if not missing:
+            return topics
+        brokers = client.list_topics(missing[0], settings.connect_timeout_s).brokers
+        if len(brokers) == 1 or time.monotonic() > deadline_s:
+            raise TopicMissing(missing[0])
+        time.sleep(RETRY_S)
 
 
 def places_of(

@@ -4,14 +4,11 @@ Invariant: at most one living process has a directory. Directories are made, tak
 lock, so nobody takes one that is just being made, and nobody waits for one that is just being removed.
 """
 
-import contextlib
-import fcntl
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-from claw_r1.eventlog.locks import take_lock
+from claw_r1.eventlog.locks import exclusive, take_lock
 
 LOCK = "owner.lock"
 SUFFIX = ".spool"
@@ -31,7 +28,7 @@ class SpoolDirectory:
 
     def remove(self) -> None:
         """Removes the directory, segments and all, and gives it up."""
-        with _root_lock(self.path.parent):
+        with exclusive(self.path.parent / ".lock"):
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
 
@@ -45,7 +42,7 @@ class SpoolDirectory:
 def create(root: Path, name: str) -> SpoolDirectory:
     """A new directory of this process's own below `root`. Raises OSError."""
     root.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    with _root_lock(root):
+    with exclusive(root / ".lock"):
         path = root / name
         path.mkdir(mode=PRIVATE)
         held = _take(path)
@@ -56,7 +53,7 @@ def create(root: Path, name: str) -> SpoolDirectory:
 
 def adopt_orphans(root: Path) -> list[SpoolDirectory]:
     """Takes every directory whose owner is gone, oldest first."""
-    with _root_lock(root):
+    with exclusive(root / ".lock"):
         candidates = sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         return [held for path in candidates if (held := _take(path)) is not None]
 
@@ -73,13 +70,3 @@ def sync_directory(path: Path) -> None:
 def _take(path: Path) -> SpoolDirectory | None:
     lock = take_lock(path / LOCK)
     return None if lock is None else SpoolDirectory(path, lock)
-
-
-@contextlib.contextmanager
-def _root_lock(root: Path) -> Iterator[None]:
-    lock = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

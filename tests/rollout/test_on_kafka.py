@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing

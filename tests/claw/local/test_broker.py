@@ -16,8 +16,8 @@ from claw_r1.claw.demo.run import Demo
 from claw_r1.claw.demo.settings import DemoSettings
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S, Broker, check_answers, resolve_broker
-from claw_r1.claw.local.kafka_node import LocalBroker, new_cluster_id
-from claw_r1.claw.local.kafka_tools import tool_command
+from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
+from claw_r1.claw.local.kafka.tools import tool_command
 from claw_r1.claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.identity import ProcessId
@@ -152,7 +152,7 @@ def test_kept_ports_that_another_program_took_are_given_up(tmp_path: Path) -> No
 STARTER = """
 import sys
 from pathlib import Path
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 broker = LocalBroker(Path(sys.argv[1])).start()
 print(broker.process.pid, file=sys.stdout, flush=True)
 sys.stdin.read()

@@ -10,8 +10,8 @@ import pytest
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.broker_command import run_broker
-from claw_r1.claw.local.kafka_node import LocalBroker
-from claw_r1.claw.local.kafka_tools import TOOLS
+from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.local.kafka.tools import TOOLS
 from claw_r1.claw.local.ports import any_answers, split_servers
 from claw_r1.runtime.child import start
 from tests import children

@@ -6,7 +6,7 @@ import pytest
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.java import find_java, parse_version
-from claw_r1.claw.local.kafka_config import class_archive, java_command
+from claw_r1.claw.local.kafka.config import class_archive, java_command
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.local.kafka_config import server_properties
+from claw_r1.claw.local.kafka.config import server_properties
 from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir, door_url, secured_stack
 from claw_r1.consumers.dashboard.settings import DashboardSettings

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.reader import read_topics

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as RawProducer
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, NotAcknowledged, TopicMissing
 from claw_r1.eventlog.follower import Follower

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
-from claw_r1.eventlog.kafka.librdkafka import MOVING, heals, patiently
+from claw_r1.eventlog.kafka.librdkafka import MOVING, UNREACHABLE, heals, patiently
 from claw_r1.eventlog.kafka.offsets import known_topics
 from claw_r1.eventlog.settings import LogSettings
 
@@ -31,8 +31,8 @@ class Fickle:
 class Lister:
     """A client whose topics have these errors in turn; the last answer stays."""
 
-    def __init__(self, answers: Sequence[dict[str, int | None]]) -> None:
-        self.answers = list(answers)
+    def __init__(self, answers: Sequence[dict[str, int | None]], brokers: int = 1) -> None:
+        self.answers, self.brokers = list(answers), range(brokers)
         self.asked: list[str] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -42,7 +42,7 @@ class Lister:
             name: SimpleNamespace(error=None if code is None else KafkaError(code), partitions={0: None})
             for name, code in answer.items()
         }
-        return SimpleNamespace(topics=topics)
+        return SimpleNamespace(topics=topics, brokers=self.brokers)
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, *MOVING])
@@ -50,6 +50,14 @@ def test_a_coordinator_or_leader_that_moves_is_asked_again(code: int) -> None:
     """confluent-kafka calls these retriable within transactions alone; a program that ended of them lost nothing but itself."""
     assert heals(KafkaError(code))
     assert patiently(Fickle(code, code), SETTINGS) == "answer"
+
+
+@pytest.mark.parametrize("code", UNREACHABLE)
+def test_where_a_broker_is_lost_the_others_are_asked(code: int) -> None:
+    """One of three may be away when a process starts; where all are, that is said once the time is over."""
+    assert patiently(Fickle(code, code), SETTINGS) == "answer"
+    with pytest.raises(BrokerUnreachable, match="no Kafka broker answers"):
+        patiently(Fickle(*[code] * 1000), HURRIED)
 
 
 def test_what_does_not_heal_in_time_says_so_and_may_be_tried_again() -> None:
@@ -75,6 +83,15 @@ def test_only_an_unknown_topic_is_missing() -> None:
     for answer in ({}, {"a": KafkaError.UNKNOWN_TOPIC_OR_PART}):
         with pytest.raises(TopicMissing, match="claw topics create"):
             known_topics(Lister([answer]), SETTINGS, ["a"])
+
+
+def test_a_topic_that_one_broker_of_several_does_not_know_yet_is_waited_for() -> None:
+    """Brokers learn of a new topic one after the other; a single one has it or not."""
+    unknown = {"a": KafkaError.UNKNOWN_TOPIC_OR_PART}
+    answers = [unknown, unknown, unknown, {"a": None}]
+    assert list(known_topics(Lister(answers, brokers=3), SETTINGS, ["a"])) == ["a"]
+    with pytest.raises(TopicMissing):
+        known_topics(Lister(answers), SETTINGS, ["a"])
 
 
 def test_topics_are_asked_about_by_name() -> None:

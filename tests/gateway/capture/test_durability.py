@@ -24,7 +24,7 @@ import aiohttp
 import psutil
 import pytest
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine

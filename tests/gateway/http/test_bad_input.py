@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.api_keys import new_key

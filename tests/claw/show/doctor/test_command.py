@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 
 from claw_r1.claw.answers import emit
 from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S
-from claw_r1.claw.local.kafka_node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.show.doctor.command import run_doctor
 from claw_r1.claw.show.doctor.findings import checked
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError

@@ -9,7 +9,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
-from claw_r1.claw.local.kafka_config import LOG4J, java_command
+from claw_r1.claw.local.kafka.config import LOG4J, java_command
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.files import write_atomically, write_secret
 

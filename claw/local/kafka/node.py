@@ -6,14 +6,12 @@ once get one node.
 """
 
 import base64
-import contextlib
-import fcntl
 import json
 import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +21,9 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local import ports as tcp
 from claw_r1.claw.local.jars import kafka_jars
 from claw_r1.claw.local.java import find_java
-from claw_r1.claw.local.kafka_config import LOG4J, MECHANISM, java_command, server_properties
+from claw_r1.claw.local.kafka.config import LOG4J, MECHANISM, java_command, server_properties
 from claw_r1.claw.tls.tls_dir import USER, TlsDir
+from claw_r1.eventlog.locks import exclusive
 from claw_r1.runtime.child import POLL_S, start
 from claw_r1.runtime.files import write_atomically, write_secret
 from claw_r1.runtime.identity import ProcessId
@@ -51,6 +50,8 @@ class LocalBroker:
     """The files of a node that takes clients by TLS and password only."""
     more: Mapping[str, str] = field(default_factory=dict)
     """More of Kafka's own settings."""
+    cluster_id: str = field(default_factory=lambda: new_cluster_id())
+    """The cluster that a new data directory belongs to."""
     started_here: bool = field(default=False, init=False)
     """The node was launched by `start`, rather than found alive."""
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -69,15 +70,18 @@ class LocalBroker:
         """Returns when the node answers. Raises `CannotRun`: no Java, no jars, a port in use, the node ended (with its last words)."""
         self.data_dir = self.data_dir.resolve()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with self._exclusive():
+        with exclusive(self.data_dir / "start.lock"):  # the second starter finds the first one's node
             process = self.process
             if process is None or not self._answers(process):  # one that is being stopped ends without answering
-                process = self._launch()
-                self.started_here = True
-                if not self._answers(process):
-                    raise CannotRun(f"Kafka ended while starting: {self._last_words()}")
+                process = self.launch()
+                self.await_answer(process)
         log.info("broker_ready", bootstrap=self.bootstrap, pid=process.pid, reused=not self.started_here)
         return self
+
+    def await_answer(self, process: ProcessId) -> None:
+        """Returns when the node answers clients. Raises `CannotRun` with its last words."""
+        if not self._answers(process):
+            raise CannotRun(f"Kafka ended while starting: {self._last_words()}")
 
     def stop(self) -> None:
         """Stops the node, whoever started it: gracefully, after 10 s by force."""
@@ -98,7 +102,6 @@ class LocalBroker:
         if not self.started_here or self.process is not None:
             return False
         log.error("broker_died", what_now="it is started again", last_words=self._last_words())
-        self._reap()
         self.start()
         return True
 
@@ -113,14 +116,10 @@ class LocalBroker:
         if self.started_here:
             self.stop()
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """One starter at a time per data directory; the second one finds the first one's node."""
-        with (self.data_dir / "start.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _launch(self) -> ProcessId:
+    def launch(self) -> ProcessId:
+        """Starts the process, which need not answer yet. Raises `CannotRun`."""
+        self._reap()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         java, jars = find_java(), kafka_jars()
         broker_port, controller_port = self._choose_ports()
         write_atomically(self.data_dir / "log4j2.yaml", LOG4J)
@@ -135,6 +134,7 @@ class LocalBroker:
         if process is None:
             raise CannotRun(f"Kafka did not start: {self._last_words()}")
         process.save(self.data_dir / "process.json")
+        self.started_here = True
         return process
 
     def _choose_ports(self) -> tuple[int, int]:
@@ -168,7 +168,7 @@ class LocalBroker:
         write_secret(properties, self._properties(unfinished, broker_port, controller_port))
         arguments = [
             *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
-            *(f"--cluster-id={new_cluster_id()}", "-c", str(properties)),
+            *(f"--cluster-id={self.cluster_id}", "-c", str(properties)),
         ]
         if self.tls:
             user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"

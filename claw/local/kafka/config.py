@@ -1,11 +1,12 @@
-"""The settings of the local Kafka node: one KRaft process that is broker and controller, sized for a laptop. Pure."""
+"""The settings of a local Kafka node: a KRaft process that is broker and controller, sized for a laptop. Pure."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from claw_r1.claw.tls.tls_dir import USER, TlsDir
+from claw_r1.schemas.topics import insync_of
 
 LOG4J = """\
 Configuration:
@@ -18,6 +19,7 @@ Configuration:
 """
 
 MECHANISM = "SCRAM-SHA-512"
+COPIES_MAX = 3
 
 
 def server_properties(
@@ -68,6 +70,27 @@ def server_properties(
         **more,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def member(number: int, controller_ports: Sequence[int]) -> dict[str, str]:
+    """Settings of node `number`, from 1, of a cluster whose controllers listen on these ports of loopback: a record that
+    was acknowledged outlives any one node."""
+    voters = (f"{node}@127.0.0.1:{port}" for node, port in enumerate(controller_ports, 1))
+    copies = min(COPIES_MAX, len(controller_ports))
+    internal = {
+        f"{topic}.replication.factor": str(copies)
+        for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    }
+    insync = str(insync_of(copies))
+    return {
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(voters),
+        **internal,
+        "transaction.state.log.min.isr": insync,
+        "share.coordinator.state.topic.min.isr": insync,
+        "min.insync.replicas": insync,
+        "unclean.leader.election.enable": "false",
+    }
 
 
 def _secured(tls: TlsDir) -> dict[str, object]:
