@@ -18,6 +18,7 @@ HEAVY = "heavy"
 HEAVY_FILES = (
     "tests/e2e/test_survival.py",
     "tests/e2e/test_cluster_loop.py",
+    "tests/e2e/test_hosts.py",
     "tests/rollout/test_fleet_faults.py",
     "tests/rollout/test_tensor_parallel.py",
     "tests/trainer/learn/test_lora_in_vllm.py",
