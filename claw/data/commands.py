@@ -73,12 +73,15 @@ def lineage(
 def verify(
     replied: Annotated[Path | None, typer.Option(help="A file with one x-claw-call-id per line.")] = None,
     run: Annotated[str | None, typer.Option(help="Only the plans of this run; default: of every run.")] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="PREFIX", help="Compare the pool with that of the log it was grown from, too.")
+    ] = None,
     prefix: Prefix = "claw",
 ) -> Answers:
     """Check the pool against the facts, and that no call was lost and no step trained twice; exit 1 names each offender."""
     from claw_r1.claw.data.verify import run_verify
 
-    return run_verify(replied, run, prefix=prefix)
+    return run_verify(replied, run, prefix=prefix, against=against)
 
 
 @data.command(rich_help_panel=OPERATORS)

@@ -7,6 +7,7 @@ from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import Progress
+from claw_r1.consumers.verify.against import compare
 from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.verify import verify
 from claw_r1.eventlog.kafka.admin import as_on_broker
@@ -17,8 +18,9 @@ SHOWN_MAX = 20
 """Ids of a finding that are shown to a person; `--json` has them all."""
 
 
-def run_verify(replied: Path | None, run_id: str | None, *, prefix: str) -> Answer:
+def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, against: str | None = None) -> Answer:
     """Verifies; exit code 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
+    against: the prefix of a log that this one was copied from.
 
     Raises CannotRun without the file, HistoryCut when retention cut the facts, ConsumerError when the pool moves.
     """
@@ -28,6 +30,8 @@ def run_verify(replied: Path | None, run_id: str | None, *, prefix: str) -> Answ
         raise CannotRun(f"{replied}: cannot be read: {error}") from error
     with log_for_reading(prefix) as settings:
         report = verify_run(as_on_broker(settings), run_id, calls)
+        if against is not None:
+            compare(settings, settings.model_copy(update={"prefix": against}), report)
     return Answer(report.to_json(), as_text(report), 0 if report.ok else 1)
 
 

@@ -11,7 +11,7 @@ from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.claw.local.settings import UpSettings
-from claw_r1.claw.local.stack import DEMO_PARTITIONS, PROMETHEUS_FILE, Stack, dashboard_port, remember, remembered
+from claw_r1.claw.local.stack import PROMETHEUS_FILE, Stack, dashboard_port, remember, remembered
 from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
@@ -153,7 +153,7 @@ def components(
 def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
     """Creates missing topics; a prefix that exists keeps its partition count."""
     topics = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
-    partitions = topics[0].partitions if topics else DEMO_PARTITIONS
+    partitions = topics[0].partitions if topics else LogSettings().partitions
     create_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix, partitions=partitions))
     return Stack(
         run_dir=run_dir,

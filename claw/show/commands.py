@@ -29,11 +29,12 @@ def inspect(
 
 @show.command(rich_help_panel=OPERATORS)
 def topics(
-    action: Annotated[str, typer.Argument(help="create, describe, diff or acls.")],
+    action: Annotated[str, typer.Argument(help="create, describe, diff, acls or grow.")],
     prefix: Prefix = "claw",
     partitions: Annotated[
-        int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; never changed later.")
-    ] = 8,
+        int,
+        typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; more later only by a copy (grow)."),
+    ] = 32,
     replication: Annotated[
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
@@ -42,10 +43,15 @@ def topics(
     apply: Annotated[
         bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
     ] = False,
+    to: Annotated[str, typer.Option(metavar="PREFIX", help="grow: the prefix of the copy.")] = "",
 ) -> Answers:
-    """Create, describe or compare the topics of the catalogue, or list
-    what the user of each room may do with them."""
+    """Create, describe or compare the topics of the catalogue, list what the user of each room may do with them, or copy a log to
+    one with more partitions (docs/rebuild.md)."""
+    from claw_r1.claw.data.grow import run_grow
     from claw_r1.claw.show.topics import run_topics
+
+    if action == "grow":
+        return run_grow(prefix, to, partitions)
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
     return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply)

@@ -28,7 +28,7 @@ def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], users: str
         "acls": listing,
     }
     if action not in actions:
-        raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}")
+        raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}, grow")
     if action == "acls" and not apply:  # needs no broker
         return listing(LogSettings(prefix=prefix).model_copy(update=dict(shape)))
     with log_for_reading(prefix) as settings:

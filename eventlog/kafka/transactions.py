@@ -10,17 +10,19 @@ new producer: its `open` ends what was pending, after which the log says what ha
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from claw_r1.eventlog.errors import Fenced, LogError, RecordTooLarge, TopicMissing
 from claw_r1.eventlog.kafka.librdkafka import (
     FENCES,
     FORBIDDEN,
     Password,
+    consumer_config,
     delivery_failure,
     error_of,
     forbidden,
@@ -28,7 +30,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
     unreachable,
 )
 from claw_r1.eventlog.kafka.session import Delivery, position_of
-from claw_r1.eventlog.records import Outgoing, Position
+from claw_r1.eventlog.records import Outgoing, Place, Position
 from claw_r1.eventlog.settings import LogSettings
 
 log = structlog.get_logger()
@@ -37,21 +39,31 @@ ATTEMPT_S = 10.0
 ATTEMPT_MIN_S = 0.1
 ROOM_POLL_S = 0.01
 CLOSE_TIMEOUT_S = 1.0
+NOTHING: Mapping[Place, int] = MappingProxyType({})
 
 
 class TransactionalProducer:
     """Blocking; use it from one thread at a time. After any error of `commit` open a new one."""
 
     def __init__(
-        self, settings: LogSettings, transactional_id: str, *, timeout_ms: int = 60_000, positions: bool = True
+        self,
+        settings: LogSettings,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        positions: bool = True,
+        group_id: str = "",
     ) -> None:
-        """positions: whether anybody asks where the records stand; without, only failures are reported, in half the time."""
+        """positions: whether anybody asks where the records stand; without, only failures are reported, in half the time.
+        group_id: a consumer group without members, whose offsets `commit` moves."""
         self._settings = settings
         self._positions = positions
         self._catalogue = settings.catalogue()
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._password = Password(settings)
+        self._group_id = group_id
+        self._consumed: Mapping[Place, int] = {}
         self._client: Producer | None = None
         self._lock = threading.Lock()
 
@@ -65,8 +77,10 @@ class TransactionalProducer:
             raise self._broken(error_of(raised)) from raised
         self._client = client
 
-    def commit(self, items: Sequence[Outgoing]) -> list[Position]:
+    def commit(self, items: Sequence[Outgoing], consumed: Mapping[Place, int] = NOTHING) -> list[Position]:
         """One transaction with all `items`; their positions in the same order, or none. No items: no transaction.
+
+        consumed: offsets at which the group continues from this transaction on.
 
         Retries and, where Kafka asks for it, aborts and replays the same items. Raises Fenced; RecordTooLarge or
         TopicMissing (nothing was written); BrokerUnreachable after `commit_timeout_s` (outcome unknown).
@@ -78,6 +92,7 @@ class TransactionalProducer:
         try:
             with self._lock:
                 self._password.refresh(self._client)
+                self._consumed = consumed
                 return self._commit(self._client, items)
         except KafkaException as raised:
             raise self._broken(error_of(raised)) from raised
@@ -111,6 +126,8 @@ class TransactionalProducer:
             # Serves the delivery reports. On a fatal error it raises whatever its callbacks run into; commit tells why.
             with contextlib.suppress(KafkaException, SystemError):
                 client.flush(self._timeout_ms / 1000)
+            if self._consumed:
+                self._move_group(client)
             self._until_done(client.commit_transaction)
         except KafkaException as raised:
             self._abort(client, error_of(raised))
@@ -120,6 +137,12 @@ class TransactionalProducer:
             self._until_done(client.abort_transaction)
             raise
         return [_committed(outcome) for outcome in outcomes]
+
+    def _move_group(self, client: Producer) -> None:
+        offsets = [TopicPartition(*place, offset) for place, offset in self._consumed.items()]
+        with contextlib.closing(Consumer(consumer_config(self._settings, group_id=self._group_id))) as member:
+            group = member.consumer_group_metadata()
+            self._until_done(lambda timeout_s: client.send_offsets_to_transaction(offsets, group, timeout_s))
 
     def _produce(self, client: Producer, item: Outgoing, report: Callable[[Delivery], None]) -> None:
         topic = self._catalogue.name(item.topic)

@@ -1,0 +1,210 @@
+"""`claw topics grow`: a log copied to a prefix with more partitions, and its pool made there anew.
+
+Input: the facts, verdicts, keys, weights and plans of a prefix, by position; output: the same under another one, keys, bytes
+and headers as they are. A group's facts stay in their order, for all of them stand in one partition before and after. Plans
+name facts by position, which is translated. Delivery: exactly once, for the offsets read are part of the transaction that
+writes; whoever is killed and started again goes on, and whoever comes later copies what came since. Workers and dead letters
+are left behind: the ones report anew, the others name records by where they stood.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from claw_r1.claw.answers import Answer
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.notice import Progress
+from claw_r1.eventlog.errors import HistoryCut
+from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, create_topics, end_offsets
+from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
+from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.records import Outgoing, Place, Record, readable
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.events import BatchAssembled, FactPosition, PlannedStep
+from claw_r1.schemas.topics import BATCHES, CALLS, KEYS, REWARDS, VERDICTS, WEIGHTS, Topic
+from claw_r1.streams.rebuild import rebuild
+from claw_r1.streams.recovery import FACTS
+
+COPIED = (CALLS, REWARDS, VERDICTS, KEYS, WEIGHTS, BATCHES)
+"""Plans come last: where the facts stand that they name is known by then."""
+RECORDS = 2000
+"""In one transaction: what a kill repeats."""
+Copy = tuple[Record, Outgoing | None]
+"""A record, and what is written of it."""
+Ranges = Mapping[Place, tuple[int, int]]
+Translation = Mapping[tuple[int, int], FactPosition]
+"""Partition and offset of a call in the old log, and its place in the new one."""
+
+
+@dataclass
+class Growth:
+    """A copy under way."""
+
+    source: LogSettings
+    target: LogSettings
+    records: dict[str, int] = field(default_factory=dict)
+    """Copied by this process, by topic."""
+    left_out: set[str] = field(default_factory=set)
+    """Runs with a plan that names a call which the old log does not hold any more."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group that is as far as the copy is, and the transactional id that writes it."""
+        return f"{self.target.prefix}.growth"
+
+    def run(self) -> None:
+        """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where another one copies."""
+        with closing(TransactionalProducer(self.target, self.group, positions=False, group_id=self.group)) as producer:
+            producer.open()  # ends what a killed one left open, so that the group's offsets are known
+            self._refuse_foreign_facts()
+            for topic in COPIED:
+                ranges = self._ranges(topic)
+                self.records[topic.name] = self._write(producer, topic, self._copies(topic, ranges), size(ranges))
+
+    def _copies(self, topic: Topic, ranges: Ranges) -> Iterator[Copy]:
+        if topic is BATCHES:
+            return self._plans(ranges)
+        return ((record, as_it_is(topic, record)) for record in stream_ranges(self.source, ranges))
+
+    def _ranges(self, topic: Topic) -> Ranges:
+        """Finds out what is not copied yet, by partition."""
+        numbers = range(self.source.partitions)
+        at = committed_offsets(self.source, self.group, [topic], numbers)
+        begins, ends = begin_offsets(self.source, [topic]), end_offsets(self.source, [topic])
+        if topic in FACTS and (gone := [place for place in ends if (at[place] or 0) < begins[place]]):
+            raise HistoryCut(f"retention cut the facts that {gone[0][0]}[{gone[0][1]}] held before {begins[gone[0]]}")
+        return {place: (max(at[place] or 0, begins[place]), end) for place, end in ends.items()}
+
+    def _refuse_foreign_facts(self) -> None:
+        numbers = range(self.source.partitions)
+        begun = any(committed_offsets(self.source, self.group, [CALLS], numbers).values())
+        if not begun and any(end_offsets(self.target, FACTS).values()):
+            raise CannotRun(f"{self.target.prefix} holds facts of its own: name a prefix that nobody writes")
+
+    def _write(self, producer: TransactionalProducer, topic: Topic, copies: Iterable[Copy], total: int) -> int:
+        progress, count = Progress(f"claw topics grow: {topic.name}: {{done}} of {{total}} records"), 0
+        batch: list[Copy] = []
+        for copy in copies:
+            batch.append(copy)
+            if len(batch) == RECORDS:
+                count += commit(producer, batch)
+                progress(count, total)
+        return count + commit(producer, batch)
+
+    def _plans(self, ranges: Ranges) -> Iterator[Copy]:
+        """Plans with their calls' new places; nothing of a run that has a plan which cannot be translated."""
+        named: dict[str, set[tuple[int, int]]] = {}
+        for event in readable(stream_ranges(self.source, ranges)):
+            if isinstance(event, BatchAssembled):
+                named.setdefault(event.run_id, set()).update(places_in(event))
+        places = self._translation(set().union(*named.values()))
+        self.left_out = {run for run, mine in named.items() if mine - places.keys()}
+        for record in stream_ranges(self.source, ranges):
+            yield record, self._plan(record, places)
+
+    def _plan(self, record: Record, places: Translation) -> Outgoing | None:
+        event = next(readable([record]), None)
+        if getattr(event, "run_id", None) in self.left_out:
+            return None
+        if isinstance(event, BatchAssembled) and record.key is not None:
+            return Outgoing.of(BATCHES, record.key, translated(event, places))
+        return as_it_is(BATCHES, record)
+
+    def _translation(self, places: Set[tuple[int, int]]) -> Translation:
+        """A fact is known again by its event's id, of which copies count from the first on, as in the folds."""
+        if not places:
+            return {}
+        ids = {
+            event_id: (record.partition, record.offset)
+            for record in read_topics(self.source, [CALLS])
+            if (record.partition, record.offset) in places and (event_id := id_of(record))
+        }
+        new: dict[tuple[int, int], FactPosition] = {}
+        for record in read_topics(self.target, [CALLS]):
+            if (place := ids.get(id_of(record))) and place not in new:
+                new[place] = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
+        return new
+
+
+def commit(producer: TransactionalProducer, batch: list[Copy]) -> int:
+    """Writes a batch and how far it was read in one transaction, and empties it; how many were written."""
+    items = [item for _, item in batch if item]
+    producer.commit(items, {(record.topic, record.partition): record.offset + 1 for record, _ in batch})
+    batch.clear()
+    return len(items)
+
+
+def as_it_is(topic: Topic, record: Record) -> Outgoing:
+    """Copies a record; one without a key keeps its partition, which the new log has, too."""
+    place = record.partition if record.key is None else None
+    return Outgoing(topic=topic, key=record.key, value=record.value, headers=record.headers, partition=place)
+
+
+def size(ranges: Ranges) -> int:
+    """Records at most."""
+    return sum(end - start for start, end in ranges.values())
+
+
+def id_of(record: Record) -> bytes:
+    """The event's id, as its header says; empty where it has none."""
+    return dict(record.headers).get("ce_id", b"")
+
+
+def places_in(plan: BatchAssembled) -> Iterator[tuple[int, int]]:
+    """Names the partition and the offset of each call of a plan."""
+    return ((at.partition, at.offset) for row in plan.trajectories for at in (step.position for step in row.steps))
+
+
+def translated(plan: BatchAssembled, places: Translation) -> BatchAssembled:
+    """The plan, in the new log."""
+
+    def moved(step: PlannedStep) -> PlannedStep:
+        return replace(step, position=places[step.position.partition, step.position.offset])
+
+    rows = (replace(row, steps=tuple(map(moved, row.steps))) for row in plan.trajectories)
+    return replace(plan, trajectories=tuple(rows))
+
+
+def run_grow(prefix: str, to: str, partitions: int) -> Answer:
+    """Copies, and makes the pool. Raises CannotRun, HistoryCut."""
+    with log_for_reading(prefix) as log:
+        source = as_on_broker(log)
+        target = _target(source, to, partitions)
+        growth = Growth(source, target)
+        growth.run()
+        pool = Progress("claw topics grow: pool: {done} of {total} facts")
+        rows = rebuild(target, end_offsets(target, FACTS), pool).rows
+    answer = {"to": to, "partitions": partitions, "records": growth.records, "left_out": sorted(growth.left_out)}
+    return Answer({**answer, "rows": rows}, as_text(growth, rows))
+
+
+def _target(source: LogSettings, to: str, partitions: int) -> LogSettings:
+    """The new log, with its topics."""
+    if not to or to == source.prefix:
+        raise CannotRun("claw topics grow takes --to PREFIX, of topics that are made for it")
+    if partitions <= source.partitions:
+        raise CannotRun(f"{source.prefix} has {source.partitions} partitions: --partitions takes more")
+    target = source.model_copy(update={"prefix": to, "partitions": partitions, "generation": 1})
+    create_topics(target)
+    if (there := as_on_broker(target).partitions) != partitions:
+        raise CannotRun(f"{to} was begun with {there} partitions: go on with --partitions {there}")
+    return target
+
+
+def as_text(growth: Growth, rows: int) -> Iterator[str]:
+    """Tells a person what was copied, what was not, and what to do next."""
+    yield (
+        ", ".join(f"{count} {name}" for name, count in growth.records.items())
+        + f" copied, {rows} rows of the pool made"
+    )
+    for run in sorted(growth.left_out):
+        yield f"run {run} is left out: a plan of it names a call that the log does not hold"
+    source, target = growth.source.prefix, growth.target.prefix
+    yield (
+        f"cut over: stop gateways and trainers of {source}, say this once more (it copies what came since), check it by "
+        f"`claw verify --prefix {target} --against {source}`, and start all with CLAW_LOG_PREFIX={target} "
+        f"CLAW_LOG_PARTITIONS={growth.target.partitions}"
+    )

@@ -1,0 +1,208 @@
+"""`claw topics grow`: the same log under another prefix with more partitions, however often it is killed on the way."""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from claw_r1.claw.answers import Answer, emit
+from claw_r1.claw.cli import REFUSALS
+from claw_r1.claw.data.grow import run_grow
+from claw_r1.claw.data.verify import run_verify
+from claw_r1.consumers.verify.against import compare
+from claw_r1.consumers.verify.oracle.digests import tokens_digest
+from claw_r1.consumers.verify.report import Report
+from claw_r1.eventlog.kafka.admin import as_on_broker, create_topics, delete_records, end_offsets
+from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.child import module_argv, start
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    CallCaptured,
+    FactPosition,
+    KeyRecorded,
+    PlannedStep,
+    PlannedTrajectory,
+)
+from claw_r1.schemas.topics import BATCHES, CALLS, KEYS, REWARDS
+from claw_r1.streams.rebuild import rebuild
+from claw_r1.streams.recovery import FACTS
+from tests import facts
+from tests.soak import SOAK
+from tests.streams.pool import facts_in_log, load, outgoing, publish, records
+
+pytestmark = pytest.mark.kafka
+
+KILLS = 20 if SOAK else 2
+
+
+@pytest.fixture
+def old(log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch) -> LogSettings:
+    """A log with facts of some groups, one of them doubled as a spool does, a key, a pool, and a run's plans of two calls."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", log_settings.bootstrap_servers)
+    events = load(groups=20, members=2)
+    publish(log_settings, map(outgoing, [*events, events[0]]))
+    key = KeyRecorded(envelope=facts.envelope(), digest="d", name="n", role="agent")
+    publish(log_settings, [Outgoing.of(KEYS, b"d", key)])
+    calls = [(event, at) for event, at in facts_in_log(log_settings) if isinstance(event, CallCaptured)]
+    publish(log_settings, [Outgoing.of(BATCHES, b"run", plan("run", *calls[5:7]))])
+    rebuild(log_settings, end_offsets(log_settings, FACTS), lambda _done, _total: None)
+    return log_settings
+
+
+def plan(run: str, *calls: tuple[CallCaptured, FactPosition]) -> BatchAssembled:
+    rows = tuple(
+        PlannedTrajectory(
+            group_id=call.group_id,
+            trajectory_id=call.trajectory_id,
+            reward=0.0,
+            advantage=0.0,
+            steps=(PlannedStep(call_id=call.call_id, position=at, digest=tokens_digest(call), trained=True),),
+        )
+        for call, at in calls
+    )
+    return BatchAssembled(
+        envelope=facts.envelope(), run_id=run, sequence=0, version=0, spec="{}", trajectories=rows, seed=0
+    )
+
+
+@pytest.fixture
+def new(old: LogSettings) -> LogSettings:
+    """Where it grows to."""
+    return old.model_copy(update={"prefix": f"{old.prefix}-grown", "partitions": 5})
+
+
+def grown(old: LogSettings, new: LogSettings) -> dict[str, object]:
+    answer = run_grow(old.prefix, new.prefix, new.partitions)
+    assert isinstance(answer.value, dict)
+    return answer.value
+
+
+def kinds(answer: Answer) -> dict[str, int]:
+    """How many offenders of each kind a verification found."""
+    assert isinstance(answer.value, dict)
+    return {kind: entry["count"] for kind, entry in answer.value["findings"].items()}
+
+
+def facts_by_group(settings: LogSettings) -> dict[bytes | None, list[bytes | None]]:
+    """The facts of each group, in their order."""
+    groups: dict[bytes | None, list[bytes | None]] = {}
+    for topic in (CALLS, REWARDS):
+        for record in records(settings, topic):
+            groups.setdefault(record.key, []).append(record.value)
+    return groups
+
+
+def test_the_same_log_in_more_partitions(old: LogSettings, new: LogSettings) -> None:
+    """Facts by group in their order, keys, the pool but for places, and a plan whose calls are found; the second time nothing."""
+    answer = grown(old, new)
+    assert as_on_broker(new).partitions == 5
+    assert facts_by_group(new) == facts_by_group(old)
+    assert len({record.partition for record in records(new, CALLS)}) > old.partitions
+    assert [record.value for record in records(new, KEYS)] == [record.value for record in records(old, KEYS)]
+    assert answer["left_out"] == []
+    (assembled,) = (record.event() for record in records(new, BATCHES))
+    assert isinstance(assembled, BatchAssembled)
+    places = {(at.topic, at.partition, at.offset): event for event, at in reversed(facts_in_log(new))}
+    for row in assembled.trajectories:
+        (step,) = row.steps
+        call = places[step.position.topic, step.position.partition, step.position.offset]
+        assert isinstance(call, CallCaptured)
+        assert (call.group_id, call.trajectory_id, call.call_id) == (row.group_id, row.trajectory_id, step.call_id)
+    assert kinds(run_verify(None, None, prefix=new.prefix, against=old.prefix)) == {}
+    again = grown(old, new)
+    assert again["rows"] == 0
+    assert isinstance(again["records"], dict)
+    assert not any(again["records"].values())
+
+
+def test_what_came_since_is_copied_by_the_next_one(old: LogSettings, new: LogSettings) -> None:
+    """So that a log is grown while it is used, and stands still for a moment only. A pool that differs is found."""
+    grown(old, new)
+    publish(old, map(outgoing, load(groups=3, members=2, prefix="later")))
+    rebuild(old, end_offsets(old, FACTS), lambda _done, _total: None)
+    report = Report()
+    compare(new, old, report)
+    assert len(report.findings["pool_missing_against"]) == 3 * (2 * 3 + 2 + 1)
+    grown(old, new)
+    assert facts_by_group(new) == facts_by_group(old)
+    report = Report()
+    compare(new, old, report)
+    assert report.ok
+
+
+@pytest.fixture
+def many(old: LogSettings) -> LogSettings:
+    """More facts than one transaction takes."""
+    publish(old, map(outgoing, load(groups=400, members=4, prefix="many")))
+    return old
+
+
+def killed(old: LogSettings, new: LogSettings) -> Iterator[float]:
+    """Starts it, and kills it after each of the times that are asked for, until it ends by itself."""
+    command = module_argv(
+        *("claw_r1.claw", "topics", "grow", "--prefix", old.prefix, "--to", new.prefix, "--partitions", "5")
+    )
+    for number in range(KILLS):
+        process = start(command, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = copied(new)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and copied(new) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.05 * number)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        yield process.wait(10)
+
+
+def copied(new: LogSettings) -> int:
+    try:
+        return sum(end_offsets(new, FACTS).values())
+    except REFUSALS:
+        return 0
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_killed_anywhere_it_goes_on(many: LogSettings, new: LogSettings) -> None:
+    """Nothing is left out, and nothing is written twice but what was there twice."""
+    assert -signal.SIGKILL in list(killed(many, new))
+    grown(many, new)
+    assert facts_by_group(new) == facts_by_group(many)
+    twice = Counter(dict(record.headers)["ce_id"] for record in records(new, CALLS))
+    assert sorted(twice.values())[-2:] == [1, 2]
+
+
+def test_a_plan_that_cannot_be_translated_is_left_out_with_its_run(old: LogSettings, new: LogSettings) -> None:
+    """It is named; plans of other runs are copied."""
+    nowhere = FactPosition(topic=f"{old.prefix}.calls", partition=0, offset=10_000)
+    publish(old, [Outgoing.of(BATCHES, b"lost", plan("lost", (facts.call(), nowhere)))])
+    assert grown(old, new)["left_out"] == ["lost"]
+    assert [record.key for record in records(new, BATCHES)] == [b"run"]
+
+
+@pytest.mark.parametrize(("to", "partitions", "line"), [("", 5, "takes --to"), ("other", 2, "--partitions takes more")])
+def test_what_cannot_be_is_refused(old: LogSettings, to: str, partitions: int, line: str) -> None:
+    """In one line, before anything is made."""
+    with pytest.raises(REFUSALS, match=line):
+        emit(run_grow(old.prefix, to, partitions), as_json=True)
+
+
+def test_a_prefix_with_facts_of_its_own_is_not_written(old: LogSettings, new: LogSettings) -> None:
+    """Whoever grows into a log that is in use would mix two of them; so is one with other partitions, and facts that are gone."""
+    grown(old, new)
+    with pytest.raises(REFUSALS, match=r"was begun with 5 partitions"):
+        run_grow(old.prefix, new.prefix, 6)
+    other = new.model_copy(update={"prefix": f"{old.prefix}-other"})
+    create_topics(other)
+    publish(other, [outgoing(facts.call())])
+    with pytest.raises(REFUSALS, match="holds facts of its own"):
+        grown(old, other)
+    place = next(place for place, end in end_offsets(old, [CALLS]).items() if end)
+    delete_records(old, {place: 2})
+    with pytest.raises(REFUSALS, match="retention cut"):
+        run_grow(old.prefix, f"{old.prefix}-third", 5)
