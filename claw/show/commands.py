@@ -29,7 +29,7 @@ def inspect(
 
 @show.command(rich_help_panel=OPERATORS)
 def topics(
-    action: Annotated[str, typer.Argument(help="create, describe, diff or acls.")],
+    action: Annotated[str, typer.Argument(help="create, describe, diff, acls or manifests.")],
     prefix: Prefix = "claw",
     partitions: Annotated[
         int, typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; never changed later.")
@@ -38,17 +38,18 @@ def topics(
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
-    users: Annotated[str, typer.Option(help="acls: what the name of a role's user begins with.")] = "claw-",
+    users: Annotated[str, typer.Option(help="acls, manifests: what the name of a role's user begins with.")] = "claw-",
     apply: Annotated[
         bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
     ] = False,
+    kind: Annotated[str, typer.Option(help="manifests: of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
 ) -> Answers:
-    """Create, describe or compare the topics of the catalogue, or list
-    what the user of each room may do with them."""
+    """Create, describe or compare the topics of the catalogue, list what
+    the user of each room may do with them, or print all of it for Strimzi."""
     from claw_r1.claw.show.topics import run_topics
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
-    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply)
+    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)
 
 
 @show.command(rich_help_panel=OPERATORS)
