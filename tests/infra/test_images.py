@@ -4,15 +4,18 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 import typer
+from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 from typer.core import TyperGroup
 
 from claw_r1.claw.cli import app
 from claw_r1.claw.home import PROJECT
+from claw_r1.claw.install.environment import LOCKS
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.runtime.modules import EXTRAS
 from claw_r1.runtime.monitoring.server import monitored
@@ -83,8 +86,26 @@ def test_its_extras_exist(target: str) -> None:
     extras = _extras(_build(STAGES[target]))
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras <= declared.keys()
-    assert NEEDS.get(target, "stack") in extras
+    assert NEEDS.get(target, "traces") in extras
     assert EXTRAS.keys() & extras or target == "rollout-gpu"
+
+
+@pytest.mark.parametrize("lock", ["cpu", "gpu"])
+@pytest.mark.parametrize("python", ["3.11.9", "3.12.3"])
+def test_an_image_has_the_versions_of_the_lock(lock: str, python: str) -> None:
+    """What install.sh makes of a lock says one version of each package for each Python, or pip refuses all of them."""
+    (line,) = [line for line in (IMAGES / "install.sh").read_text().splitlines() if line.startswith("sed ")]
+    command = line.replace("/wheels/$1.txt", str(LOCKS / f"{lock}.txt")).partition(">")[0]
+    said = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
+    here = {
+        "python_version": python.rpartition(".")[0],
+        "python_full_version": python,
+        "sys_platform": "linux",
+        "platform_machine": "x86_64",
+    }
+    wanted = [each for each in map(Requirement, said) if each.marker is None or each.marker.evaluate(here)]
+    assert len(wanted) > 100
+    assert [name for name, count in Counter(each.name for each in wanted).items() if count > 1] == []
 
 
 def test_no_registry_is_named() -> None:

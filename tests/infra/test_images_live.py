@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.home import PROJECT
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.claw.local.stack import answers
 from claw_r1.eventlog.kafka.admin import describe_topics
@@ -124,6 +127,32 @@ def test_nothing_can_be_built_or_installed_in_it(images: Engine, target: str) ->
     ] == ["10001"]
 
 
+ALONE = {
+    "gateway": {"CLAW_GATEWAY_API_KEYS": new_key("operator")[1], "CLAW_GATEWAY_PORT": "0", "CLAW_GATEWAY_UPSTREAMS": "http://127.0.0.1:9"},
+    "streams": {}, "rewards": {}, "dashboard": {"CLAW_DASHBOARD_PORT": "0"},
+}  # fmt: skip
+"""Target -> what it is told when it is alone with Kafka."""
+
+
+@pytest.mark.parametrize("target", [each for each in ("gateway", "streams", *TARGETS) if each in ALONE])
+def test_it_becomes_ready_alone(images: Engine, target: str, log_settings: LogSettings, tmp_path: Path) -> None:
+    """From the container's start to /readyz, and what it holds in memory then; both are printed. SIGTERM ends it with exit code 0."""
+    (port,) = free_ports(1)
+    scorers = tmp_path / "rewards.yaml"
+    scorers.write_text((PROJECT / "infra" / "compose" / "rewards.yaml").read_text())
+    scorers.chmod(0o644)
+    began_s = time.monotonic()
+    ours = {f"CLAW_{target.upper()}_METRICS_PORT": str(port), **ALONE[target]}
+    with Container(images, target, log_settings, tmp_path, ours, "-v", f"{scorers}:/etc/claw/rewards.yaml:ro") as name:
+        until(answers(f"http://127.0.0.1:{port}/readyz"), f"readyz of {target}")
+        ready_s = time.monotonic() - began_s
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            (resident,) = re.findall(r"^process_resident_memory_bytes (\S+)$", reply.read().decode(), re.MULTILINE)
+        print(f"claw-{target}: ready after {ready_s:.1f} s, {float(resident) / 1e6:.0f} MB resident")
+        images.do("stop", "-t", "45", name)
+        assert images.do("inspect", "--format", "{{.State.ExitCode}}", name) == "0"
+
+
 def test_a_call_is_captured_and_folded(images: Engine, log_settings: LogSettings, tmp_path: Path) -> None:
     """A client calls the gateway's container; the call is a fact in Kafka, the streams' container makes a step of it, and both end in
     time when they are told to, with exit code 0."""
@@ -162,7 +191,9 @@ def test_a_call_is_captured_and_folded(images: Engine, log_settings: LogSettings
 class Container:
     """A room's container while the block lasts."""
 
-    def __init__(self, engine: Engine, target: str, log: LogSettings, folder: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, engine: Engine, target: str, log: LogSettings, folder: Path, env: dict[str, str], *more: str
+    ) -> None:
         self._engine, self._name = engine, f"claw-test-{target}-{log.prefix}"
         home = folder / target
         home.mkdir()
@@ -182,6 +213,7 @@ class Container:
             *AS_IN_A_CLUSTER,
             *engine.run_flags,
             *mount,
+            *more,
             *variables,
             engine.image(target),
         ]
