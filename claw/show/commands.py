@@ -71,6 +71,25 @@ def version() -> Answers:
 
 
 @show.command(rich_help_panel=OPERATORS)
+def upgrade(
+    check: Annotated[bool, typer.Option("--check", help="Compare with what another version said of itself.")] = False,
+    before: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="What `claw upgrade` of the version that runs now printed."),
+    ] = None,
+) -> Answers:
+    """Say what stands between another version and this one: schemas, folds, topics, settings, the order of restarts."""
+    from claw_r1.claw.errors import CannotRun
+    from claw_r1.claw.show import upgrade
+
+    if not check:
+        return upgrade.record_answer()
+    if before is None:
+        raise CannotRun("claw upgrade --check: --from FILE names what the other version's `claw upgrade` printed")
+    return upgrade.check(before)
+
+
+@show.command(rich_help_panel=OPERATORS)
 def doctor(prefix: Prefix = "claw") -> Answers:
     """Check this machine and the broker; exit 1 when something would not hold."""
     from claw_r1.claw.show.doctor.command import run_doctor
