@@ -13,5 +13,6 @@ base() {
     "${DEBIAN_SUITE:-bookworm}" "$work/root.tar"
   "$engine" build -t "$1" "$work"
 }
-base "${BASE:-claw-base}" essential python3,ca-certificates
+# libstdc++6: numpy links it
+base "${BASE:-claw-base}" essential python3,ca-certificates,libstdc++6
 base "${BUILD_BASE:-claw-build-base}" minbase python3,python3-venv,python3-pip,ca-certificates

@@ -223,7 +223,8 @@ class Container:
         return self._name
 
     def __exit__(self, *_: object) -> None:
-        print(self._engine.do("logs", self._name)[-4000:])
+        logs = subprocess.run([self._engine.run, "logs", self._name], capture_output=True, text=True, check=False)
+        print(logs.stdout[-2000:], logs.stderr[-2000:])
         self._engine.do("rm", "-f", self._name)
 
 
