@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit alerts-test wheel-test clients setup light check format lint types contracts schemas lock gpu-check clean help
+.PHONY: demo test soak test-unit alerts-test wheel-test images-test manifests-test clients setup light check format lint types contracts schemas lock gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,12 @@ test-unit:  ## the tests that need no broker, no engine and no other process, in
 
 wheel-test:  ## build the wheel, install each extra alone outside the clone, then all of it, and let agents learn there (downloads)
 	@CLAW_WHEEL=run $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/test_wheel.py $(ARGS)
+
+images-test:  ## build images on Debian's packages and capture a call in them, where an engine is to be had (downloads): `TARGETS="tools rewards"`
+	@CLAW_IMAGES_TEST="$(or $(TARGETS),run)" $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/test_images_live.py $(ARGS)
+
+manifests-test:  ## the images, Compose and Kubernetes files of infra against schemas, catalogue and settings
+	@$(PYTHON) claw/bootstrap.py test -n 0 tests/infra/test_images.py tests/infra/test_compose.py tests/infra/kubernetes $(ARGS)
 
 clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm)
 	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py $(ARGS)

@@ -29,7 +29,7 @@ def inspect(
 
 @show.command(rich_help_panel=OPERATORS)
 def topics(
-    action: Annotated[str, typer.Argument(help="create, describe, diff, acls or grow.")],
+    action: Annotated[str, typer.Argument(help="create, describe, diff, acls, manifests or grow.")],
     prefix: Prefix = "claw",
     partitions: Annotated[
         int,
@@ -39,14 +39,15 @@ def topics(
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
-    users: Annotated[str, typer.Option(help="acls: what the name of a role's user begins with.")] = "claw-",
+    users: Annotated[str, typer.Option(help="acls, manifests: what the name of a role's user begins with.")] = "claw-",
     apply: Annotated[
         bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
     ] = False,
+    kind: Annotated[str, typer.Option(help="manifests: of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
     to: Annotated[str, typer.Option(metavar="PREFIX", help="grow: the prefix of the copy.")] = "",
 ) -> Answers:
-    """Create, describe or compare the topics of the catalogue, list what the user of each room may do with them, or copy a log to
-    one with more partitions (docs/rebuild.md)."""
+    """Create, describe or compare the topics of the catalogue, list what
+    the user of each room may do with them, print all of it for Strimzi, or copy a log to one with more partitions."""
     from claw_r1.claw.data.grow import run_grow
     from claw_r1.claw.show.topics import run_topics
 
@@ -54,7 +55,7 @@ def topics(
         return run_grow(prefix, to, partitions)
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
-    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply)
+    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)
 
 
 @show.command(rich_help_panel=OPERATORS)
@@ -73,6 +74,25 @@ def version() -> Answers:
         "fold": FOLD_VERSION,
     }
     return Answer(versions, [f"{name:<8} {value}" for name, value in versions.items()])
+
+
+@show.command(rich_help_panel=OPERATORS)
+def upgrade(
+    check: Annotated[bool, typer.Option("--check", help="Compare with what another version said of itself.")] = False,
+    before: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="What `claw upgrade` of the version that runs now printed."),
+    ] = None,
+) -> Answers:
+    """Say what stands between another version and this one: schemas, folds, topics, settings, the order of restarts."""
+    from claw_r1.claw.errors import CannotRun
+    from claw_r1.claw.show import upgrade
+
+    if not check:
+        return upgrade.record_answer()
+    if before is None:
+        raise CannotRun("claw upgrade --check: --from FILE names what the other version's `claw upgrade` printed")
+    return upgrade.check(before)
 
 
 @show.command(rich_help_panel=OPERATORS)

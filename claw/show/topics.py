@@ -1,5 +1,5 @@
-"""`claw topics create|describe|diff|acls`: the catalogue against the
-broker."""
+"""`claw topics create|describe|diff|acls|manifests`: the catalogue against
+the broker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -7,6 +7,7 @@ from functools import partial
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.show.manifests import KINDS, as_yaml, manifests
 from claw_r1.claw.show.notice import notice
 from claw_r1.eventlog.access import ROLES, grants
 from claw_r1.eventlog.kafka.access_lists import allow
@@ -15,7 +16,9 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
 
 
-def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], users: str = "", apply: bool = False) -> Answer:
+def run_topics(
+    action: str, *, prefix: str, shape: Mapping[str, int], users: str = "", apply: bool = False, kind: str = ""
+) -> Answer:
     """Carries out one action; exit code 1 when `diff` finds a difference. `shape`: fields of LogSettings.
 
     Raises CannotRun for an unknown action.
@@ -26,11 +29,12 @@ def run_topics(action: str, *, prefix: str, shape: Mapping[str, int], users: str
         "describe": describe,
         "diff": diff,
         "acls": listing,
+        "manifests": partial(strimzi, users=users, kind=kind),
     }
     if action not in actions:
         raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}, grow")
-    if action == "acls" and not apply:  # needs no broker
-        return listing(LogSettings(prefix=prefix).model_copy(update=dict(shape)))
+    if action == "manifests" or (action == "acls" and not apply):  # these need no broker
+        return actions[action](LogSettings(prefix=prefix).model_copy(update=dict(shape)))
     with log_for_reading(prefix) as settings:
         return actions[action](settings.model_copy(update=dict(shape)))
 
@@ -72,3 +76,12 @@ def acls(settings: LogSettings, *, users: str, apply: bool) -> Answer:
         allow(settings, needed)
     rows = [{"user": user, **grant._asdict()} for user, each in needed.items() for grant in each]
     return Answer(rows, [f"{user}: {grant}" for user, each in needed.items() for grant in each])
+
+
+def strimzi(settings: LogSettings, *, users: str, kind: str) -> Answer:
+    """Cluster, topics and users as resources of Strimzi, all or those of one
+    kind."""
+    resources = [each for each in manifests(settings.catalogue(), users) if kind in ("", each["kind"])]
+    if not resources:
+        raise CannotRun(f"--kind {kind}: there are {', '.join(KINDS)}")
+    return Answer(resources, as_yaml(resources).rstrip())

@@ -28,6 +28,7 @@ COMMANDS = [
     "lineage",
     "dlq",
     "doctor",
+    "upgrade",
     "pool",
     "runs",
     "quality",

@@ -1,11 +1,14 @@
 """`claw topics` on a real broker: what the catalogue asks for is created, described and compared."""
 
 import json
+import re
 import uuid
 
 import pytest
+import yaml
 
 from claw_r1.claw.answers import emit
+from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.topics import run_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import TOPICS
@@ -82,3 +85,14 @@ def test_grants_are_listed_without_a_broker(
         "operation": "read",
         "prefixed": False,
     } in rows
+
+
+def test_strimzis_resources_are_printed_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of one kind, as YAML that kubectl reads; a kind that there is not is refused with those that there are."""
+    assert emit(run_topics("manifests", prefix="Team_A", shape=SHAPE, kind="KafkaTopic"), as_json=False) == 0
+    topics = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert {each["spec"]["topicName"] for each in topics} == {f"Team_A.{topic.name}" for topic in TOPICS}
+    assert [each["metadata"]["name"] for each in topics if re.search(r"[^a-z0-9.-]", each["metadata"]["name"])] == []
+    assert {each["spec"]["partitions"] for each in topics} == {2}
+    with pytest.raises(CannotRun, match="KafkaUser"):
+        run_topics("manifests", prefix="claw", shape=SHAPE, kind="Topic")

@@ -1,0 +1,153 @@
+"""`claw upgrade`: whether this version goes on where another one stands, by
+what each says of itself."""
+
+import json
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from claw_r1.agentflow.settings import AgentFlowSettings, FlowSettings
+from claw_r1.claw.answers import Answer
+from claw_r1.claw.errors import CannotRun
+from claw_r1.consumers.quality.settings import QualitySettings
+from claw_r1.consumers.rewards.settings import RewardsSettings
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.gateway.settings import GatewaySettings
+from claw_r1.rollout.rewards.settings import RewardServerSettings
+from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.schemas.avro_files import (
+    fingerprint,
+    schema_ids,
+    written_schema,
+)
+from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.topics import TOPICS
+from claw_r1.streams.settings import StreamsSettings
+from claw_r1.trainer.settings import TrainerSettings
+
+SETTINGS = (
+    GatewaySettings,
+    StreamsSettings,
+    TrainerSettings,
+    RolloutSettings,
+    RewardsSettings,
+    RewardServerSettings,
+    QualitySettings,
+    FlowSettings,
+    AgentFlowSettings,
+    LogSettings,
+)
+"""All but the dashboard's, which nobody imports."""
+PARTS = {"package": str, "fold": int, "schemas": dict, "topics": dict, "settings": dict}
+ORDER = ("streams", "rewards", "quality", "dashboard", "trainer", "rollout", "gateway")
+"""Readers of calls before those who write them."""
+
+
+def record() -> JsonDict:
+    """Returns what this version is; kept by whoever upgrades from it."""
+    ids = {each: written_schema(each) for each in schema_ids()}
+    return {
+        "package": metadata.version("claw-r1"),
+        "fold": FOLD_VERSION,
+        "schemas": {
+            str(each): [schema_ids()[each]["name"], fingerprint(schema)]
+            for each, schema in ids.items()
+            if schema is not None
+        },
+        "topics": {each.name: each.settings() for each in TOPICS},
+        "settings": dict(_defaults()),
+    }
+
+
+def record_answer() -> Answer:
+    """The record, for a later check."""
+    own = record()
+    return Answer(own, json.dumps(own, indent=1))
+
+
+def check(before: Path) -> Answer:
+    """Compares that version with this one; exit code 1 where a
+    record of its could not be read, or a setting of its is gone. Raises
+    CannotRun for a file that `claw upgrade` did not print."""
+    old, now = _read(before), record()
+    rows = [*compare(old, now)]
+    bad = any(row["severity"] == "error" for row in rows)
+    answer = {"ok": not bad, "findings": rows, "order": ORDER}
+    return Answer(answer, [*_lines(old, now, rows, bad)], int(bad))
+
+
+def _lines(old: Any, now: Any, rows: list[dict[str, str]], bad: bool) -> Iterator[str]:
+    yield f"{old['package']} -> {now['package']}"
+    for row in rows:
+        yield f"{row['severity']:<8} {row['says']}"
+    if not bad:
+        yield f"restart one after another: {', '.join(ORDER)}"
+
+
+def _read(before: Path) -> Any:  # JSON of `record`
+    try:
+        old = json.loads(before.read_text())
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"{before}: cannot be read ({error})") from error
+    if not _is_record(old):
+        raise CannotRun(f"{before}: not what `claw upgrade` prints")
+    return old
+
+
+def _is_record(old: object) -> bool:
+    return isinstance(old, dict) and all(isinstance(old.get(part), kind) for part, kind in PARTS.items())
+
+
+def compare(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: JSON of `record`
+    """Yields what differs."""
+    yield from _schemas(old["schemas"], now["schemas"])
+    if old["fold"] != now["fold"]:
+        text = "the pool is made again, beside the old one (`claw rebuild`, docs/rebuild.md)"
+        yield _says("warning", f"folds {old['fold']} -> {now['fold']}: {text}")
+    yield from _topics(old["topics"], now["topics"])
+    yield from _settings(old["settings"], now["settings"])
+
+
+def _topics(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: name -> settings
+    for name in now.keys() - old.keys():
+        yield _says("warning", f"topic {name} is new: `claw topics create` before anything is restarted")
+    for name in old:
+        if now.get(name) != old[name]:
+            yield _says("warning", f"topic {name} has other settings, or went: `claw topics diff`")
+
+
+def _schemas(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: id -> name, fingerprint
+    for each, (name, digest) in old.items():
+        if now.get(each, ("", ""))[1] != digest:
+            yield _says("error", f"schema {each} ({name}) is not here as it was: its records could not be read")
+    for each in sorted(now.keys() - old.keys()):
+        name = now[each][0].rpartition(".")[2]
+        topics = [topic for topic in TOPICS if name in topic.records]
+        readers = sorted({who.partition(" (")[0] for topic in topics for who in topic.readers})
+        writers = sorted({who for topic in topics for who in topic.writers})
+        order = f"first its readers ({', '.join(readers)}), then its writers ({', '.join(writers)})"
+        yield _says("warning", f"schema {each} ({name}) is new: {order}")
+
+
+def _settings(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: variable -> default
+    for name, default in old.items():
+        if name not in now:
+            yield _says("error", f"{name} is no setting any more")
+        elif now[name] != default:
+            yield _says("warning", f"{name}: not set, it was {default} and is {now[name]}")
+
+
+def _defaults() -> Iterator[tuple[str, str]]:
+    """Variable -> what a room takes where it is not set."""
+    for each in SETTINGS:
+        stem = each.model_config.get("env_prefix", "")
+        for name, field in each.model_fields.items():
+            own = field.default_factory is not None
+            default = "each start's own" if own else repr(field.default)
+            yield f"{stem}{name}".upper(), default
+
+
+def _says(severity: str, says: str) -> dict[str, str]:
+    return {"severity": severity, "says": says}

@@ -1,0 +1,102 @@
+"""`claw upgrade`: what another version said of itself against this one."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claw_r1.agentflow import settings as agentflow
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.upgrade import ORDER, SETTINGS, check, compare, record
+from claw_r1.schemas.avro_files import schema_ids
+from claw_r1.schemas.topics import CALLS
+from tests.architecture.tree import ROOMS, ROOT
+
+NOW = record()
+
+
+def changed(**parts: dict[str, Any]) -> dict[str, Any]:
+    """This version's record with other entries in its parts; None: left out."""
+    other = copy.deepcopy(NOW)
+    for part, entries in parts.items():
+        for name, value in entries.items():
+            if value is None:
+                del other[part][name]
+            else:
+                other[part][name] = value
+    return other
+
+
+def said(old: object) -> list[str]:
+    return [f"{row['severity']}: {row['says']}" for row in compare(old, NOW)]
+
+
+def test_the_same_version_has_nothing_to_do(tmp_path: Path) -> None:
+    """Exit 0, no finding, and the order in which to restart, readers of calls before the gateway."""
+    (tmp_path / "old.json").write_text(json.dumps(NOW))
+    answer = check(tmp_path / "old.json")
+    assert (answer.code, said(NOW)) == (0, [])
+    assert ORDER.index("streams") < ORDER.index("trainer") < ORDER.index("gateway")
+
+
+def test_each_schema_is_what_its_id_stands_for() -> None:
+    """The digests are of the texts that are kept, and those are what ids.json says."""
+    assert {each: tuple(entry) for each, entry in NOW["schemas"].items()}.items() <= {
+        str(each): (entry["name"], entry["fingerprint"]) for each, entry in schema_ids().items()
+    }.items()
+
+
+def test_a_record_that_could_not_be_read_is_an_error(tmp_path: Path) -> None:
+    """An id of the old version that is not here, or stands for another schema: exit 1."""
+    gone = changed(schemas={"99999": ["claw.Gone", "00"]})
+    assert said(gone) == ["error: schema 99999 (claw.Gone) is not here as it was: its records could not be read"]
+    first = min(NOW["schemas"])
+    assert said(changed(schemas={first: [NOW["schemas"][first][0], "00"]}))[0].startswith(f"error: schema {first}")
+    (tmp_path / "old.json").write_text(json.dumps(gone))
+    assert check(tmp_path / "old.json").code == 1
+
+
+def test_a_new_schema_says_who_comes_first() -> None:
+    """Whoever reads its topic is restarted before whoever writes it: an old reader takes it for a dead letter."""
+    newest = max(each for each, (name, _) in NOW["schemas"].items() if name == "claw.CallCaptured")
+    (line,) = said(changed(schemas={newest: None}))
+    assert line.startswith(f"warning: schema {newest} (CallCaptured) is new: first its readers (")
+    readers, writers = line.split("then its writers")
+    assert "streams" in readers
+    assert all(writer in writers for writer in CALLS.writers)
+
+
+def test_folds_topics_and_settings_are_named() -> None:
+    """A setting that went is an error, for it would be refused or passed over; another default is said."""
+    assert "claw rebuild" in said({**NOW, "fold": NOW["fold"] - 1})[0]
+    assert said(changed(topics={"keys": None})) == [
+        "warning: topic keys is new: `claw topics create` before anything is restarted"
+    ]
+    assert said(changed(topics={"calls": {"cleanup.policy": "compact"}}))[0].startswith("warning: topic calls")
+    assert said(changed(settings={"CLAW_GATEWAY_GONE": "1"})) == ["error: CLAW_GATEWAY_GONE is no setting any more"]
+    assert (
+        said(changed(settings={"CLAW_GATEWAY_PORT": "1"}))[0]
+        == "warning: CLAW_GATEWAY_PORT: not set, it was 1 and is 8000"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"package": "1", "fold": 1, "schemas": []}'])
+def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "old.json").write_text(text)
+    with pytest.raises(CannotRun, match=r"old\.json"):
+        check(tmp_path / "old.json")
+
+
+def test_every_settings_class_is_looked_at() -> None:
+    """Each variable prefix of a room stands among them, but for the dashboard's, which nobody may import."""
+    prefixes = {
+        line.partition('env_prefix="')[2].partition('"')[0]
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if 'env_prefix="' in line
+    }
+    assert prefixes - {"CLAW_DASHBOARD_"} == {each.model_config.get("env_prefix") for each in SETTINGS}
+    assert agentflow.RunPlan.model_config["env_prefix"] in prefixes
