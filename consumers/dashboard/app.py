@@ -20,6 +20,7 @@ from claw_r1.consumers.dashboard.routes import (
     groups,
     lab,
     lineage,
+    named,
     operations,
     overview,
     record,
@@ -51,6 +52,7 @@ from claw_r1.schemas.topics import KEYS
 STATIC = Path(__file__).parent / "static"
 ROUTES = (
     state.routes,
+    named.routes,
     overview.routes,
     explorer.routes,
     groups.routes,

@@ -22,9 +22,10 @@ from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById
+from claw_r1.datapool.view.conversations import CallBodies, reply_message, turn_of
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.view import PoolView
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import HistoryCut, LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.protocols import Lookup
@@ -41,6 +42,7 @@ from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Top
 
 T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
+ENDING_CHARACTERS = 160
 PRODUCER = "dashboard"
 """The producer of every event that people write on the page."""
 
@@ -128,6 +130,17 @@ class DashboardSource:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
         return self.facts.get(positions)
 
+    def endings(self, places: Sequence[Position]) -> dict[Position, str]:
+        """The last characters that the calls at these positions replied; nothing of one that retention took, or that says
+        nothing in words. Raises LogError."""
+        try:
+            records = self.records(places)
+        except HistoryCut:
+            halves = places[: len(places) // 2], places[len(places) // 2 :]
+            return {} if len(places) < 2 else self.endings(halves[0]) | self.endings(halves[1])
+        texts = {place: reply_ending(records[place].event()) for place in places}
+        return {place: text for place, text in texts.items() if text}
+
     def positions(self, row: TrajectoryRecord) -> dict[str, Position]:
         """The positions of the captures of a trajectory that count, by call_id."""
         settings = self.log.settings
@@ -172,6 +185,12 @@ class DashboardSource:
         with suppress(LogError):  # whoever asks next hears of it
             follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
             self.runs_caught_up = True
+
+
+def reply_ending(call: object) -> str | None:
+    """Returns how the reply of a captured call ends."""
+    message = reply_message(CallBodies.of(call, b"")) if isinstance(call, CallCaptured) else None
+    return None if message is None else turn_of(message)["content"].strip()[-ENDING_CHARACTERS:]
 
 
 def pool_change(live: LiveStream) -> Callable[[str, bytes], None]:

@@ -20,6 +20,8 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
     "look": frozenset(
         [
             "GET /state",
+            "GET /named",
+            "GET /endings",
             "GET /columns",
             "GET /rows",
             "GET /facets",
