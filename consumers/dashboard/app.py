@@ -14,6 +14,8 @@ from fastapi import FastAPI
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.consumers.dashboard.rewards.routes import routes as reward_routes
+from claw_r1.consumers.dashboard.rewards.trial import trial_slots
 from claw_r1.consumers.dashboard.routes import (
     acts,
     explorer,
@@ -64,6 +66,7 @@ ROUTES = (
     lab.routes,
     runs.routes,
     lineage.routes,
+    reward_routes,
     feedback_routes,
 )
 """One router per view, in the order of the views."""
@@ -107,8 +110,9 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
 
 
 def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises PortTaken, LogError."""
+    """Serve until SIGTERM or SIGINT. Raises PortTaken, LogError, ConfigRefused."""
     log_to_stderr()
+    trial_slots(settings.rewards)  # one that cannot be read is refused now
     listener = bind_page(settings)
     check_broker(log_settings, log_settings.connect_timeout_s)
     log_settings = as_on_broker(log_settings)

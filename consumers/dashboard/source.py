@@ -17,6 +17,7 @@ from claw_r1.consumers.dashboard.feedback.view import FeedbackView, PageLog
 from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
+from claw_r1.consumers.dashboard.rewards.board import RewardBoard
 from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
@@ -92,6 +93,7 @@ class DashboardSource:
         self.kept = KeptAnswers()
         self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
+        self.rewards = RewardBoard(log)
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())
@@ -110,6 +112,7 @@ class DashboardSource:
         """Ends the threads, and waits for what is not acknowledged yet."""
         self.watch.stop()
         self.feedback.stop()
+        self.rewards.stop()
         if self._follower is not None:
             self._follower.stop()
         self.facts.close()

@@ -65,9 +65,13 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /runs/batch",
             "GET /runs/skipped",
             "GET /lineage",
+            "GET /rewards",
+            "GET /rewards/agreement",
+            "GET /rewards/said",
+            "GET /rewards/verdict",
         ]
     ),
-    "operate": frozenset(["POST /evictions", "POST /operations/redrive"]),
+    "operate": frozenset(["POST /evictions", "POST /operations/redrive", "POST /rewards/trial"]),
 }
 
 
