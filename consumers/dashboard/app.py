@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.consumers.dashboard.processes import ProgressWatch
 from claw_r1.consumers.dashboard.rewards.routes import routes as reward_routes
 from claw_r1.consumers.dashboard.rewards.trial import trial_slots
 from claw_r1.consumers.dashboard.routes import (
@@ -49,6 +50,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
 from claw_r1.runtime.monitoring.registry import watch_certificate
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
@@ -77,16 +79,19 @@ log = structlog.get_logger()
 def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
     sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
+    progress = ProgressWatch(source.log, now_us)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         telling = asyncio.create_task(source.live.run())
         try:
             source.start()
+            progress.start()
             with keys_followed(lambda: source.log.reader([KEYS]), sessions):
                 yield
         finally:
             telling.cancel()
+            progress.stop()
             source.stop()
 
     return create_app(
@@ -100,6 +105,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         state={
             "dashboard": source,
             "log_state": LogState(source.log),
+            "progress": progress,
             "orders": explorer.StandingOrders(),
             "settings": settings,
             "vocabularies": Vocabularies(settings.tokenizer),

@@ -49,7 +49,7 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /overview",
             "GET /overview/log",
             "GET /record",
-            "GET /operations/groups",
+            "GET /operations/processes",
             "GET /operations/topics",
             "GET /operations/workers",
             "GET /operations/letters",
