@@ -121,7 +121,8 @@ def test_rows_tell_how_their_replies_end(opened: tuple[DashboardStage, TestClien
         (" run ", [("run", {"run": "run"})]),
         ("run/2", [("version", {"lineage": "run/2"})]),
         ("run/99", []),
-        ("run#1", []),
+        ("run#1", [("batch", {"run": "run", "n": 1})]),
+        ("run#2", []),
         ("%zz/ä", []),
         ("fern", []),
     ],
@@ -131,7 +132,7 @@ def test_an_id_of_any_kind_names_its_view(
 ) -> None:
     """A group, trajectory or call by its id or as lists print it, a run, a version of it."""
     stage, client = opened
-    stage.report(observed.started("run"), observed.trained(1, 0.5, "run"))
+    stage.report(observed.started("run"), observed.planned(1, "run"), observed.trained(1, 0.5, "run"))
     until(
         lambda: stage.source.ask_runs(lambda state: "run" in state.runs and state.runs["run"].trained),
         "the run is read",

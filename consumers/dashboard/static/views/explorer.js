@@ -152,7 +152,7 @@ function Row({ index, row, kind, columns, types, current, marked, choose, mark, 
           row.ids.at(-1).slice(0, 60)
         }`} onClick=${(event) => event.stopPropagation()} onChange=${() => mark(row.key)} /></span>
         ${columns.map((name) =>
-          html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : name}>${
+          html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : name === "reply" && name}>${
             name === "id"
               ? html`<${Ids} kind=${kind} row=${row} f=${f} />${
                 !row.values && html`${" "}<small class="bad">gone</small>`
