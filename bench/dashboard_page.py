@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import httpx
@@ -25,6 +26,15 @@ from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.stage import DashboardStage
 
+KINDS = ("groups", "trajectories", "steps")
+COLUMNS = "task,run,version_max,reasons,channel"
+FILTERS: tuple[dict[str, str], ...] = (
+    {},
+    {"channel": "train", "run": "run-1", "ready": "true"},
+    {"run": "run-2", "reason": "rewards_missing"},
+    {"finish": "stop", "version_min": "50"},
+    {"agent": "agent-1", "tag": "maths"},
+)
 UPDATES_OF_AN_HOUR = 4 * 3600
 SCROLL_S = 3.0
 READ_TIMEOUT_S = 600.0
@@ -90,20 +100,54 @@ def served(trajectories: int) -> Iterator[tuple[str, float]]:
 
 
 def measure(trajectories: int, repeats: int) -> Figures:
-    """`first_answer_s`, `first_rows_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
+    """`first_answer_s`, `first_rows_ms`, `three_filters_ms`, `route_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
     with served(trajectories) as (url, first_s), sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         rows = [first_rows_ms(opened, url) for _ in range(repeats)]
+        filtered = [three_filters_ms(opened, url) for _ in range(repeats)]
         ratios = [frame_ratio(opened, url) for _ in range(repeats)]
         heap_mb, nodes = after_an_hour(opened, url)
         opened.close()
     return {
         "first_answer_s": first_s,
         "first_rows_ms": statistics.median(rows),
+        "three_filters_ms": statistics.median(filtered),
+        "route_ms": route_ms(url),
         "frame_ratio": statistics.median(ratios),
         "heap_mb": heap_mb,
         "nodes": nodes,
     }
+
+
+def route_ms(url: str) -> float:
+    """p95 over HTTP of the questions that an explorer asks: its first rows, as its columns are, by kind, filter and order."""
+    taken = []
+    with httpx.Client(base_url=f"{url}/api/v1/", timeout=60) as http:
+        http.get("session").raise_for_status()
+        for _, kind, filters, sort in product(range(3), KINDS, FILTERS, ({}, {"sort": "version_max"})):
+            begin = time.perf_counter()
+            question = {"kind": kind, "columns": COLUMNS, **sort, **filters}
+            http.get("rows", params=question).raise_for_status()
+            taken.append((time.perf_counter() - begin) * 1000)
+    return p95(taken)
+
+
+def three_filters_ms(browser: Browser, url: str) -> float:
+    """From the press of a third count beside the list to the rows and counts that it leaves."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.goto(f"{url}{LIST}&channel=train&finish=stop")
+    page.wait_for_selector(ROWS)
+    press = page.get_by_label("Counts per value").get_by_role("button", name="run-1")
+    before = str(page.locator(".count").text_content())
+    press.wait_for()
+    begin = time.perf_counter()
+    press.click()
+    page.wait_for_function("(before) => document.querySelector('.count')?.textContent !== before", arg=before)
+    page.wait_for_selector(ROWS)
+    ms = (time.perf_counter() - begin) * 1000
+    context.close()
+    return ms
 
 
 def first_rows_ms(browser: Browser, url: str) -> float:

@@ -7,9 +7,9 @@ import orjson
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.rendering import table
 from claw_r1.consumers.runs import summary
 from claw_r1.consumers.runs.read import read_all, read_named
+from claw_r1.consumers.text_table import table
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.json_values import JsonDict
 

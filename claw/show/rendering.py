@@ -1,7 +1,5 @@
 """Events and others' text as a person at a terminal reads them."""
 
-from collections.abc import Iterator, Sequence
-
 from claw_r1.schemas import arrays
 from claw_r1.schemas.events import CallCaptured, Event
 from claw_r1.schemas.http import version_label
@@ -10,13 +8,6 @@ from claw_r1.schemas.http import version_label
 def printable(text: str) -> str:
     """Somebody else's text for a terminal: what is not printable, line breaks too, stands there by its number."""
     return "".join(each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text)
-
-
-def table(cells: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Lines of columns, each as wide as its longest cell."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def one_line(event: Event) -> str:

@@ -14,12 +14,16 @@ from fastapi import FastAPI
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
+from claw_r1.consumers.dashboard.processes import ProgressWatch
+from claw_r1.consumers.dashboard.rewards.routes import routes as reward_routes
+from claw_r1.consumers.dashboard.rewards.trial import trial_slots
 from claw_r1.consumers.dashboard.routes import (
     acts,
     explorer,
     groups,
     lab,
     lineage,
+    named,
     operations,
     overview,
     record,
@@ -46,11 +50,13 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
 from claw_r1.runtime.monitoring.registry import watch_certificate
 from claw_r1.runtime.monitoring.server import monitored
+from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 ROUTES = (
     state.routes,
+    named.routes,
     overview.routes,
     explorer.routes,
     groups.routes,
@@ -62,6 +68,7 @@ ROUTES = (
     lab.routes,
     runs.routes,
     lineage.routes,
+    reward_routes,
     feedback_routes,
 )
 """One router per view, in the order of the views."""
@@ -72,16 +79,19 @@ log = structlog.get_logger()
 def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
     sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
+    progress = ProgressWatch(source.log, now_us)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         telling = asyncio.create_task(source.live.run())
         try:
             source.start()
+            progress.start()
             with keys_followed(lambda: source.log.reader([KEYS]), sessions):
                 yield
         finally:
             telling.cancel()
+            progress.stop()
             source.stop()
 
     return create_app(
@@ -95,6 +105,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         state={
             "dashboard": source,
             "log_state": LogState(source.log),
+            "progress": progress,
             "orders": explorer.StandingOrders(),
             "settings": settings,
             "vocabularies": Vocabularies(settings.tokenizer),
@@ -105,8 +116,9 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
 
 
 def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises PortTaken, LogError."""
+    """Serve until SIGTERM or SIGINT. Raises PortTaken, LogError, ConfigRefused."""
     log_to_stderr()
+    trial_slots(settings.rewards)  # one that cannot be read is refused now
     listener = bind_page(settings)
     check_broker(log_settings, log_settings.connect_timeout_s)
     log_settings = as_on_broker(log_settings)

@@ -16,6 +16,8 @@ class DashboardSettings(PageSettings):
 
     tokenizer: Path | None = None
     """Folder with the `tokenizer.json` that tokens are read by; default: that of the model that a trajectory's run names."""
+    rewards: Path | None = None
+    """A rewards.yaml whose scorers the Rewards view may try on trajectories; default: it tries none."""
     open: bool = False
     """Open the page in a browser."""
     view: str = Field(default="", pattern="^[a-z]*$")

@@ -17,14 +17,16 @@ from claw_r1.consumers.dashboard.feedback.view import FeedbackView, PageLog
 from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
+from claw_r1.consumers.dashboard.rewards.board import RewardBoard
 from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById
+from claw_r1.datapool.view.conversations import CallBodies, reply_message, turn_of
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.view import PoolView
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import HistoryCut, LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.protocols import Lookup
@@ -41,6 +43,7 @@ from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WEIGHTS, WORKERS, Top
 
 T = TypeVar("T")
 CATCH_UP_TIMEOUT_S = 3600.0
+ENDING_CHARACTERS = 160
 PRODUCER = "dashboard"
 """The producer of every event that people write on the page."""
 
@@ -90,6 +93,7 @@ class DashboardSource:
         self.kept = KeptAnswers()
         self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
+        self.rewards = RewardBoard(log)
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())
@@ -108,6 +112,7 @@ class DashboardSource:
         """Ends the threads, and waits for what is not acknowledged yet."""
         self.watch.stop()
         self.feedback.stop()
+        self.rewards.stop()
         if self._follower is not None:
             self._follower.stop()
         self.facts.close()
@@ -127,6 +132,17 @@ class DashboardSource:
     def records(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """Records of the log at these positions. Raises LogError, HistoryCut where retention took some."""
         return self.facts.get(positions)
+
+    def endings(self, places: Sequence[Position]) -> dict[Position, str]:
+        """The last characters that the calls at these positions replied; nothing of one that retention took, or that says
+        nothing in words. Raises LogError."""
+        try:
+            records = self.records(places)
+        except HistoryCut:
+            halves = places[: len(places) // 2], places[len(places) // 2 :]
+            return {} if len(places) < 2 else self.endings(halves[0]) | self.endings(halves[1])
+        texts = {place: reply_ending(records[place].event()) for place in places}
+        return {place: text for place, text in texts.items() if text}
 
     def positions(self, row: TrajectoryRecord) -> dict[str, Position]:
         """The positions of the captures of a trajectory that count, by call_id."""
@@ -172,6 +188,12 @@ class DashboardSource:
         with suppress(LogError):  # whoever asks next hears of it
             follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
             self.runs_caught_up = True
+
+
+def reply_ending(call: object) -> str | None:
+    """Returns how the reply of a captured call ends."""
+    message = reply_message(CallBodies.of(call, b"")) if isinstance(call, CallCaptured) else None
+    return None if message is None else turn_of(message)["content"].strip()[-ENDING_CHARACTERS:]
 
 
 def pool_change(live: LiveStream) -> Callable[[str, bytes], None]:

@@ -10,7 +10,7 @@ from tests.architecture.tree import ROOT, sources
 
 LIBRARIES = {"pool", "runs", "sandbox", "web"}
 """Libraries of several consumers and of `claw`: no programs, and not deletable."""
-NEEDED_BY = {"lineage": {"dashboard"}}
+NEEDED_BY = {"lineage": {"dashboard"}, "rewards": {"dashboard"}}
 """Consumer -> the others that show what it folds, and go with it."""
 CONSUMERS = sorted({path.parent.name for path in (ROOT / "consumers").glob("*/__init__.py")} - LIBRARIES)
 COMMAND_LINE = "claw_r1.claw.cli"

@@ -2,12 +2,13 @@
 it is not told.
 """
 
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
-from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_open, progress, sides
+from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_for, is_open, progress, sides
 from claw_r1.consumers.dashboard.feedback.view import FeedbackView
 from claw_r1.consumers.dashboard.routes.source import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
@@ -26,13 +27,16 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
         raise PageProblem(422, str(error)) from error
     voices = view.voices()
     items, spoken = heard(kept.queue, voices)
-    waiting = (item for item in items if is_open(item, who, query.overlap))
+    own = partial(is_for, who=who, people=query.people, overlap=query.overlap)
+    waiting = (item for item in items if is_open(item, who, query.overlap) and own(item))
+    total = sum(map(own, kept.queue.items)) if query.people else len(kept.queue.items)
+    spoken = list(filter(own, spoken))
     return {
         "who": who,
         "reading": not view.caught_up,
         "items": [_item(item, who) for item in islice(waiting, query.limit)],
-        "open": len(kept.queue.items) - sum(not is_open(item, who, query.overlap) for item in spoken),
-        "total": len(kept.queue.items),
+        "open": total - sum(not is_open(item, who, query.overlap) for item in spoken),
+        "total": total,
         "progress": progress(spoken),
         "again_s": view.queues.newer_in_s(kept),
     }

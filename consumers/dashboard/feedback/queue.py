@@ -119,6 +119,12 @@ def is_open(item: QueueItem, who: str, overlap: int) -> bool:
     return who not in item.judges and len(item.judges) < overlap
 
 
+def is_for(item: QueueItem, who: str, people: Sequence[str], overlap: int) -> bool:
+    """Returns whether the item is one of this person's, by lot: as many for each, whoever looks, in whatever order."""
+    drawn = sorted(people, key=lambda name: _draw(0, item.group_id, item.trajectory_id, item.other_id or "", name))
+    return not people or who in drawn[:overlap]
+
+
 def progress(items: Iterable[QueueItem]) -> dict[str, int]:
     """Counts the items that each person judged."""
     counts: dict[str, int] = defaultdict(int)

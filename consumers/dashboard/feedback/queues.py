@@ -16,6 +16,7 @@ from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
 from claw_r1.datapool.view.listing.query import find_trajectories, trajectory_id
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.schemas.events import TrajectoryRecord
+from claw_r1.schemas.http import Channel
 
 SHARE = 20
 """At most one part in so many of a core goes into reading the pool for one queue."""
@@ -45,13 +46,14 @@ class Queues:
     def get(self, query: QueueQuery) -> KeptQueue:
         """Raises ValueError for a filter that is none, ViewFailed."""
         pool_filter = query.filter()
-        name = query.model_dump_json(exclude={"limit", "overlap"})
+        name = query.model_dump_json(exclude={"limit", "overlap", "people"})
         with self._lock:
             kept = self._kept.get(name)
             stale = kept is None or (kept.changes != self._pool.changes and kept.until_s < time.monotonic())
             if kept is None or stale:
                 began, changes = time.monotonic(), self._pool.changes
-                rows = list(self._rows(pool_filter))
+                trained_only = pool_filter.channel is None and not query.evaluation
+                rows = [row for row in self._rows(pool_filter) if not trained_only or row.channel != Channel.VALIDATION]
                 pairs, unfiltered = query.mode == "pair", pool_filter == EVERYTHING
                 items = (
                     pair_items(rows) if pairs else single_items(rows, rows if unfiltered else self._rows(EVERYTHING))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -18,30 +18,34 @@ from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.listing import find, key_text, place_of
+from claw_r1.consumers.pool.reasons import sentence_of
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view.listing import pages, query
-from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
+from claw_r1.datapool.view.listing.columns import COLUMNS, TIME, RowKind, column
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.records import PooledRow
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup
+from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import StepRecord, TrajectoryRecord
 from claw_r1.schemas.json_values import JsonDict
 
 routes = APIRouter(prefix="/api/v1", tags=["explorer"])
 ORDERS_MAX = 32
 FACETS: dict[RowKind, tuple[str, ...]] = {
-    "groups": ("channel", "agent", "tags", "ready", "zero_variance", "reasons"),
-    "trajectories": ("channel", "agent", "tags", "ready", "status", "reasons"),
-    "steps": ("channel", "agent", "tags", "trainable", "status", "finish", "reasons"),
+    "groups": ("run", "channel", "ready", "reasons", "task", "tags"),
+    "trajectories": ("run", "channel", "status", "ready", "reasons", "finish", "task", "agent", "tags"),
+    "steps": ("run", "channel", "trainable", "reasons", "finish", "status", "task", "agent", "tags"),
 }
-ALONE: dict[str, Any] = {name: {name: None} for name in ("channel", "agent", "ready", "trainable")}
+FIELDS = {"reasons": "reason", "tags": "tag"}
+"""Columns whose filter has another name."""
 VALUES_MAX = 30
 """The most values of one facet, the most frequent first."""
+ENDINGS_MAX = 60
 SEARCH_S = 3.0
 """For so long one answer looks through conversations."""
 SEARCH_ROWS = 50
@@ -51,7 +55,6 @@ SEARCH_CALLS = 1_000
 through, however long that takes."""
 NAMES: dict[RowKind, tuple[str, ...]] = {"groups": ("g",), "trajectories": ("g", "t"), "steps": ("g", "t", "c")}
 T = TypeVar("T")
-NEWEST: dict[RowKind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
 
 
 class ListQuery(FilterQuery):
@@ -65,7 +68,7 @@ class ListQuery(FilterQuery):
     def order(self) -> tuple[RowKind, PoolFilter, str, bool]:
         """Kind, filter, column and whether the largest comes first. Raises PageProblem."""
         try:
-            sort = self.sort or NEWEST[self.kind]
+            sort = self.sort or TIME[self.kind]
             column(self.kind, sort)
             return self.kind, self.filter(), sort, self.desc or self.sort is None
         except ValueError as error:
@@ -166,17 +169,35 @@ def rows(source: Source, _: Looking, orders: OpenOrders, which: Annotated[RowsQu
     return SafeJson(_ask(source, answer) | {"kind": question[0], "reading": not source.feedback.caught_up})
 
 
+@routes.get("/endings", summary="How the last reply of trajectories ends, or that of steps.")
+def endings(
+    source: Source,
+    _: Looking,
+    key: Annotated[list[str], Query(min_length=1, max_length=ENDINGS_MAX)],
+    kind: Literal["trajectories", "steps"] = "trajectories",
+) -> Response:
+    """By key, as rows have it; nothing of what retention took, or of a reply that says nothing in words."""
+    ids = {each: _place(kind, each) for each in key}
+    places = source.pool.ask(lambda pool: {each: _last_call(source, kind, pool, ids[each]) for each in key})
+    texts = source.endings(list({place for place in places.values() if place is not None}))
+    return SafeJson({"endings": {each: texts[place] for each, place in places.items() if place in texts}})
+
+
 @routes.get("/facets", summary="How many rows of a filter have each value of some columns.")
 def facets(source: Source, _: Looking, which: Annotated[ListQuery, Query()]) -> Response:
-    """By column: [value, rows], the most frequent 30. A column that the filter asks one value of is counted without that."""
+    """By filter: [value, rows], the most frequent 30; of time the newest. One that is asked a value is counted without it, tags
+    aside, since several may be asked. `says`: what each reason means, and what to do."""
     kind, pool_filter, *_order = which.order()
 
     def answer(pool: PoolRows) -> JsonDict:
         counts: JsonDict = {}
         for name in FACETS[kind]:
-            without = replace(pool_filter, **ALONE.get(name, {}))
-            counts[name] = list(pages.facets(pool, kind, without, name, VALUES_MAX).items())
-        return {"total": pages.count(pool, kind, pool_filter), "facets": counts}
+            field = FIELDS.get(name, name)
+            without = pool_filter if field == "tag" else _without(pool_filter, field)
+            counts[field] = list(pages.facets(pool, kind, without, name, VALUES_MAX).items())
+        counts["time"] = list(pages.times(pool, kind, _without(pool_filter, "time"), VALUES_MAX).items())
+        says = {reason: sentence_of(reason) for reason, _ in counts["reason"]}
+        return {"total": pages.count(pool, kind, pool_filter), "facets": counts, "says": says}
 
     return SafeJson(_ask(source, answer))
 
@@ -234,6 +255,19 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
                 return answer(key_text(place))
         if len(chunk) < SEARCH_ROWS:
             return answer(None)
+
+
+def _last_call(source: DashboardSource, kind: RowKind, pool: PoolRows, ids: tuple[str, ...]) -> Position | None:
+    (number,) = pool.tables.numbers(kind, [ids]) or (None,)
+    row = None if number is None else pool.tables.record(kind, number)
+    if isinstance(row, StepRecord):
+        return Position.of(row.position) if row.position else None
+    return next(reversed(source.positions(row).values()), None) if isinstance(row, TrajectoryRecord) else None
+
+
+def _without(pool_filter: PoolFilter, field: str) -> PoolFilter:
+    empty: dict[str, Any] = {field: None}
+    return replace(pool_filter, **empty)
 
 
 def _short_steps(source: DashboardSource, too_long: list[JsonDict], g: str, t: str) -> list[StepRecord]:

@@ -2,13 +2,13 @@
 pool."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from claw_r1.consumers.dashboard.processes import GATEWAYS, ProgressWatch, other_rows, reader_rows
 from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
@@ -16,10 +16,10 @@ from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Operating, Watching
-from claw_r1.eventlog.kafka.admin import begin_offsets, describe_topics, end_offsets
-from claw_r1.eventlog.kafka.groups import ConsumerGroup, consumer_groups, generations
+from claw_r1.eventlog.kafka.admin import describe_topics, end_offsets
+from claw_r1.eventlog.kafka.groups import generations
 from claw_r1.eventlog.kafka.log import KafkaLog
-from claw_r1.eventlog.records import Place, Position
+from claw_r1.eventlog.records import Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.json_values import JsonDict
@@ -36,6 +36,14 @@ LetterId = Annotated[str, Field(pattern=r"^\d{1,9}@\d{1,18}$")]
 routes = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 
+async def _progress(request: Request) -> ProgressWatch:
+    progress: ProgressWatch = request.app.state.progress
+    return progress
+
+
+Watched = Annotated[ProgressWatch, Depends(_progress)]
+
+
 class RedriveBody(BaseModel):
     """POST /operations/redrive"""
 
@@ -46,11 +54,28 @@ class RedriveBody(BaseModel):
     """Say what would be appended, and append nothing."""
 
 
-@routes.get("/groups", summary="Consumer groups of the topics, and how far each partition is behind.")
-def groups(source: Source, _: Watching) -> Response:
-    """Trainers, gateways and pages follow topics without a group: they are not here."""
-    settings = _on_kafka(source)
-    return SafeJson(source.kept.answer("operations/groups", lambda: _groups(settings), FRESH_S))
+@routes.get("/processes", summary="All processes: state, version, rate, lag over time, and when it will be caught up.")
+def processes(source: Source, progress: Watched, _: Watching) -> Response:
+    """`places`: of a reader, how far it is in each partition. `letters`: dead letters that wait; null: too many to count.
+
+    A log in memory has no readers that could be asked for."""
+    settings = source.log.settings
+
+    def answer() -> JsonDict:
+        on_broker = isinstance(source.log, KafkaLog)
+        readers, _written = reader_rows(settings) if on_broker else ([], 0)
+        gateways = {"name": GATEWAYS, "kind": "gateway", "state": "writing calls", "why": "known by what they wrote"}
+        moment = now_us()
+        own = "caught up" if source.feedback.caught_up and source.runs_caught_up else "still reading"
+        page = {"name": "this page", "kind": "dashboard", "state": own, "version": f"generation {settings.generation}"}
+        others = source.ask_runs(lambda state: list(other_rows(state, moment)))
+        rows = [each | progress.tell(each["name"]) for each in (gateways, *readers)]
+        if not rows[0]["rate_per_s"]:
+            rows[0]["state"] = "no call lately" if rows[0]["curve"] else "not known yet"
+        waiting = _waiting(settings) if on_broker else 0
+        return {"processes": [*rows, *others[:WORKERS_MAX], page], "letters": waiting}
+
+    return SafeJson(source.kept.answer("operations/processes", answer, LETTERS_FRESH_S))
 
 
 @routes.get("/topics", summary="Topics of the catalogue with partitions, policy and offsets.")
@@ -128,33 +153,16 @@ def _on_kafka(source: DashboardSource) -> LogSettings:
     return source.log.settings
 
 
+def _waiting(settings: LogSettings) -> int | None:
+    few = sum(end_offsets(settings, [DEAD_LETTERS]).values()) <= LETTERS_READ_MAX
+    return len(pending(settings, letters(settings))) if few else None
+
+
 def _letters(settings: LogSettings) -> list[Letter]:
     """All of them. Raises PageProblem where they are too many for a page."""
     if sum(end_offsets(settings, [DEAD_LETTERS]).values()) > LETTERS_READ_MAX:
         raise PageProblem(422, "there are too many dead letters for a page: `claw dlq list --reason R` narrows them")
     return letters(settings)
-
-
-def _groups(settings: LogSettings) -> JsonDict:
-    catalogue = list(settings.catalogue())
-    begins, ends = begin_offsets(settings, catalogue), end_offsets(settings, catalogue)
-    rows = []
-    for group in consumer_groups(settings):
-        places = list(_places(group, begins, ends))
-        about = {"group": group.name, "state": group.state, "members": group.members}
-        rows.append({**about, "lag": sum(place["behind"] for place in places), "places": places})
-    return {"groups": rows, "streams": settings.catalogue().streams_group}
-
-
-def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[JsonDict]:
-    """Every partition of the topics that the group reads; one in which it never committed it has yet to read from its beginning."""
-    topics = {topic for topic, _ in group.offsets}
-    for place, end in sorted(ends.items()):
-        if place[0] in topics:
-            offset = group.offsets.get(place)
-            reached = max(begins[place], offset or 0)
-            behind = max(0, end - reached)
-            yield {"topic": place[0], "partition": place[1], "offset": offset, "end": end, "behind": behind}
 
 
 def _topics(settings: LogSettings) -> JsonDict:

@@ -6,19 +6,22 @@ import { go, Link, link, openViews, params, view } from "./parts/address.js";
 import { useAnswer } from "./parts/answers.js";
 import { helpOpen, KeyHelp, useKeys } from "./parts/keys.js";
 import { concerns, listen, liveState } from "./parts/live.js";
+import { SearchBox } from "./parts/search.js";
 import { Ago } from "./parts/words.js";
 import overview from "./views/overview.js";
 import explorer from "./views/explorer.js";
 import group from "./views/group.js";
 import trajectory from "./views/trajectory.js";
 import tokens from "./views/tokens.js";
+import discarded from "./views/discarded.js";
 import curation from "./views/curation.js";
 import lab from "./views/lab.js";
 import runs from "./views/runs.js";
+import rewards from "./views/rewards.js";
 import operations from "./views/operations.js";
 
 /** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
-const VIEWS = [overview, explorer, group, trajectory, tokens, curation, lab, runs, operations];
+const VIEWS = [overview, explorer, group, trajectory, tokens, discarded, curation, lab, runs, rewards, operations];
 const STATES = {
   starting: "connecting…",
   live: "live",
@@ -51,6 +54,7 @@ function Bar({ who, state }) {
     const timer = setTimeout(state.again, TEST_MS);
     return () => clearTimeout(timer);
   }, [state.data]);
+  const away = liveState.value !== "lost" && state.data?.log_away_since_us; // what is old is not said to be live
   return html`<header class="bar">
     <nav aria-label="Views">${
     open(who).filter(({ key }) => key).map(({ name, title, key }) =>
@@ -59,8 +63,9 @@ function Bar({ who, state }) {
       `
     )
   }</nav>
-    <span class=${`stream ${liveState.value}`} role="status">${
-    liveState.value === "lost" ? "lost" : STATES[liveState.value]
+    <${SearchBox} />
+    <span class=${`stream ${away ? "lost" : liveState.value}`} role="status">${
+    away ? "old" : liveState.value === "lost" ? "lost" : STATES[liveState.value]
   }</span>
     ${
     state.data && !state.data.caught_up &&

@@ -1,5 +1,6 @@
 """The standing ratings of raters, from the facts of claw.rewards. Pure."""
 
+import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -30,44 +31,81 @@ class Rating(NamedTuple):
         return self.rater, self.version, self.generation
 
 
-def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
-    """Returns the standing ratings in the slots that match, from all facts of claw.rewards. A slot without a value says
-    nothing. pattern: of slots; with `@VERSION` or `@VERSION.gN` behind it the last word of that version or generation."""
-    scorer = SCORER.fullmatch(pattern)
-    slots = pattern if scorer is None else scorer["slots"]
-    highest: dict[tuple[RatedSubject, str], RewardAssigned | ScoringFailed] = {}
-    for event in events:
-        if not isinstance(event, RewardAssigned | ScoringFailed):
-            continue
-        rater = f"{event.source}/{event.name}"
-        if matches(slots, rater) and (scorer is None or _is_of(event, scorer)):
-            index = event.step_index if isinstance(event, RewardAssigned) and event.call_id is None else None
-            place = (event.group_id, event.trajectory_id, event.call_id, index), rater
-            highest[place] = max(highest.get(place, event), event, key=_rank)
-    standing = sorted(
-        highest.items(), key=lambda item: ([part or "" for part in item[0][0][:3]], item[0][0][3] or 0, item[0][1])
-    )
-    return [
-        Rating(
-            subject,
-            rater,
-            event.value,
-            event.verdict.version if event.verdict else None,
-            event.envelope.occurred_at_us,
-            event.verdict.generation if event.verdict else 0,
+class StandingWord(NamedTuple):
+    """The last word of a rater, of a scorer that of one of its versions and generations, on one subject."""
+
+    rating: Rating
+    """Its value is NaN where there is none."""
+    rank: tuple[bool, int, int, str]
+    failed: str | None
+    """The reason why a scorer gave up, in a word."""
+    verdict_id: str | None
+
+
+class Standings:
+    """The standing words of all raters. Order and repetition of the events do not matter."""
+
+    def __init__(self) -> None:
+        self._words: dict[tuple[RatedSubject, tuple[str, int | None, int]], StandingWord] = {}
+
+    def add(self, event: RewardAssigned | ScoringFailed) -> None:
+        """One more word."""
+        word = _word(event)
+        key = word.rating.subject, word.rating.by
+        before = self._words.get(key)
+        if before is None or before.rank < word.rank:
+            self._words[key] = word
+
+    def words(self) -> Iterable[StandingWord]:
+        """All of them, in no order."""
+        return self._words.values()
+
+    def ratings(self, pattern: str) -> list[Rating]:
+        """Returns what stands in the slots that match. A slot without a value says nothing.
+
+        pattern: of slots; with `@VERSION` or `@VERSION.gN` behind it the last word of that version or generation.
+        """
+        scorer = SCORER.fullmatch(pattern)
+        slots = pattern if scorer is None else scorer["slots"]
+        highest: dict[tuple[RatedSubject, str], StandingWord] = {}
+        for (subject, by), word in self._words.items():
+            if matches(slots, by[0]) and (scorer is None or _is_of(word.rating, scorer)):
+                place = subject, by[0]
+                highest[place] = max(highest.get(place, word), word, key=lambda each: each.rank)
+        standing = sorted(
+            highest.items(), key=lambda item: ([part or "" for part in item[0][0][:3]], item[0][0][3] or 0, item[0][1])
         )
-        for (subject, rater), event in standing
-        if isinstance(event, RewardAssigned) and event.value is not None
-    ]
+        return [word.rating for _, word in standing if not math.isnan(word.rating.value)]
 
 
-def _is_of(event: RewardAssigned | ScoringFailed, scorer: re.Match[str]) -> bool:
-    verdict, generation = event.verdict, scorer["generation"]
-    return (
-        verdict is not None
-        and verdict.version == int(scorer["version"])
-        and generation in (None, str(verdict.generation))
+def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
+    """Returns the standing ratings in the slots that match, from all facts of claw.rewards (`Standings.ratings`)."""
+    standings = Standings()
+    for event in events:
+        if isinstance(event, RewardAssigned | ScoringFailed):
+            standings.add(event)
+    return standings.ratings(pattern)
+
+
+def _word(event: RewardAssigned | ScoringFailed) -> StandingWord:
+    assigned = event if isinstance(event, RewardAssigned) else None
+    index = assigned.step_index if assigned is not None and event.call_id is None else None
+    verdict, value = event.verdict, None if assigned is None else assigned.value
+    rating = Rating(
+        (event.group_id, event.trajectory_id, event.call_id, index),
+        f"{event.source}/{event.name}",
+        math.nan if value is None else value,
+        verdict.version if verdict else None,
+        event.envelope.occurred_at_us,
+        verdict.generation if verdict else 0,
     )
+    failed = event.reason if isinstance(event, ScoringFailed) else None
+    return StandingWord(rating, _rank(event), failed, verdict.verdict_id if verdict else None)
+
+
+def _is_of(rating: Rating, scorer: re.Match[str]) -> bool:
+    generation = scorer["generation"]
+    return rating.version == int(scorer["version"]) and generation in (None, str(rating.generation))
 
 
 def _rank(event: RewardAssigned | ScoringFailed) -> tuple[bool, int, int, str]:

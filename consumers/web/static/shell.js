@@ -43,15 +43,23 @@ export async function ask(method, path, body) {
     return await api(method, path, body);
   } catch (problem) {
     if (problem.status !== 401) throw problem;
-    const before = session.value?.who;
-    let now = await signedIn();
-    if (now && !now.keys && before && now.who !== before) now = await api("POST", "session", { who: before });
-    session.value = now;
-    if (!now) throw problem;
-    if (before && now.who !== before) {
-      throw new Problem(401, `${now.who} is signed in now, not ${before}: nothing was said`);
-    }
+    await (renewal ??= renewed(problem).finally(() => {
+      renewal = null;
+    }));
     return api(method, path, body);
+  }
+}
+
+/** One for all questions of this tab that were refused at once: each session has a token of its own. */
+let renewal = null;
+async function renewed(problem) {
+  const before = session.value?.who;
+  let now = await signedIn();
+  if (now && !now.keys && before && now.who !== before) now = await api("POST", "session", { who: before });
+  session.value = now;
+  if (!now) throw problem;
+  if (before && now.who !== before) {
+    throw new Problem(401, `${now.who} is signed in now, not ${before}: nothing was said`);
   }
 }
 

@@ -18,6 +18,8 @@ Read = (
     str | Callable[[Any], Any]
 )  # a field, or a function of a record of the table's kind; mypy knows no row with all their fields
 TASK_CHARACTERS = 200
+TIME: Mapping[RowKind, str] = {"groups": "changed", "trajectories": "changed", "steps": "started"}
+"""The column that tells when: lists begin with its newest, and filters of time ask it."""
 
 
 class Column(NamedTuple):
@@ -84,6 +86,7 @@ COLUMNS: Mapping[RowKind, Mapping[str, Column]] = {
         "closed": Column("flag", "Whether its deadline closed it.", "closed"),
         "calls": Column("count", "Model calls of its members."),
         "tokens": Column("count", "Tokens of its calls, prompts and replies."),
+        "response_tokens": Column("count", "Tokens of its replies."),
         "quality": Column("number", "The mean quality of its calls that have one."),
         "doubt": Column("number", "The doubt of its most doubtful member."),
         **SHARED,
@@ -97,11 +100,14 @@ COLUMNS: Mapping[RowKind, Mapping[str, Column]] = {
         "ended": Column("time_us", "When its status was set.", "status_us"),
         "status": Column("word", "Open, completed, failed, abandoned or evicted.", "status"),
         "return": Column("number", "Its outcome and the rewards of its calls.", "return_total"),
+        "distance": Column("number", "Its return less the mean of its group's returns."),
         "calls": Column("count", "Model calls.", lambda row: len(row.calls) + row.calls_left_out),
         "branches": Column("count", "Lines of calls.", "branches"),
         "failed_calls": Column("count", "Calls that failed.", lambda row: len(row.failed_calls)),
         "trainable_calls": Column("count", "Calls that can be trained.", "trainable_calls"),
         "tokens": Column("count", "Tokens of its calls, prompts and replies."),
+        "response_tokens": Column("count", "Tokens of its replies."),
+        "finish": Column("word", "Why the reply of its last call ended."),
         "ready": Column("flag", "Whether it can be trained.", "ready"),
         "quality": Column("number", "The mean quality of its calls that have one."),
         "people_apart": Column("number", "How far people are apart on it as a whole.", _people_apart),

@@ -5,16 +5,17 @@ is a function of the rows alone. Every question goes through arrays of all rows 
 """
 
 import sys
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, Column, RowKind, column
-from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, TIME_FORMS, PoolFilter
 from claw_r1.datapool.view.listing.table import CellValue, Floats, RowMask, RowNumbers
 from claw_r1.datapool.view.rows import PoolRows
 
-__all__ = ["COLUMNS", "Column", "RowKind", "count", "facets", "neighbours"]
+__all__ = ["COLUMNS", "Column", "RowKind", "count", "facets", "neighbours", "times"]
 LARGEST = sys.float_info.max
 
 
@@ -65,6 +66,22 @@ def facets(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, name: str, li
         raise ValueError(f"every one of {kind} has an id of its own; count them by another column")
     counts = sorted(tables.counted(kind, name, mask, limit + 1).items(), key=lambda each: (-each[1], str(each[0])))
     return dict(counts[:limit])
+
+
+def times(rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, limit: int) -> dict[str, int]:
+    """Counts the rows of a filter by minute, hour or day, whichever first needs at most `limit` of them, in the form of its
+    field `time`, the newest first; of more days, the newest."""
+    moments = rows.tables.times(kind)[rows.tables.mask(kind, pool_filter)]
+    moments = moments[(moments >= 0) & (moments < datetime.max.replace(tzinfo=UTC).timestamp() * 1e6)]
+    form, seconds, begins, many = min(
+        (
+            (form, seconds, *np.unique(moments // (seconds * 1e6), return_counts=True))
+            for form, seconds in TIME_FORMS.items()
+        ),
+        key=lambda unit: (len(unit[2]) > limit, unit[1] if len(unit[2]) <= limit else -unit[1]),
+    )
+    newest = zip(begins[::-1][:limit].tolist(), many[::-1].tolist(), strict=False)
+    return {f"{datetime.fromtimestamp(begin * seconds, UTC):{form}}": number for begin, number in newest}
 
 
 class Order:

@@ -5,11 +5,15 @@ A field that is None, or empty, asks nothing. Only the standard library is impor
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, NamedTuple
 
 VERSION_MAX = (1 << 62) - 1
 """Versions are compared in 64 bits."""
+TIME_FORMS = {"%Y-%m-%dT%H:%M": 60, "%Y-%m-%dT%H": 3600, "%Y-%m-%d": 86400}
+"""Forms of `time`, and the seconds that each spans."""
 BOUND = re.compile(r"(?P<scorer>.+@\d+)(?P<sign>>=|<=)(?P<value>.+)")
 
 
@@ -34,6 +38,15 @@ def score_bound(text: str) -> ScoreBound:
     return ScoreBound(bound["scorer"], low, high)
 
 
+def time_span(text: str) -> tuple[float, float]:
+    """Begin and end of a day, an hour or a minute, in microseconds of UTC. Raises ValueError."""
+    for form, seconds in TIME_FORMS.items():
+        with suppress(ValueError):
+            begin_us = datetime.strptime(text, form).replace(tzinfo=UTC).timestamp() * 1e6
+            return begin_us, begin_us + seconds * 1e6
+    raise ValueError(f"time takes 2026-11-29, 2026-11-29T14 or 2026-11-29T14:05, in UTC, not {text!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFilter:
     """The rows that are asked for; bounds are inclusive. Raises ValueError for a bound that is none, or that nothing meets."""
@@ -42,6 +55,21 @@ class PoolFilter:
     group: Annotated[str | None, "Only this group."] = None
     trajectory: Annotated[str | None, "Only this trajectory."] = None
     agent: Annotated[str | None, "Only this agent."] = None
+    run: Annotated[str | None, "Only what belongs to this run."] = None
+    task: Annotated[str | None, "Only this task, as JSON; what is the same in its first 200 characters is one."] = None
+    status: Annotated[
+        str | None,
+        "Trajectories that are open, completed, failed, abandoned or evicted, groups with such a member; completed or aborted steps.",
+    ] = None
+    reason: Annotated[str | None, "What is not ready, or not trainable, for this reason, in its word."] = None
+    finish: Annotated[
+        str | None,
+        "Steps whose reply ended so: stop, length, …; trajectories whose last one did, groups with such a member.",
+    ] = None
+    time: Annotated[
+        str | None,
+        "Only what changed (steps: came in) in this day, hour or minute of UTC: 2026-11-29, 2026-11-29T14 or 2026-11-29T14:05.",
+    ] = None
     tag: Annotated[
         tuple[str, ...],
         "Only what carries this tag: its own, one by curation, or one of its trajectory or group; may be repeated.",
@@ -78,6 +106,8 @@ class PoolFilter:
                 raise ValueError(
                     f"score takes bounds that meet: {bound.scorer} is never >= {bound.low:g} and <= {high:g}"
                 )
+        if self.time is not None:
+            time_span(self.time)
         for name in ("version_min", "version_max"):
             if abs(getattr(self, name) or 0) > VERSION_MAX:
                 raise ValueError(f"{name} is a version of a policy, at most {VERSION_MAX}")
@@ -85,7 +115,7 @@ class PoolFilter:
     @property
     def asks_steps(self) -> bool:
         """Steps decide which trajectories and groups meet it."""
-        judged = (self.trainable, self.quality_min, self.quality_max)
+        judged = (self.trainable, self.finish, self.quality_min, self.quality_max)
         return bool(self.tag or self.score) or any(value is not None for value in judged)
 
 

@@ -174,9 +174,8 @@ class ColumnTable:
         """A column by number: of words, their codes."""
         return self._values[: len(self), self._at[name]]
 
-    def sortable(self, name: str) -> Floats:
-        """A column by number, in which words are their ranks."""
-        values = self.values(name)
+    def sortable(self, name: str, values: Floats) -> Floats:
+        """The values of a column, in which words are their ranks; also of rows elsewhere that have its words."""
         if name not in self.words:
             return values
         ranked: Floats = self._ranks_of(name)[np.nan_to_num(values, nan=-1).astype(np.int64)]

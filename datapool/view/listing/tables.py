@@ -6,7 +6,7 @@ disk in the view's store; numbers tie a step to its trajectory and that to its g
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from claw_r1.datapool.view.listing.columns import COLUMNS, RowKind, column
-from claw_r1.datapool.view.listing.pool_filter import PoolFilter, score_bound
+from claw_r1.datapool.view.listing.columns import COLUMNS, TASK_CHARACTERS, TIME, RowKind, column
+from claw_r1.datapool.view.listing.derived import DerivedColumns
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter, score_bound, time_span
 from claw_r1.datapool.view.listing.scores import RowScores, ScoresSnapshot, scores_of
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers, TableSnapshot
 from claw_r1.datapool.view.records import PooledRow, words_of
@@ -49,7 +50,7 @@ class PoolTables:
         self._left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
         self._scores: dict[RowKind, RowScores] = {kind: RowScores() for kind in COLUMNS}
-        self._made: dict[tuple[RowKind, str], tuple[tuple[int, ...], Floats]] = {}
+        self._derived = DerivedColumns(self)
 
     def snapshot(self) -> bytes:
         """Returns what `restore` takes; the rows themselves, and their words, are in the store."""
@@ -137,7 +138,7 @@ class PoolTables:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
-        return self.table(kind).sortable(name) if column(kind, name).read else self._derived(kind, name)
+        return self._words_of(kind, name).sortable(name, self._codes(kind, name))
 
     def mask(self, kind: RowKind, pool_filter: PoolFilter) -> RowMask:
         """Returns the mask of the rows that a filter finds, by number."""
@@ -162,10 +163,10 @@ class PoolTables:
 
     def cells(self, kind: RowKind, name: str, numbers: RowNumbers) -> list[CellValue]:
         """The values of rows in a column, as its type says; None where they have none."""
-        form, table = column(kind, name), self.table(kind)
-        cells = (table.values(name) if form.read else self._derived(kind, name))[numbers].tolist()
+        form = column(kind, name)
+        cells = self._codes(kind, name)[numbers].tolist()
         if form.type in ("word", "words"):
-            words = table.words[name]
+            words = self._words_of(kind, name).words[name]
             return [None if cell != cell else words[int(cell)] for cell in cells]  # NaN
         plain = {"flag": bool, "number": float}.get(form.type, int)
         return [None if cell != cell else plain(cell) for cell in cells]
@@ -179,17 +180,33 @@ class PoolTables:
                 counts.update(dict.fromkeys(words, many))
             return counts
         numbers = np.flatnonzero(mask)
-        values = (self.table(kind).values(name) if column(kind, name).read else self._derived(kind, name))[numbers]
+        values = self._codes(kind, name)[numbers]
         _, first, times = np.unique(values, return_index=True, return_counts=True)
         often = np.argsort(-times, kind="stable")[:most]
         cells = zip(self.cells(kind, name, numbers[first[often]]), times[often].tolist(), strict=True)
         return Counter({cell: many for cell, many in cells if cell is not None})
+
+    def times(self, kind: RowKind) -> Floats:
+        """By number, the time by which rows are filtered: NaN where a row has none."""
+        return self.table(kind).values(TIME[kind])
+
+    def scores_of(self, kind: RowKind) -> Iterable[Mapping[int, float]]:
+        """The scores of each scorer, by number of the row."""
+        return self._scores[kind].of_each()
 
     def groups_of(self, kind: RowKind) -> RowNumbers:
         """By number of a row, that of its group."""
         if kind == "groups":
             return np.arange(len(self.groups))
         return self.trajectories.owners if kind == "trajectories" else self.trajectories.owners[self.steps.owners]
+
+    def _codes(self, kind: RowKind, name: str) -> Floats:
+        """A column as it stands: of words, their codes."""
+        return self.table(kind).values(name) if column(kind, name).read else self._derived.get(kind, name)
+
+    def _words_of(self, kind: RowKind, name: str) -> ColumnTable:
+        """The table whose words a column has: of one that steps make, theirs."""
+        return self.table(kind) if column(kind, name).read else self.steps
 
     def _several(self, kind: RowKind, name: str, mask: RowMask) -> Iterator[tuple[frozenset[str], int]]:
         """The words of rows, and how many have just these; tags are those of what a row is in, too."""
@@ -244,6 +261,12 @@ class PoolTables:
             (terms.trajectory, lambda value: self._named(kind, value)),
             (terms.channel, lambda value: table.holding("channel", [value])),
             (terms.agent, lambda value: self._played_by(kind, value)),
+            (terms.run, lambda value: table.holding("run", [value])),
+            (terms.task, lambda value: table.holding("task", [value[:TASK_CHARACTERS]])),
+            (terms.status, lambda value: self._having(kind, "status", value)),
+            (terms.finish, lambda value: self._having(kind, "finish", value)),
+            (terms.reason, lambda value: _naming(table, "reasons", value)),
+            (terms.time, lambda value: self._within(kind, *time_span(value))),
             (terms.ready, lambda value: self._ready(kind) == value),
             (terms.reward_min, lambda value: table.values(reward) >= value),
             (terms.reward_max, lambda value: table.values(reward) <= value),
@@ -258,6 +281,18 @@ class PoolTables:
             yield from (self._carrying("steps", tag) for tag in terms.tag)
         elif judged or terms.tag:
             yield self._holding(kind, judged, terms.tag)
+
+    def _having(self, kind: RowKind, name: str, word: str) -> RowMask:
+        """Rows of which a column has the word; a group has the words of its members."""
+        of_kind: RowKind = "trajectories" if kind == "groups" else kind
+        code = self._words_of(of_kind, name).codes[name].get(word, -1)
+        mask: RowMask = self._codes(of_kind, name) == code
+        return mask if kind != "groups" else self.at("groups", self.trajectories.owners[mask & self._of_members()])
+
+    def _within(self, kind: RowKind, begin_us: float, end_us: float) -> RowMask:
+        times = self.times(kind)
+        within: RowMask = (times >= begin_us) & (times < end_us)
+        return within
 
     def _ready(self, kind: RowKind) -> Floats:
         """A step is as ready as its trajectory."""
@@ -297,10 +332,10 @@ class PoolTables:
 
     def _carrying(self, kind: RowKind, tag: str) -> RowMask:
         """Rows that have a tag, or are in what has it."""
-        mask = _tagged(self.table(kind), tag)
+        mask = _naming(self.table(kind), "tags", tag)
         if kind == "steps":
-            mask |= _tagged(self.trajectories, tag)[self.steps.owners]
-        return mask if kind == "groups" else mask | _tagged(self.groups, tag)[self.groups_of(kind)]
+            mask |= _naming(self.trajectories, "tags", tag)[self.steps.owners]
+        return mask if kind == "groups" else mask | _naming(self.groups, "tags", tag)[self.groups_of(kind)]
 
     def _named(self, kind: RowKind, name: str) -> RowMask:
         numbers = self.trajectories.ending_with(name)
@@ -336,64 +371,7 @@ class PoolTables:
         mask[numbers] = True
         return mask
 
-    def _derived(self, kind: RowKind, name: str) -> Floats:
-        """A column that other rows make, made anew when a row has changed."""
-        changes = (self.groups.changes, self.trajectories.changes, self.steps.changes)
-        made_at, values = self._made.get((kind, name), ((), np.empty(0)))
-        if made_at != changes or len(values) != len(self.table(kind)):
-            makers: dict[str, Callable[[RowKind], Floats]] = {
-                "calls": lambda _: self._sum("groups", self.values("trajectories", "calls"), self.trajectories),
-                "tokens": self._tokens,
-                "quality": self._quality,
-                "doubt": self._doubt,
-                "started": self._started,
-            }
-            values = makers[name](kind)
-            values[~self.table(kind).alive] = np.nan
-            self._made[kind, name] = changes, values
-        return values
 
-    def _sum(self, kind: RowKind, values: Floats, of: ColumnTable) -> Floats:
-        """Over the rows of another table that are in each row of this kind."""
-        owners = self.groups_of("steps") if (kind, of) == ("groups", self.steps) else of.owners
-        return np.bincount(owners, np.nan_to_num(values), len(self.table(kind))).astype(np.float64)
-
-    def _tokens(self, kind: RowKind) -> Floats:
-        return self._sum(kind, self.steps.values("tokens"), self.steps)
-
-    def _quality(self, kind: RowKind) -> Floats:
-        values = self.steps.values("quality")
-        with np.errstate(invalid="ignore"):  # of none: NaN
-            return self._sum(kind, values, self.steps) / self._sum(kind, (~np.isnan(values)).astype(float), self.steps)
-
-    def _started(self, _: RowKind) -> Floats:
-        first = np.full(len(self.trajectories), np.inf)
-        np.minimum.at(first, self.steps.owners, np.nan_to_num(self.steps.values("started"), nan=np.inf))
-        registered = self.trajectories.values("registered")
-        return np.where(np.isnan(registered), np.where(np.isinf(first), np.nan, first), registered)
-
-    def _doubt(self, kind: RowKind) -> Floats:
-        if kind == "groups":
-            most = np.zeros(len(self.groups))
-            np.maximum.at(most, self.trajectories.owners, np.nan_to_num(self._derived("trajectories", "doubt")))
-            return most
-        people = np.nan_to_num(self.trajectories.values("people_apart"))
-        np.maximum.at(people, self.steps.owners, np.nan_to_num(self.steps.values("doubt")))
-        return people + self._scorers_apart()
-
-    def _scorers_apart(self) -> Floats:
-        """The distance between the highest and the lowest rank that scorers give; a rank is the share below, half of those beside."""
-        low, high = np.full(len(self.trajectories), np.inf), np.full(len(self.trajectories), -np.inf)
-        for scores in self._scores["trajectories"].of_each():
-            numbers = np.fromiter(scores.keys(), np.int64, len(scores))
-            values = np.fromiter(scores.values(), np.float64, len(scores))
-            ordered = np.sort(values)
-            beside = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-            ranks = beside / 2 / max(1, len(values))
-            low[numbers], high[numbers] = np.minimum(low[numbers], ranks), np.maximum(high[numbers], ranks)
-        return np.where(high > low, high - low, 0.0)
-
-
-def _tagged(table: ColumnTable, tag: str) -> RowMask:
-    """Rows that have it themselves."""
-    return table.holding("tags", [tags for tags in table.words["tags"] if tag in tags])
+def _naming(table: ColumnTable, name: str, word: str) -> RowMask:
+    """Rows that have the word themselves, among those of a column of words."""
+    return table.holding(name, [words for words in table.words[name] if word in words])

@@ -303,7 +303,6 @@ def test_a_call_is_curated_and_shown_at_once(seat: Seat) -> None:
     """Trainable, quality, tags and scores stand in the log as `claw pool curate` writes them; what is no number is refused with a sentence."""
     stage, one = seat
     page = one.open("/curation?g=g&t=t0", waits_for=".judge button")
-    page.get_by_text("Curate 1 call").click()
     page.get_by_role("button", name="do not train").click()
     expect(page.get_by_role("button", name="do not train")).to_have_attribute("aria-pressed", "true")
     for label, text in (("Quality", "0.3"), ("Tags", "leak, odd"), ("Note", "copied"), ("Scores", "entropy@1=0.9")):
@@ -329,7 +328,6 @@ def test_an_act_that_fails_is_taken_off_the_screen(seat: Seat) -> None:
     """What was shown before the log had it goes, and the reason is said."""
     _, one = seat
     page = one.open("/curation?g=g&t=t0", waits_for=".judge button")
-    page.get_by_text("Curate 1 call").click()
     page.route(
         "**/api/v1/curations", lambda route: route.fulfill(status=503, json={"detail": "the log does not answer"})
     )
@@ -529,19 +527,34 @@ def test_payloads_are_text_everywhere(browser: Browser) -> None:
     assert [part for part in (*plain, "U+202E", "U+200B", "U+E0041", "U+0000", "U+001B[31m") if part not in text] == []
 
 
-@pytest.mark.parametrize(("address", "route"), [("/curation?mode=pair", "preferences"), ("/curation", "judgements")])
-def test_a_second_key_before_the_first_is_in_the_log_judges_nothing(seat: Seat, address: str, route: str) -> None:
-    """Whoever is quicker than the log would judge one subject twice, and leave the next one unjudged."""
-    _, one = seat
-    page = one.open(address, waits_for=".judge button")
-    held: list[Route] = []
-    page.route(f"**/api/v1/{route}", lambda asked: held.append(asked))  # Playwright sets attributes on what it is given
-    with page.expect_request(f"**/api/v1/{route}"):
-        page.keyboard.press("1")
-    page.keyboard.press("5")
-    held[0].continue_()
-    expect(page.locator("aside p").first).to_contain_text("you judged 1 of")
-    page.keyboard.press("u")  # what a second key had asked for would be written before this
-    expect(page.locator(".said")).to_contain_text("taken back")
-    assert len([url for url in one.requests if url.endswith(f"/{route}")]) == 1
-    one.clean(page)
+@pytest.mark.parametrize(("mode", "route"), [("pair", "preferences"), ("single", "judgements")])
+def test_a_second_key_before_the_first_is_in_the_log_is_for_the_next(browser: Browser, mode: str, route: str) -> None:
+    """The next one comes at once, and two keys judge two subjects, while the log takes its time; what the log refuses comes back."""
+    stage = DashboardStage(*(episode(f"g{n // 2}", f"t{n}", "Which?", f"this {n}") for n in range(6)))
+    with stage.served() as url:
+        one = Sitting(browser, url)
+        page = one.open(f"/curation?mode={mode}", waits_for=".judge button")
+        held: list[Route] = []
+        page.route(
+            f"**/api/v1/{route}", lambda asked: held.append(asked)
+        )  # Playwright sets attributes on what it is given
+        shown: list[str] = []
+        for key in ("1", "5"):
+            expect(page.locator(".sides h3 .word").first).not_to_have_text(shown[-1] if shown else "")
+            shown.append(page.locator(".sides h3 .word").first.inner_text())
+            page.keyboard.press(key)
+        expect(page.locator(".sides h3 .word").first).not_to_have_text(shown[-1])
+        with page.expect_request(f"**/api/v1/{route}"):  # the second one, behind the first
+            held[0].continue_()
+        expect(page.locator("aside p").first).to_contain_text("you judged 1 of")
+        held[1].fulfill(status=503, json={"detail": "the log does not answer"})
+        expect(page.locator(".said.problem")).to_contain_text("the log does not answer")
+        page.keyboard.press("k")  # it stands in the queue again
+        judged = [
+            event
+            for event in stage.words()
+            if isinstance(event, PreferenceGiven | RewardAssigned) and event.source == "human:ann"
+        ]
+        assert len(judged) == 1
+        expect(page.locator("aside p").first).to_contain_text("2 waiting" if mode == "pair" else "5 waiting")
+        one.close()

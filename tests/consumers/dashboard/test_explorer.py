@@ -1,11 +1,17 @@
 """The explorer's answers: lists that stand still, counts per value, neighbours, a search in conversations; each says what it refuses."""
 
+import inspect
 import math
+import re
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from claw_r1.consumers.pool.reasons import UNTOLD, sentence_of
+from claw_r1.datapool.fold import readiness, trainable
+from claw_r1.datapool.fold.trainable import OWN_WORDS
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import TrajectoryRecord
@@ -13,6 +19,8 @@ from claw_r1.schemas.keys import trajectory_key
 from claw_r1.schemas.topics import TRAJECTORIES
 from tests import facts
 from tests.consumers.dashboard.stage import DashboardStage, episode
+from tests.consumers.runs import observed
+from tests.patience import until
 
 
 @pytest.fixture
@@ -57,6 +65,79 @@ def test_counts_leave_out_the_value_that_is_chosen(opened: tuple[DashboardStage,
     assert answer["total"] == 2
     assert answer["facets"]["channel"] == [["train", 2], ["val", 1]]
     assert sorted(answer["facets"]["agent"]) == [["ann", 1], ["bob", 1]]
+
+
+@pytest.mark.parametrize("kind", ["groups", "trajectories", "steps"])
+def test_a_count_beside_the_list_is_what_its_filter_finds(opened: tuple[DashboardStage, TestClient], kind: str) -> None:
+    """Run, status, reason, finish, task, time and all others: pressed, each finds as many rows as it said."""
+    (stage, client), at_us, task = opened, 1_790_000_000_000_000, '{"q": "what?"}'
+    when = facts.envelope(at_us=at_us)
+    stage.tell(
+        facts.opened("o", task=task, envelope=when),
+        facts.started("o", "t", task=task, envelope=when),
+        facts.call(
+            "o",
+            "t",
+            "c",
+            envelope=when,
+            received_us=at_us,
+            finish_reason="length",
+            sampling=replace(facts.PLAIN, temperature=0.0),
+        ),
+        facts.started("o", "u", task=task, envelope=when),
+    )
+    stage.wait_read()
+    answer = get(client, "facets", kind=kind)
+    fields = {field for field, values in answer["facets"].items() if values}
+    assert {"run", "time", "reason", "task"} <= fields
+    for field, values in answer["facets"].items():
+        for value, rows in values:
+            asked = str(value).lower() if isinstance(value, bool) else value
+            assert get(client, "rows", kind=kind, **{field: asked})["total"] == rows, (field, value)
+    assert all(says.endswith(".") and todo for says, todo in answer["says"].values())
+
+
+def test_every_word_of_the_fold_is_a_sentence() -> None:
+    """A reason that the fold may give has a sentence of its own, with what to do."""
+    words = {*OWN_WORDS, *re.findall(r'yield "(\w+)"', "".join(map(inspect.getsource, (readiness, trainable))))}
+    assert {word for word in words - {"status"} if sentence_of(word) is UNTOLD} == set()
+
+
+def test_rows_tell_how_their_replies_end(opened: tuple[DashboardStage, TestClient]) -> None:
+    """Of trajectories the last reply, of steps their own; of what is not there, nothing."""
+    assert get(opened[1], "endings", key=["g/u", "h/t", "g/none"])["endings"] == {"g/u": "a red dog", "h/t": "a fern"}
+    assert get(opened[1], "endings", kind="steps", key="g/t/t-0")["endings"] == {"g/t/t-0": "a cat"}
+
+
+@pytest.mark.parametrize(
+    ("name", "views"),
+    [
+        ("g", [("group", {"g": "g"})]),
+        ("u", [("trajectory", {"g": "g", "t": "u"})]),
+        ("t", [("trajectory", {"g": "g", "t": "t"}), ("trajectory", {"g": "h", "t": "t"})]),
+        ("h/t", [("trajectory", {"g": "h", "t": "t"})]),
+        ("u-0", [("call", {"g": "g", "t": "u", "c": "u-0"})]),
+        ("g/t/t-0", [("call", {"g": "g", "t": "t", "c": "t-0"})]),
+        (" run ", [("run", {"run": "run"})]),
+        ("run/2", [("version", {"lineage": "run/2"})]),
+        ("run/99", []),
+        ("run#1", [("batch", {"run": "run", "n": 1})]),
+        ("run#2", []),
+        ("%zz/ä", []),
+        ("fern", []),
+    ],
+)
+def test_an_id_of_any_kind_names_its_view(
+    opened: tuple[DashboardStage, TestClient], name: str, views: list[tuple[str, dict]]
+) -> None:
+    """A group, trajectory or call by its id or as lists print it, a run, a version of it."""
+    stage, client = opened
+    stage.report(observed.started("run"), observed.planned(1, "run"), observed.trained(1, 0.5, "run"))
+    until(
+        lambda: stage.source.ask_runs(lambda state: "run" in state.runs and state.runs["run"].trained),
+        "the run is read",
+    )
+    assert [(each["kind"], each["values"]) for each in get(client, "named", q=name)["views"]] == views
 
 
 def test_neighbours_stand_within_filter_and_order(opened: tuple[DashboardStage, TestClient]) -> None:

@@ -71,7 +71,6 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     """Curated, labelled, preferred and undone on the page: `claw pool steps` has it; judged by `claw`, the page has it."""
     one = Sitting(browser, url)
     page = one.open("/curation?g=g&t=t0", waits_for=".judge button")
-    page.get_by_text("Curate 1 call").click()
     page.get_by_label("Quality", exact=True).fill("0.25")
     page.get_by_label("Quality", exact=True).press("Enter")
     expect(page.locator(".said")).to_contain_text("quality 0.25")
@@ -96,7 +95,6 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     (done,) = claw(log_settings, "curate", "t1", "--quality", "0.75", "--set-tag", "odd", "--who", "bob")
     stream(log_settings)
     page.goto(f"{url}/curation?g=g&t=t1")
-    page.get_by_text("Curate 1 call").click()
     expect(page.get_by_label("Quality", exact=True)).to_have_value("0.75")
     expect(page.get_by_label("Tags", exact=True)).to_have_value("odd")
     with httpx.Client(base_url=f"{url}/api/v1/", timeout=20) as http:

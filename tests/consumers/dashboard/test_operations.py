@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
+from claw_r1.consumers.dashboard.processes import ProgressWatch
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
@@ -24,7 +25,7 @@ from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
 from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
-PATHS = ("groups", "topics", "letters", "generations")
+PATHS = ("processes", "topics", "letters", "generations")
 
 
 def read(settings: LogSettings, topic: Topic) -> list[Record]:
@@ -55,12 +56,13 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
     with BrokerStage(broken).served() as url, httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http:
         token = http.get("session").json()["token"]
         answers = {path: http.get(f"operations/{path}").json() for path in PATHS}
-        (group,) = [each for each in answers["groups"]["groups"] if each["group"] == f"{broken.prefix}.streams"]
-        assert (group["lag"], group["members"]) == (
-            3,
-            0,
-        )  # the partition without a commit, too: it was read from nowhere
+        told = {each["name"]: each for each in answers["processes"]["processes"]}
+        group = told[f"{broken.prefix}.streams"]
+        assert (group["lag"], group["alarm"], group["state"]) == (3, True, "nobody is at work")
+        # the partition without a commit, too: it was read from nowhere
         assert {place["offset"]: place["behind"] for place in group["places"]} == {1: 2, None: 1}
+        assert {"gateways", "this page"} <= told.keys()
+        assert answers["processes"]["letters"] == 2
         (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
         assert (calls["records"], answers["topics"]["missing"]) == (4, [])
         assert answers["generations"] == {"shown": 1, "there": [1], "prefix": broken.prefix}
@@ -84,13 +86,34 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         again = http.post("operations/redrive", json={"ids": ids, "dry_run": False}, headers={"x-page-token": token})
         assert (again.json()["redriven"], sorted(again.json()["already"])) == ([], sorted(ids))
         assert len(read(broken, CALLS)) == 6
-        page.get_by_role("link", name="Consumer groups").click()
+        page.get_by_role("link", name="Processes").click()
         expect(page.locator("main")).to_contain_text(f"{broken.prefix}.streams")
+        expect(page.locator("main")).not_to_contain_text("dead letters wait")  # those that were redriven wait no more
         page.get_by_role("link", name="Topics").click()
         expect(page.locator("main")).to_contain_text(f"{broken.prefix}.weights")
         page.get_by_role("link", name="Generations").click()
         expect(page.locator("main")).to_contain_text("claw dashboard --generation 2")
         one.clean(page)
+
+
+def test_the_time_to_catch_up_follows_from_the_last_two_minutes() -> None:
+    """Of what shrinks, the rest at the rate at which it shrank; of what grows nobody can say; of nothing left, now."""
+    clock = iter(range(0, 10_000_000_000, 10_000_000))
+    progress = ProgressWatch(DashboardStage().log, lambda: next(clock))
+    assert progress.tell("streams") == {"rate_per_s": None, "curve": [], "caught_up_s": None}
+    for done in range(0, 300, 10):  # one record per second, of 400
+        progress.sample({"streams": (done, 400 - done), "rewards": (done, done), "quick": (done, 0)})
+    told = {name: progress.tell(name) for name in ("streams", "rewards", "quick")}
+    assert [(each["rate_per_s"], each["caught_up_s"]) for each in told.values()] == [
+        (1.0, 110.0),
+        (1.0, None),
+        (1.0, 0.0),
+    ]
+    assert told["streams"]["curve"][0] == [0, 400]
+    for _ in range(200):
+        progress.sample({"streams": (290, 110)})
+    stuck = progress.tell("streams")
+    assert (stuck["rate_per_s"], stuck["caught_up_s"], len(stuck["curve"])) == (0.0, None, 90)
 
 
 def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
@@ -101,7 +124,9 @@ def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
     with stage.served() as url, httpx.Client(base_url=f"{url}/api/v1/") as http:
         http.get("session")
         statuses = {path: http.get(f"operations/{path}").status_code for path in PATHS}
-        assert statuses == dict.fromkeys(PATHS, 501)
+        assert statuses == dict.fromkeys(PATHS, 501) | {"processes": 200}
+        rows = http.get("operations/processes").json()["processes"]
+        assert [(each["kind"], each["name"]) for each in rows[1:3]] == [("worker", "w"), ("worker", "old")]
         assert [each["worker"] for each in http.get("operations/workers").json()["workers"]] == ["w", "old"]
 
 
@@ -127,7 +152,7 @@ def test_operations_are_for_readers_and_redriving_for_operators(by_role: dict[st
     for path in (*PATHS, "workers"):
         statuses = {role: http.get(f"operations/{path}").status_code for role, http in by_role.items()}
         assert statuses["annotator"] == 403
-        assert statuses["reader"] == statuses["operator"] == (200 if path == "workers" else 501)
+        assert statuses["reader"] == statuses["operator"] == (200 if path in ("workers", "processes") else 501)
     body = {"ids": ["0@0"], "dry_run": True}
     writes = {role: http.post("operations/redrive", json=body).status_code for role, http in by_role.items()}
     assert writes == {"annotator": 403, "reader": 403, "operator": 501}

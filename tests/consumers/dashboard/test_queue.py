@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from claw_r1.consumers.dashboard.feedback import queues
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.queue import (
     heard,
+    is_for,
     is_open,
     pair_items,
     scorers_apart,
@@ -124,3 +126,31 @@ def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: A
     pages.clear()
     assert queues.Queues(view).get(query).queue.items == whole
     assert max(pages) == 3
+
+
+@pytest.mark.parametrize("overlap", [1, 2])
+def test_people_share_a_queue_by_lot(overlap: int) -> None:
+    """Each item is for as many people as it should be, whoever looks and in whatever order they are named; nobody has all of it."""
+    people = ["ann", "bob", "cyd"]
+    items = single_items([row(f"t{n}") for n in range(300)], [])
+    for item in items:
+        named = [who for who in people if is_for(item, who, people, overlap)]
+        assert len(named) == overlap
+        assert named == [who for who in people if is_for(item, who, people[::-1], overlap)]
+    for who in people:
+        own = sum(is_for(item, who, people, overlap) for item in items)
+        assert 60 * overlap < own < 140 * overlap
+    assert not any(is_for(item, "dan", people, overlap) for item in items)
+    assert all(is_for(item, "dan", (), overlap) for item in items)
+
+
+def test_evaluation_is_asked_about_on_demand() -> None:
+    """A queue leaves the channel of evaluation out, unless it is asked for it, or for a channel by its name."""
+    pool = PoolRows(listed=True)
+    for name, channel in (("train", "train"), ("val", "val"), ("probe", "probe")):
+        record = replace(row(name), channel=channel)
+        pool.apply(TRAJECTORIES.name, trajectory_key("g", name), encode(record))
+    view = SimpleNamespace(ask=lambda question: question(pool), changes=0)
+    for fields, names in (({}, "probe train"), ({"evaluation": True}, "probe train val"), ({"channel": "val"}, "val")):
+        kept = queues.Queues(view).get(QueueQuery(**fields))
+        assert " ".join(sorted(item.trajectory_id for item in kept.queue.items)) == names

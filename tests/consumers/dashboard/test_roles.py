@@ -20,6 +20,8 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
     "look": frozenset(
         [
             "GET /state",
+            "GET /named",
+            "GET /endings",
             "GET /columns",
             "GET /rows",
             "GET /facets",
@@ -47,7 +49,7 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /overview",
             "GET /overview/log",
             "GET /record",
-            "GET /operations/groups",
+            "GET /operations/processes",
             "GET /operations/topics",
             "GET /operations/workers",
             "GET /operations/letters",
@@ -63,9 +65,13 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /runs/batch",
             "GET /runs/skipped",
             "GET /lineage",
+            "GET /rewards",
+            "GET /rewards/agreement",
+            "GET /rewards/said",
+            "GET /rewards/verdict",
         ]
     ),
-    "operate": frozenset(["POST /evictions", "POST /operations/redrive"]),
+    "operate": frozenset(["POST /evictions", "POST /operations/redrive", "POST /rewards/trial"]),
 }
 
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claw_r1.claw.rewards.agree import as_text
 from claw_r1.consumers.rewards.measures.agreement import agreement, kappa
 from claw_r1.consumers.rewards.measures.ratings import Rating, ratings
+from claw_r1.consumers.rewards.measures.report import as_text
 from claw_r1.schemas.events import VerdictRef
 from tests import facts
 

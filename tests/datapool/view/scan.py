@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from claw_r1.datapool.view.listing.columns import TASK_CHARACTERS
 from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter, score_bound
 from claw_r1.datapool.view.listing.query import step_says
 from claw_r1.schemas.codec import decode
@@ -65,6 +67,12 @@ class Scan:
             and asked.trajectory in (None, *self._trajectories(ids, row))
             and asked.channel in (None, row.channel)
             and asked.agent in (None, *self._agents(ids, row))
+            and asked.run in (None, row.run_id)
+            and (asked.task is None or (row.task or "\0")[:TASK_CHARACTERS] == asked.task[:TASK_CHARACTERS])
+            and asked.status in (None, *self._statuses(ids, row))
+            and asked.finish in (None, *self._finishes(ids, row))
+            and (asked.reason is None or asked.reason in row.reasons)
+            and (asked.time is None or _changed_in(row, asked.time))
             and asked.ready in (None, self._ready(ids, row))
             and _within(getattr(row, reward), asked.reward_min, asked.reward_max)
             and _within(row.max_version, asked.version_min, None)
@@ -85,6 +93,24 @@ class Scan:
         yield from (member.trajectory_id for member in row.members)
         if row.members_left_out:
             yield from (name for _, name in self._inside("trajectories", ids))
+
+    def _statuses(self, ids: Ids, row: Row) -> Iterator[str]:
+        places = self._members(ids, row) if isinstance(row, GroupRecord) else [ids]
+        kind = "steps" if isinstance(row, StepRecord) else "trajectories"
+        yield from (self.rows[kind][place].status for place in places)
+
+    def _finishes(self, ids: Ids, row: Row) -> Iterator[str | None]:
+        """A trajectory ends as its last call does."""
+        if isinstance(row, StepRecord):
+            yield row.finish_reason
+        for place in self._members(ids, row) if isinstance(row, GroupRecord) else [ids][: 3 - len(ids)]:
+            steps = [self.rows["steps"][step] for step in self._inside("steps", place)]
+            if steps:
+                yield max(steps, key=lambda step: (step.first_received_us, step.call_id)).finish_reason
+
+    def _members(self, ids: Ids, row: GroupRecord) -> list[Ids]:
+        places = ((*ids, member.trajectory_id) for member in row.members)
+        return [place for place in places if place in self.rows["trajectories"]]
 
     def _agents(self, ids: Ids, row: Row) -> Iterator[str | None]:
         yield row.agent
@@ -123,6 +149,11 @@ def _passes(step: StepRecord, asked: PoolFilter) -> bool:
         and _within(quality, asked.quality_min, asked.quality_max)
         and all(_within(scores.get(bound.scorer), bound.low, bound.high) for bound in map(score_bound, asked.score))
     )
+
+
+def _changed_in(row: Row, time: str) -> bool:
+    at_us = row.first_received_us if isinstance(row, StepRecord) else row.last_progress_us
+    return bool(at_us) and datetime.fromtimestamp(at_us / 1e6, UTC).isoformat().startswith(time)
 
 
 def _says(row: Row, text: str) -> bool:

@@ -9,6 +9,7 @@ import { link } from "./address.js";
 import { number } from "./words.js";
 
 export const SCALE = [0, 0.25, 0.5, 0.75, 1];
+const SCALE_WORDS = ["useless", "poor", "fair", "good", "perfect"];
 /** What the last act came to: {words, wrong}, for who shows `<Said/>`. */
 export const outcome = signal(null);
 let turn = Promise.resolve();
@@ -147,8 +148,8 @@ export const Words = ({ title, words }) =>
     </div>
   `;
 
-/** Judge a trajectory, or one call of it. subject: {g, t, c}. name: of the score that digits give. judged(): called when a score or thumb is in
- * the log. review: whoever is here came to judge, so that digits do it at once, and what others said stays folded until it is asked for (a review
+/** Judge a trajectory, or one call of it. subject: {g, t, c}. name: of the score that digits give. judged(): called with a score or thumb, before it is in
+ * the log; what it returns is called if it does not get there. review: whoever is here came to judge, so that digits do it at once, and what others said stays folded until it is asked for (a review
  * that is blind); elsewhere digits judge after `e` alone, since they are reward. Of a review: {call_id, reply} that an edit would replace, `mine`,
  * all that this person said of the trajectory and its calls, and `moves`, its own buttons. */
 export function Judge({ subject, review = null, name = "overall", judged }) {
@@ -161,7 +162,7 @@ export function Judge({ subject, review = null, name = "overall", judged }) {
   const key = JSON.stringify([g, t, c]);
   const latest = useRef(key);
   latest.current = key;
-  const underWay = useRef(false);
+  const spent = useRef(false);
   const [busy, setBusy] = useState(false);
   const [byKeys, setByKeys] = useState(Boolean(review));
   const [writing, setWriting] = useState("");
@@ -171,33 +172,28 @@ export function Judge({ subject, review = null, name = "overall", judged }) {
     setWriting("");
   }, [key]);
   const passive = !session.value.may_judge;
-  const attempt = async (path, body, said, hoped, then = null) => {
+  const attempt = async (path, body, said, hoped) => {
     if (passive) return null;
     setHope((before) => ({ ...before, ...hoped }));
     const done = await act(path, body, `${said} — u takes it back`);
-    if (latest.current !== key) return null;
-    if (done && then) return then();
+    if (latest.current !== key) return done;
     await answer.again();
     setHope((before) => Object.fromEntries(Object.entries(before).filter(([each]) => !(each in hoped))));
     return done;
   };
   const curate = (field, value, said) =>
     attempt("curations", { places: [c ? [g, t, c] : [g, t]], [field]: value }, said, { [field]: value });
-  const say = (remark, said, hoped = {}, then = null) =>
-    attempt(
-      "judgements",
-      { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), ...remark },
-      said,
-      hoped,
-      then,
-    );
+  const say = (remark, said, hoped = {}) =>
+    attempt("judgements", { group_id: g, trajectory_id: t, ...(c ? { call_id: c } : {}), ...remark }, said, hoped);
   const judge = async (remark, said, hoped) => {
-    if (underWay.current) return; // a second key before the first is in the log is meant for what comes next
-    underWay.current = true;
+    if (passive || spent.current) return; // nobody has seen yet what a key at the same moment would judge
+    spent.current = true;
     setBusy(true);
-    await say(remark, said, hoped, judged);
-    underWay.current = false;
+    const putBack = judged?.(); // the next one comes at once: a second key is meant for it
+    if (await say(remark, said, hoped) && judged) return;
+    spent.current = false;
     setBusy(false);
+    putBack?.();
   };
   /** The return with another such score of this person's. */
   const returnWith = (value) =>
@@ -255,7 +251,7 @@ export function Judge({ subject, review = null, name = "overall", judged }) {
                 : html`, now <b>${number(data.return_total)}</b>`})</span> ${SCALE.map((value, at) =>
                   html`<button aria-pressed=${own[name] === value} disabled=${passive} onClick=${() => score(at)}>${
                     at + 1
-                  }</button>`
+                  } ${SCALE_WORDS[at]}</button>`
                 )}
             </div>
             <div class="row" role="group" aria-label="thumb and words">
@@ -272,13 +268,13 @@ export function Judge({ subject, review = null, name = "overall", judged }) {
                 }</button>`}
               ${review?.moves}
             </div>
-            ${writing && html`
+            <div class="written">${writing && html`
               <${Writing} key=${writing} save=${write} close=${() => setWriting("")}
                 label=${writing === "edit" ? "A better last reply (for exports: nobody sampled it)" : "Comment"}
                 now=${(writing === "edit" ? written?.edit ?? review.reply : written?.comment) ?? ""} />
             `}
             <${Words} title="You said" words=${mine.map((word) => ({ ...word, who: null }))} />
-            <details open=${!review}>
+            <details open=${!review || matchMedia("(min-width: 70rem)").matches}>
         <summary>Curate ${c ? "the call" : `${calls} ${calls === 1 ? "call" : "calls"}`}</summary>
         <${Field} label="Reward" now="" hint="style=0.8" parse=${reward} passive=${passive} send=${(values) =>
           say({ scores: values }, `reward ${inScores(values)}`, values)} />
@@ -305,7 +301,7 @@ export function Judge({ subject, review = null, name = "overall", judged }) {
           inScores(now.scores),
         )} hint="entropy@1=0.9" parse=${scores} passive=${passive}
           send=${(value) => curate("scores", value, "scores")} />
-      </details>
+      </details></div>
     `;
   };
   return html`<section class="panel judge" aria-label="Judge">

@@ -33,6 +33,22 @@ export function Ago({ us }) {
   } ago</time>`;
 }
 
+/** A long id cut in its middle: ids of one batch differ at their ends. */
+export const middle = (id, most = 16) =>
+  id.length <= most ? id : `${id.slice(0, Math.floor(most / 3))}…${id.slice(1 - most + Math.floor(most / 3))}`;
+
+/** A task, which is JSON and perhaps cut: its words. */
+export function taskWords(task) {
+  try {
+    const value = JSON.parse(task);
+    if (typeof value === "string") return value;
+    const words = Object.values(value ?? {}).filter((each) => typeof each === "string");
+    return words.join(" · ") || task;
+  } catch {
+    return task.replace(/^\{?"/, "");
+  }
+}
+
 /** Ids that lead to their view. */
 export const GroupLink = ({ g }) =>
   html`

@@ -7,12 +7,17 @@ import { filterOf, FILTERS } from "../parts/filters.js";
 import { act, Judge, quality, Said, scores, undo, Words, words } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
-import { Ago, Command, count, GroupLink, TrajectoryLink } from "../parts/words.js";
+import { Ago, Command, count, GroupLink, middle, TrajectoryLink } from "../parts/words.js";
 
 const TABS = { queue: "Review", filter: "By filter", history: "History" };
 const NAMES = Object.keys(FILTERS);
 const isList = (name) => FILTERS[name]?.type === "list";
 const TURNS = 30;
+/** What is asked where the address has no `ask` of its own. */
+const ASK = {
+  single: "How well does it do what its task asks? Judge the end, not the way.",
+  pair: "Which of the two does better what the task asks?",
+};
 /** @type {[string, string, number, string, number | null][]} key, words, side that is chosen, outcome, strength */
 const PAIR = [
   ["1", "◀◀ left, clearly", 0, "chosen", 1],
@@ -108,10 +113,10 @@ function Conversation({ side, place }) {
 }
 
 function Pair({ shown, name, moves, done }) {
-  const underWay = useRef(false);
+  const spent = useRef(false);
   const prefer = async ([, label, side, result, strength]) => {
-    if (underWay.current) return; // a second key before the first is in the log is meant for the next pair
-    underWay.current = true;
+    if (!session.value.may_judge || spent.current) return; // nobody has seen yet what a key at the same moment would judge
+    spent.current = true;
     const ids = shown.sides.map(({ trajectory_id }) => trajectory_id);
     const body = {
       group_id: shown.group_id,
@@ -121,8 +126,11 @@ function Pair({ shown, name, moves, done }) {
       name,
       ...(strength === null ? {} : { strength }),
     };
-    if (session.value.may_judge && await act("preferences", body, `${label} — u takes it back`)) done();
-    underWay.current = false;
+    const putBack = done(); // the next pair comes at once: a second key is meant for it
+    if (!await act("preferences", body, `${label} — u takes it back`)) {
+      spent.current = false;
+      putBack();
+    }
   };
   useKeys(
     "Prefer",
@@ -130,14 +138,16 @@ function Pair({ shown, name, moves, done }) {
   );
   return html`
     <section class="panel judge" aria-label="Prefer">
-      <div class="row"><b>Which is better?</b> ${PAIR.map((each) =>
+      <div class="row">${PAIR.map((each) =>
         html`<button disabled=${!session.value.may_judge} onClick=${() => prefer(each)}>${each[1]} <kbd>${
           each[0]
         }</kbd></button>`
       )}
           ${moves}</div>
-      <${Words} title="You said" words=${shown.mine.map((word) => ({ ...word, who: null }))} />
-      <${Words} title="Others said" words=${shown.others} />
+      <div class="written">
+        <${Words} title="You said" words=${shown.mine.map((word) => ({ ...word, who: null }))} />
+        <${Words} title="Others said" words=${shown.others} />
+      </div>
       <${Said} />
     </section>
   `;
@@ -161,6 +171,8 @@ function Queue({ params }) {
     order,
     seed: params.get("seed"),
     overlap: params.get("overlap"),
+    people: params.getAll("people"),
+    evaluation: params.get("evaluation"),
     limit: 50,
     ...filterOf(params),
   }).slice(1);
@@ -188,12 +200,15 @@ function Queue({ params }) {
   /** On to what this tab has not shown yet, be it that this one was judged or skipped. */
   const pass = () => {
     const others = items.filter((each) => isNew(each) && keyOf(each) !== keyOf(current));
-    setSeen(new Set([...seen, keyOf(current)]));
+    setSeen((all) => new Set([...all, keyOf(current)]));
     open(others.find((each) => items.indexOf(each) > at) || others[0], { replace: false });
   };
+  /** Goes on at once; what it returns brings the item back, whose judgement did not get into the log. */
   const done = () => {
+    const key = keyOf(current);
     judged.current.push(current);
     pass();
+    return () => setSeen((all) => new Set([...all].filter((each) => each !== key)));
   };
   const back = async () => {
     const answer = await undo();
@@ -226,6 +241,12 @@ function Queue({ params }) {
       <${Choice} label="Order" name="order" value=${order} options=${["doubt", "newest", "draw"]} />
       ${order === "draw" && html`<${Whole} label="Seed" name="seed" value=${params.get("seed") || 0} />`}
       <${Whole} label="People each" name="overlap" min="1" value=${params.get("overlap") || 1} />
+      <label>Shared by <input value=${params.getAll("people").join(", ")} placeholder="ann, bob: by lot" onChange=${(
+        { target },
+      ) => change({ people: words(target.value), g: "", t: "", o: "" })} /></label>
+      <label class="check"><input type="checkbox" checked=${params.get("evaluation") === "true"} onChange=${(
+        { target },
+      ) => change({ evaluation: target.checked ? "true" : "", g: "", t: "", o: "" })} /> evaluation, too</label>
       <${FilterField} params=${params} />
     </div>
     <div class="review">
@@ -249,12 +270,12 @@ function Queue({ params }) {
                     o: item.other_id,
                   }}
                     aria-current=${current && keyOf(item) === keyOf(current) ? "true" : null}>
-                    <${Word}>${item.trajectory_id}<//>${item.other_id &&
-                      html`${" "}· <${Word}>${item.other_id}<//>`}<//></li>
+                    <${Word}>${middle(item.trajectory_id)}<//>${item.other_id &&
+                      html`${" "}· <${Word}>${middle(item.other_id)}<//>`}<//></li>
               `
             )}</ol>
           `}<//></aside>
-          <div class="subject">${current
+          <div class="subject"><p class="ask"><b><${Text} text=${params.get("ask") || ASK[mode]} /></b></p>${current
             ? html`<${Awaited} answer=${subject}>${(data) =>
               html`
                 <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data

@@ -8,52 +8,54 @@ import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
 import { useSparse } from "../parts/sparse.js";
-import { Ago, cell, Command, count, number, quoted, toClipboard } from "../parts/words.js";
+import { Ago, cell, Command, count, middle, number, quoted, taskWords, toClipboard } from "../parts/words.js";
 
 const KINDS = ["groups", "trajectories", "steps"];
 const SHOWN = {
   groups: [
     "id",
+    "task",
     "return",
     "deviation",
     "members",
-    "expected",
     "ready",
+    "response_tokens",
     "version_max",
-    "calls",
     "changed",
-    "tags",
     "reasons",
   ],
   trajectories: [
     "id",
+    "task",
+    "reply",
     "return",
-    "calls",
-    "tokens",
+    "distance",
+    "response_tokens",
+    "finish",
     "status",
-    "ready",
     "version_max",
-    "doubt",
     "changed",
-    "tags",
-    "reasons",
   ],
   steps: [
     "id",
+    "task",
+    "reply",
     "reward",
-    "prompt_tokens",
     "response_tokens",
     "finish",
     "trainable",
     "version_max",
-    "quality",
     "started",
-    "tags",
     "reasons",
   ],
 };
+/** A column that the log has, not the pool: it is read for the rows that are looked at. */
+const REPLY = { type: "reply", says: "How its last reply ends." };
 const WIDTHS = {
-  ids: "minmax(11rem, 3fr)",
+  ids: "minmax(9rem, 1.5fr)",
+  reply: "minmax(10rem, 3fr)",
+  task: "minmax(9rem, 3fr)",
+  version_max: "minmax(8.5rem, 1fr)",
   number: "minmax(5.5rem, 1fr)",
   count: "minmax(5.5rem, 1fr)",
   time_us: "minmax(6.5rem, 1fr)",
@@ -64,7 +66,7 @@ const WIDTHS = {
 const RIGHT = new Set(["number", "count"]);
 const ROW = 32;
 const MARKS_MAX = 50;
-const FACET = { channel: "channel", agent: "agent", tags: "tag", ready: "ready", trainable: "trainable" };
+const ENDINGS_MAX = 60;
 const NAMES = ["g", "t", "c"];
 
 const label = (name) => name.replaceAll("_", " ");
@@ -82,13 +84,40 @@ const idsIn = (key) =>
 /** Two trajectories of one group, which can be compared; else false. */
 const pairOf = ([one, other, ...more]) =>
   Boolean(other?.t && !more.length && one.g === other.g && one.t !== other.t) && { g: one.g, a: one.t, b: other.t };
-const columnsOf = (columns) => columns.filter((name) => name !== "id").join(",") || "changed";
+const OF_CLIENT = new Set(["id", "reply"]);
+/** Columns to ask for: a version is shown with its run. */
+const columnsOf = (columns) =>
+  [...new Set([...columns, ...(columns.includes("version_max") ? ["run"] : [])])].filter((name) => !OF_CLIENT.has(name))
+    .join(",") || "changed";
+const widthOf = (name, types) => WIDTHS[name] ?? WIDTHS[types[name].type];
 const targetOf = (kind, ids, f) => (kind === "groups" ? ["group", { g: ids.g, f }] : ["trajectory", { ...ids, f }]);
 
-function Value({ type, value }) {
+/** How the replies of the rows that are looked at end, read once each: {key: text}. */
+function useEndings(kind, keys, wanted) {
+  const [endings, setEndings] = useState({});
+  const missing = wanted ? keys.filter((key) => !(key in endings)).slice(0, ENDINGS_MAX) : [];
+  const query = missing.length ? `endings?${queryOf({ key: missing }, { kind })}` : null;
+  const answer = useAnswer(query);
+  useEffect(() => {
+    if (!answer.data) return;
+    setEndings((before) => ({
+      ...before,
+      ...Object.fromEntries(missing.map((key) => [key, ""])),
+      ...answer.data.endings,
+    }));
+  }, [answer.data]);
+  return endings;
+}
+
+function Value({ name, type, value, run }) {
   if (value === null || value === undefined || (Array.isArray(value) && !value.length)) {
     return html`<span class="quiet">–</span>`;
   }
+  if (name === "task") return html`<${Word}>${taskWords(value)}<//>`;
+  if (name === "version_max" && run) {
+    return html`<span title=${run}><${Word}>${middle(run, 9)}<//>/${count(value)}</span>`;
+  }
+  if (name === "distance" && value > 0) return `+${number(value)}`;
   if (type === "time_us") return html`<${Ago} us=${value} />`;
   if (type === "number") return number(value);
   if (type === "count") return count(value);
@@ -99,14 +128,14 @@ function Value({ type, value }) {
 
 function Ids({ kind, row, f }) {
   const [view, values] = targetOf(kind, idsOf(row.ids), f);
-  const own = [...row.ids].reverse();
   return html`
-    <${Link} to=${view} values=${values} tabindex="-1">
-      <${Word}>${own[0]}<//><//>${own.slice(1).map((id) => html`${" "}<small class="quiet"><${Word}>${id}<//></small>`)}
+    <${Link} to=${view} values=${values} tabindex="-1" title=${row.ids.join(" / ")}>
+      <${Word}>${middle(row.ids.at(-1), 13)}<//><//>${row.ids.length > 1 && row.ids.at(-1).length < 9 &&
+        html`${" "}<small class="quiet"><${Word}>${middle(row.ids[0], 9)}<//></small>`}
   `;
 }
 
-function Row({ index, row, kind, columns, types, current, marked, choose, mark, f }) {
+function Row({ index, row, kind, columns, types, current, marked, choose, mark, f, ending }) {
   const style = { height: `${ROW}px` };
   if (!row) {
     return html`
@@ -123,12 +152,15 @@ function Row({ index, row, kind, columns, types, current, marked, choose, mark, 
           row.ids.at(-1).slice(0, 60)
         }`} onClick=${(event) => event.stopPropagation()} onChange=${() => mark(row.key)} /></span>
         ${columns.map((name) =>
-          html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : ""}>${
+          html`<span role="cell" class=${RIGHT.has(types[name].type) ? "number" : name === "reply" && name}>${
             name === "id"
               ? html`<${Ids} kind=${kind} row=${row} f=${f} />${
                 !row.values && html`${" "}<small class="bad">gone</small>`
               }`
-              : row.values && html`<${Value} type=${types[name].type} value=${row.values[name]} />`
+              : name === "reply"
+              ? html`<${Value} value=${ending && ending.slice(-79)} />`
+              : row.values &&
+                html`<${Value} name=${name} type=${types[name].type} value=${row.values[name]} run=${row.values.run} />`
           }</span>`
         )}
       </div>
@@ -148,7 +180,7 @@ function Heads({ columns, types, sort, desc }) {
       html`<span role="columnheader" class=${RIGHT.has(types[name].type) ? "number" : ""} aria-sort=${
         name === sort ? (desc ? "descending" : "ascending") : "none"
       }>
-    <button onClick=${press(name)} title=${types[name].says}>${label(name)}${
+    <button onClick=${press(name)} disabled=${name === "reply"} title=${types[name].says}>${label(name)}${
         name === sort && (desc ? " ↓" : " ↑")
       }</button></span>`
     )
@@ -168,7 +200,7 @@ function Search({ params, field }) {
   }, [text]);
   return html`
     <label
-      class="search">Search <input type="search" ref=${field} value=${text} placeholder="ids, tags, tasks, notes" onInput=${(
+      class="search">Text <input type="search" ref=${field} value=${text} placeholder="ids, tags, tasks, notes" onInput=${(
         event,
       ) => setText(event.target.value)} maxlength="1000" /></label>
   `;
@@ -240,15 +272,10 @@ function Facets({ query, order, filter }) {
   const answer = useAnswer(`facets?${query}#${order}`);
   const last = useRef(null);
   if (answer.data) last.current = answer.data;
-  const press = (field, value) => () => {
-    const before = [filter[field] ?? []].flat();
-    const text = String(value);
-    const next = before.includes(text)
-      ? before.filter((each) => each !== text)
-      : field === "tag"
-      ? [...before, text]
-      : text;
-    change({ [field]: next, at: "" });
+  const press = (field, text, before) => () => {
+    const rest = before.filter((each) => each !== text);
+    const more = field === "tag" ? [...rest, text] : text;
+    change({ [field]: before.includes(text) ? rest : more, at: "" });
   };
   if (!last.current) {
     return html`
@@ -257,26 +284,23 @@ function Facets({ query, order, filter }) {
       </aside>
     `;
   }
+  const { facets, says } = last.current;
+  const Bar = ({ field, value, rows }) => {
+    const before = [filter[field] ?? []].flat();
+    const flag = { true: "yes", false: "no" }[String(value)];
+    return html`<li><button aria-pressed=${before.includes(String(value))} title=${
+      field === "reason" ? says[value].join(" ") : String(value)
+    } onClick=${press(field, String(value), before)}><${Word}>${
+      field === "task" ? taskWords(value) : field === "run" ? middle(value, 20) : flag ?? value
+    }<//> <span class="quiet">${count(rows)}</span></button></li>`;
+  };
   return html`<aside class="facets" aria-label="Counts per value">${
-    Object.entries(last.current.facets).filter(([, values]) => values.length).map(([name, values]) =>
+    Object.entries(facets).filter(([, values]) => values.length).map(([field, values]) =>
       html`
-        <details open key=${name}>
-          <summary>${label(name)}</summary>
+        <details open=${field !== "task" && field !== "time" || filter[field] !== undefined} key=${field}>
+          <summary>${label(field)}</summary>
           <ul>${values.slice(0, 12).map(([value, rows]) =>
-            html`<li key=${value}>${
-              FACET[name]
-                ? html`
-                  <button aria-pressed=${[filter[FACET[name]] ?? []].flat().includes(String(value))}
-                    onClick=${press(FACET[name], value)}><${Word}>${value === true
-                      ? "yes"
-                      : value === false
-                      ? "no"
-                      : value}<//> <span class="quiet">${count(rows)}</span></button>
-                `
-                : html`<span class="value"><${Word}>${
-                  value === true ? "yes" : value === false ? "no" : value
-                }<//> <span class="quiet">${count(rows)}</span></span>`
-            }</li>`
+            html`<${Bar} key=${value} field=${field} value=${value} rows=${rows} />`
           )}
           ${values.length > 12 &&
             html`<li class="quiet">and ${values.length > 29 ? "18 or more" : values.length - 12} others</li>`}</ul>
@@ -386,7 +410,7 @@ function Acts({ kind, filter, marks, query, columns, total }) {
     const chosen = marks.length
       ? await markedRows(kind, ids, marks, columns)
       : (await read(`rows?${query}&limit=500`)).rows;
-    const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => name !== "id")];
+    const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => !OF_CLIENT.has(name))];
     const line = (cells) =>
       cells.map((each) => {
         const text = cell(each === null || each === undefined ? "" : [each].flat().join(" "));
@@ -473,7 +497,7 @@ function List({ params, types, kind }) {
     return true;
   };
   useKeys("Explorer", {
-    "/": { does: "search", act: () => field.current?.focus() },
+    f: { does: "search in this list", act: () => field.current?.focus() },
     j: { does: "next row", act: () => move(index + 1) },
     k: { does: "row before", act: () => move(index - 1) },
     Enter: { does: "open the row", act: open },
@@ -496,9 +520,17 @@ function List({ params, types, kind }) {
       },
     },
   });
-  const widths = `1.6rem ${columns.map((name) => WIDTHS[types[name].type]).join(" ")}`;
+  const [onScreen, setOnScreen] = useState([0, 0]);
+  const keys = [];
+  for (let at = onScreen[0]; at < onScreen[1]; at += 1) if (list.row(at)?.values) keys.push(list.row(at).key);
+  const endings = useEndings(kind, keys, columns.includes("reply"));
+  const see = (first, last) => {
+    list.seen(first, last);
+    setOnScreen([first, last]);
+  };
+  const widths = `1.6rem ${columns.map((name) => widthOf(name, types)).join(" ")}`;
   const least = `${
-    2 + columns.reduce((sum, name) => sum + parseFloat(WIDTHS[types[name].type].match(/[\d.]+rem/)[0]) + 0.5, 0)
+    2 + columns.reduce((sum, name) => sum + parseFloat(widthOf(name, types).match(/[\d.]+rem/)[0]) + 0.5, 0)
   }rem`;
   return html`
     <div class="tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
@@ -535,13 +567,13 @@ function List({ params, types, kind }) {
               (kind === "steps" ? "started" : "changed")} desc=${desc || !sort} />
             <div class="body" style=${{
               "--rows": `${Math.max(3, list.total ?? 8) * ROW + 2}px`,
-            }}><${Windowed} count=${list.total ?? 0} height=${ROW} at=${index} seen=${list.seen} label=${`${kind}, ${
+            }}><${Windowed} count=${list.total ?? 0} height=${ROW} at=${index} seen=${see} label=${`${kind}, ${
               count(list.total ?? 0)
             } rows`} row=${(at) => {
               const each = list.row(at);
               return html`
                 <${Row} index=${at} row=${each} kind=${kind} columns=${columns} types=${types}
-                  current=${at === index} marked=${Boolean(
+                  current=${at === index} ending=${endings[each?.key]} marked=${Boolean(
                     each && marks.includes(each.key),
                   )} choose=${choose} mark=${mark} f=${f} />
               `;
@@ -557,21 +589,24 @@ function View({ params }) {
   const kind = KINDS.includes(params.get("kind")) ? params.get("kind") : "trajectories";
   const answer = useAnswer("columns");
   const unknown = params.get("kind") && kind !== params.get("kind");
-  return html`<div class="kinds" role="group" aria-label="List"><h1>Explorer</h1>${
-    KINDS.map((each) =>
-      html`${" "}<${Link} to="explorer" values=${{
-        ...filterOf(params),
-        kind: each,
-        follow: params.get("follow"),
-      }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`
-    )
-  }</div>
-    ${
-    unknown &&
-    html`<p class="problem">The pool lists groups, trajectories and steps, not <${Word}>${params.get("kind")}<//>.</p>`
-  }
-    <${Awaited} answer=${answer}>${(columns) =>
-    html`<${List} key=${kind} params=${params} types=${columns[kind]} kind=${kind} />`}<//>`;
+  return html`
+    <div class="kinds" role="group"
+      aria-label="List"><h1>Explorer</h1>${KINDS.map((each) =>
+        html`${" "}<${Link} to="explorer" values=${{
+          ...filterOf(params),
+          kind: each,
+          follow: params.get("follow"),
+        }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`
+      )} <${Link} to="discarded" values=${filterOf(params)} class="kind">not trained, by reason<//></div>
+        ${unknown &&
+          html`<p class="problem">The pool lists groups, trajectories and steps, not <${Word}>${
+            params.get("kind")
+          }<//>.</p>`}
+        <${Awaited} answer=${answer}>${(columns) =>
+          html`<${List} key=${kind} params=${params} types=${
+            kind === "groups" ? columns[kind] : { ...columns[kind], reply: REPLY }
+          } kind=${kind} />`}<//>
+  `;
 }
 
 export default { name: "explorer", title: "Explorer", key: "e", View };

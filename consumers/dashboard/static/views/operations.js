@@ -4,18 +4,18 @@ import { ask, html, session, visible, Word } from "/web/shell.js";
 import { change, Link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useBeat } from "../parts/live.js";
+import { Spark } from "../parts/spark.js";
 import { Command, count, number, percent, span } from "../parts/words.js";
 
 const TABS = {
-  workers: ["Workers", Workers],
-  groups: ["Consumer groups", Groups],
+  processes: ["Processes", Processes],
   topics: ["Topics", Topics],
   letters: ["Dead letters", Letters],
   generations: ["Generations", Generations],
 };
 
 function Operations({ params: shown }) {
-  const tab = TABS[shown.get("tab")] ? shown.get("tab") : "workers";
+  const tab = TABS[shown.get("tab")] ? shown.get("tab") : "processes";
   const View = TABS[tab][1];
   return html`
     <h1 class="sr-only">Operations</h1>
@@ -35,33 +35,99 @@ function useBeating(path) {
   return answer;
 }
 
-function Groups() {
-  return html`<${Awaited} answer=${useBeating("operations/groups")}>${({ groups, streams }) =>
-    html`
-      <p class="quiet">Trainers, gateways and pages follow topics without a group: they are not listed.</p>
-      ${!groups.length &&
-        html`<p>No consumer group has read these topics yet. <code>claw streams</code> is the first that should.</p>`}
-      ${groups.map(({ group, state, members, lag, places }) =>
-        html`
-          <details open=${lag > 0 || group === streams}>
-            <summary><b><${Word}>${group}<//></b> ${state}, ${count(members)} member${members === 1
-              ? ""
-              : "s"}, <span class=${lag ? "warn" : "quiet"}>${count(lag)} behind</span></summary>
-                <div class="scrolls" tabindex="0"><table><thead><tr><th>topic</th><th class="number">partition</th><th class="number">goes on at</th><th class="number">end</th><th class="number">behind</th></tr></thead>
-                <tbody>${places.slice(0, 500).map(({ topic, partition, offset, end, behind }) =>
-                  html`
-                    <tr>
-                      <td>${topic}</td>
-                      <td class="number">${partition}</td>
-                      <td class="number">${offset === null ? "never" : count(offset)}</td>
-                      <td class="number">${count(end)}</td>
-                      <td class="number">${count(behind)}</td>
-                    </tr>
-                  `
-                )}</tbody></table></div>
-              </details>
+/** Of a worker: its calls, its cache, the share of its time with a call in it, what the last change of weights took. */
+function workIn({ worker }) {
+  if (!worker) return "";
+  const { serving = 0, idle = 0, paused = 0 } = worker.seconds;
+  const sync = Object.entries(worker.sync_ms).map(([phase, ms]) => `${phase} ${number(ms, 0)} ms`).join(", ");
+  return `${count(worker.in_flight)} calls, KV cache ${percent(worker.kv_usage)}, busy ${
+    percent(serving / (serving + idle + paused || 1))
+  }${sync && `, last sync: ${sync}`}`;
+}
+
+function Process({ of }) {
+  const lag = of.lag === undefined ? "–" : html`<span class=${of.lag ? "warn" : ""}>${count(of.lag)}</span>`;
+  const when = of.caught_up_s === 0 ? "now" : of.caught_up_s ? `in ${span(of.caught_up_s)}` : "not at this rate";
+  return html`
+    <tr>
+      <td>${of.kind}</td>
+      <th scope="row">${of.places
+        ? html`
+          <details>
+            <summary>
+              <${Word}>${of.name}<//></summary><${Partitions} places=${of.places} /></details>
         `
-      )}
+        : html`<${Word}>${of.name}<//>`}</th>
+      <td class=${of.alarm ? "bad" : ""}>${of.state}</td>
+      <td>${of.version ?? "–"}</td>
+      <td class="number">${of.rate_per_s === undefined ? "–" : number(of.rate_per_s, 1)}</td>
+      <td class="number">${lag}</td>
+      <td>${of.places &&
+        html`<${Spark} points=${of.curve} low=${0} label=${`lag over ${span(of.curve.length * 10)}, now ${
+          count(of.lag)
+        }`} />`}</td>
+      <td>${of.places ? (of.curve.length > 1 || !of.lag ? when : "not known yet") : "–"}</td>
+      <td class="quiet">${visible([of.why, workIn(of)].filter(Boolean).join("; ").slice(0, 400))}</td>
+    </tr>
+  `;
+}
+
+const Partitions = ({ places }) =>
+  html`
+    <table>
+      <thead>
+        <tr>
+          <th>topic</th>
+          <th class="number">partition</th>
+          <th class="number">goes on at</th>
+          <th class="number">end</th>
+          <th class="number">behind</th>
+        </tr>
+      </thead>
+      <tbody>${places.slice(0, 500).map(({ topic, partition, offset, end, behind }) =>
+        html`
+          <tr>
+            <td>${topic}</td>
+            <td class="number">${partition}</td>
+            <td class="number">${offset === null ? "never" : count(offset)}</td>
+            <td class="number">${count(end)}</td>
+            <td class="number">${count(behind)}</td>
+          </tr>
+        `
+      )}</tbody>
+    </table>
+  `;
+
+function Processes() {
+  return html`<${Awaited} answer=${useBeating("operations/processes")}>${({ processes, letters }) =>
+    html`
+      ${letters !== 0 && html`
+        <p>
+          <${Link} class="warn" to="operations" values=${{ tab: "letters" }}>${letters === null
+            ? "very many"
+            : count(letters)} dead letters wait<//></p>
+      `}${!processes.some(({ kind }) => kind === "streams") &&
+        html`
+          <p class="problem">No stream processor has read these topics yet: nothing gets into the pool.</p>
+          <${Command} text="claw streams" />
+        `}<div class="wide" tabindex="0">
+        <table>
+          <thead>
+            <tr>
+              <th>what</th>
+              <th>name: press for partitions</th>
+              <th>state</th>
+              <th>version</th>
+              <th class="number">records/s</th>
+              <th class="number">behind</th>
+              <th>the last 15 min</th>
+              <th>caught up</th>
+              <th>why</th>
+            </tr>
+          </thead>
+          <tbody>${processes.map((of) => html`<${Process} key=${`${of.kind} ${of.name}`} of=${of} />`)}</tbody>
+        </table>
+      </div>
     `}<//>`;
 }
 
@@ -105,63 +171,6 @@ function Topics() {
           )}</tbody>
         </table>
       </div>
-    `}<//>`;
-}
-
-/** The share of its time in which an engine had a call, and what the last change of weights took. */
-const busy = ({ serving, idle, paused }) => {
-  const all = (serving || 0) + (idle || 0) + (paused || 0);
-  return all ? percent((serving || 0) / all) : "–";
-};
-
-function Workers() {
-  return html`<${Awaited} answer=${useBeating("operations/workers")}>${({ workers, total }) =>
-    html`
-      ${!total && html`
-        <p>No worker has reported yet. One starts with:</p>
-        <${Command} text="claw rollout --model DIR" />
-      `}
-      ${total > workers.length && html`<p class="quiet">${count(workers.length)} of ${count(total)}</p>`}
-      ${total > 0 && html`
-        <div class="wide" tabindex="0">
-          <table>
-            <thead>
-              <tr>
-                <th>worker</th>
-                <th>state</th>
-                <th>version</th>
-                <th class="number">behind</th>
-                <th class="number">calls</th>
-                <th class="number">KV cache</th>
-                <th class="number">busy</th>
-                <th>last sync</th>
-                <th>why</th>
-              </tr>
-            </thead>
-            <tbody>${workers.map((worker) =>
-              html`
-                <tr>
-                  <th scope="row">
-                    <${Word}>${worker.worker}<//></th>
-                      <td class=${worker.silent || worker.state === "behind" ? "bad" : ""}>${worker.silent
-                        ? `silent for ${span(worker.age_s)}`
-                        : worker.state}</td>
-                      <td>${worker.version === null
-                        ? "–"
-                        : html`<${Word}>${worker.run || "base"}<//>/${worker.version}`}</td><td class="number">${count(
-                          worker.versions_behind,
-                        )}</td>
-                      <td class="number">${count(worker.in_flight)}</td><td class="number">${percent(
-                        worker.kv_usage,
-                      )}</td><td class="number">${busy(worker.seconds)}</td>
-                      <td class="quiet">${Object.entries(worker.sync_ms).map(([phase, ms]) =>
-                        `${phase} ${number(ms, 0)} ms`
-                      ).join(", ").slice(0, 200)}</td><td>${worker.why && visible(worker.why.slice(0, 300))}</td></tr>
-              `
-            )}</tbody>
-          </table>
-        </div>
-      `}
     `}<//>`;
 }
 

@@ -266,7 +266,7 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
           ${step.rewards.slice(0, 8).map((slot, key) => html`<${Slot} key=${key} slot=${slot} />`)}
           ${words.map((word, key) => html`<${Said} key=${key} word=${word} />`)}
           ${!step.trainable && step.position &&
-            html`<span class="chip bad" title=${step.reasons.join(", ")}>not trainable</span>`}
+            html`<span class="chip bad">not trainable: <${Word}>${step.reasons.join(", ")}<//></span>`}
           ${call.trained.slice(-3).map(([run, sequence]) =>
             html`<${Link} class="chip" key=${`${run} ${sequence}`} to="runs" values=${{
               run,
@@ -386,7 +386,7 @@ function Conversation({ ids, head, params, path }) {
     n: { does: "next call", act: () => goTo(at.at + 1) },
     p: { does: "call before", act: () => goTo(at.at - 1) },
     t: { does: "tokens of the call", act: () => go(link("tokens", { ...ids, c: c || head.calls[0]?.call_id })) },
-    "/": {
+    f: {
       does: "find in the conversation",
       act: () => /** @type {HTMLElement} */ (document.querySelector(".find input")).focus(),
     },

@@ -1,6 +1,7 @@
 """A listed view answers what a scan answers, and has the rows of a bare one, whatever the rows and the filter are."""
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.runs import RunIndex
-from claw_r1.datapool.view.listing.pages import count, facets
+from claw_r1.datapool.view.listing.pages import count, facets, times
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
 from claw_r1.datapool.view.rows import PoolRows
@@ -29,6 +30,12 @@ FILTERS = st.builds(
     group=st.sampled_from([None, None, None, "g", "a/b", "x"]),
     trajectory=st.sampled_from([None, None, None, "t", "u", "nobody"]),
     agent=st.sampled_from([None, None, None, "ann", "bob"]),
+    run=st.sampled_from([None, None, None, "r1", "nobody"]),
+    task=st.sampled_from([None, None, None, '"hard task"', "other"]),
+    status=st.sampled_from([None, None, None, "open", "completed", "evicted"]),
+    reason=st.sampled_from([None, None, None, "open", "curated_out", "no_call", "evicted"]),
+    finish=st.sampled_from([None, None, None, "stop", "length"]),
+    time=st.sampled_from([None, None, None, "1970-01-01", "1970-01-01T00:01", "2026-01-01"]),
     tag=st.lists(st.sampled_from(TAGS), max_size=2).map(tuple),
     trainable=st.sampled_from([None, None, True, False]),
     ready=st.sampled_from([None, None, True, False]),
@@ -59,7 +66,14 @@ def random_facts(seed: int, count_: int = 60):
         yield dice.choice(
             [
                 facts.call(group, trajectory, call, agent=agent, channel=channel or "train", tags=tags),
-                facts.call(group, trajectory, call, agent=agent, received_us=dice.randint(0, 9)),
+                facts.call(group, trajectory, call, agent=agent, received_us=dice.choice([0, 9, 60_000_001])),
+                facts.call(
+                    group,
+                    trajectory,
+                    call,
+                    finish_reason=dice.choice(["stop", "length"]),
+                    envelope=facts.envelope(run_id="r1"),
+                ),
                 facts.opened(group, tags=tags, agent=agent, task=dice.choice([None, '"hard task"'])),
                 facts.started(group, trajectory, tags=tags, metadata=dice.choice([None, '{"a": "nötE"}'])),
                 facts.completed(group, trajectory, calls=dice.randint(0, 2), reward=number),
@@ -145,6 +159,12 @@ def test_columns_that_other_rows_make(seed):
         steps = scan.find("steps", PoolFilter(group=record.group_id, trajectory=record.trajectory_id))
         steps = [step for step in steps if step.trajectory_id == record.trajectory_id]
         qualities = [s.curation.quality for s in steps if s.curation and s.curation.quality is not None]
+        mean = next((group.reward_mean for group in scan.find("groups", PoolFilter(group=record.group_id))), None)
+        apart_from_mean = None if None in (record.return_total, mean) else record.return_total - mean
+        assert row.columns["distance"] == apart_from_mean
+        assert row.columns["response_tokens"] == sum(step.response_length for step in steps)
+        last = max(steps, key=lambda step: (step.first_received_us, step.call_id), default=None)
+        assert row.columns["finish"] == (last and last.finish_reason)
         assert row.columns["tokens"] == sum(step.prompt_length + step.response_length for step in steps)
         assert (row.columns["quality"] is None) == (not qualities)
         assert abs((row.columns["quality"] or 0) - sum(qualities) / max(1, len(qualities))) < 1e-9
@@ -165,10 +185,18 @@ def test_counts_per_value_are_those_of_the_filter_with_it(seed, each):
     """A number beside a value of a filter is how many rows that filter finds with it."""
     _, listed, _ = views(random_facts(seed), random.Random(seed))
     for kind in FINDERS:
-        for name in ("channel", "agent") if kind != "groups" else ("channel",):
-            if getattr(each, name) is None:
+        of_kind = {
+            "groups": ("channel", "run", "task", "reasons"),
+            "trajectories": ("channel", "agent", "run", "task", "status", "finish", "reasons"),
+            "steps": ("channel", "agent", "run", "task", "status", "finish", "reasons"),
+        }[kind]
+        for name in of_kind:
+            asked = name.removesuffix("s") if name == "reasons" else name
+            if getattr(each, asked) is None:
                 for value, many in facets(listed, kind, each, name).items():
-                    fields = {field: getattr(each, field) for field in PoolFilter.__slots__}
-                    assert count(listed, kind, PoolFilter(**{**fields, name: value})) == many
+                    assert count(listed, kind, replace(each, **{asked: value})) == many
+        if each.time is None:
+            for span, many in times(listed, kind, each, 2).items():
+                assert count(listed, kind, replace(each, time=span)) == many
     steps = facets(listed, "steps", PoolFilter(), "tags")
     assert steps == {tag: count(listed, "steps", PoolFilter(tag=(tag,))) for tag in TAGS if tag in steps}

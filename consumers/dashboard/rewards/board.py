@@ -1,0 +1,56 @@
+"""The reading of what raters said, for the page.
+
+Input: claw.rewards and claw.rewards.verdicts, both from their beginning, from the first question on: a dashboard that nobody asks
+about rewards keeps none of it. Safe from any thread.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from claw_r1.consumers.dashboard.feedback.view import PageLog
+from claw_r1.consumers.rewards.measures.figures import RewardState
+from claw_r1.eventlog.errors import NotCaughtUp
+from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.records import Record
+from claw_r1.schemas.topics import REWARDS, VERDICTS
+
+T = TypeVar("T")
+FIRST_LOOK_S = 2.0
+"""For so long a question waits for what stands in the log."""
+
+
+class RewardBoard:
+    """Begins to read when it is asked first."""
+
+    def __init__(self, log: PageLog) -> None:
+        self._log, self._state = log, RewardState()
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._follower: Follower | None = None
+
+    def ask(self, question: Callable[[RewardState], T]) -> tuple[T, bool]:
+        """The answer at one moment, and whether all was read by then. Raises LogError where reading ended."""
+        follower = self._begun()
+        try:
+            follower.wait_caught_up(FIRST_LOOK_S)
+            caught_up = True
+        except NotCaughtUp:
+            caught_up = False
+        with self._lock:
+            return question(self._state), caught_up
+
+    def stop(self) -> None:
+        """Ends the thread, if it ever began."""
+        if self._follower is not None:
+            self._follower.stop()
+
+    def _begun(self) -> Follower:
+        with self._starting:
+            if self._follower is None:
+                self._follower = Follower(self._log.reader([REWARDS, VERDICTS]), self._apply)
+                self._follower.start()
+            return self._follower
+
+    def _apply(self, record: Record) -> None:
+        with self._lock:
+            self._state.add(record)
