@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
+from claw_r1.consumers.dashboard.batch.routes import routes as batch_routes
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
@@ -67,6 +68,7 @@ ROUTES = (
     operations.routes,
     lab.routes,
     runs.routes,
+    batch_routes,
     lineage.routes,
     reward_routes,
     feedback_routes,

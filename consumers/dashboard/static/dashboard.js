@@ -17,11 +17,12 @@ import discarded from "./views/discarded.js";
 import curation from "./views/curation.js";
 import lab from "./views/lab.js";
 import runs from "./views/runs.js";
+import batch from "./views/batch.js";
 import rewards from "./views/rewards.js";
 import operations from "./views/operations.js";
 
 /** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
-const VIEWS = [overview, explorer, group, trajectory, tokens, discarded, curation, lab, runs, rewards, operations];
+const VIEWS = [overview, explorer, group, trajectory, tokens, discarded, curation, lab, runs, batch, rewards, operations];
 const STATES = {
   starting: "connecting…",
   live: "live",
