@@ -6,7 +6,7 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { GroupDots } from "../parts/dots.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
-import { Ago, Command, count, GroupLink, number, quoted, span, TrajectoryLink } from "../parts/words.js";
+import { Ago, Command, count, GroupLink, number, quoted, span, taskWords, TrajectoryLink } from "../parts/words.js";
 import { Lab } from "./lab.js";
 
 const PAGE = 100;
@@ -234,7 +234,7 @@ function Members({ data, replies, after }) {
         <tr key=${`${row.group_id} ${row.trajectory_id}`}>
           <td>
             <${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id}>
-              <${Word}>${row.task ?? row.trajectory_id}<//><//></td>
+              <${Word}>${row.task ? taskWords(row.task) : row.trajectory_id}<//><//></td>
           <td>${replies[at] &&
             html`<${Word}>${replies[at].length > 79 ? `…${replies[at].slice(-79)}` : replies[at]}<//>`}</td>
           <td class="number">${number(row.return)}</td>
