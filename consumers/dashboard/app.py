@@ -74,7 +74,7 @@ ROUTES = (
     feedback_routes,
 )
 """One router per view, in the order of the views."""
-ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
+MODULES = {f"/{path.stem}": f"/page/views/{path.name}" for path in sorted((STATIC / "views").glob("*.js"))}
 log = structlog.get_logger()
 
 
@@ -103,7 +103,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         ROUTES,
         source.live,
         STATIC,
-        addresses=ADDRESSES,
+        views={"/": MODULES["/overview"], **MODULES},
         state={
             "dashboard": source,
             "log_state": LogState(source.log),

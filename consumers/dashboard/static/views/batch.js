@@ -263,4 +263,4 @@ function Members({ data, replies, after }) {
   }</section>`;
 }
 
-export default { name: "batch", title: "Batch", roles: ["reader", "operator"], View };
+export default { View };

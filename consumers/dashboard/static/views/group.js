@@ -406,4 +406,4 @@ function View({ params }) {
     html`<${Board} group=${group} params=${params} beside=${beside} f=${f} />`}<//>`;
 }
 
-export default { name: "group", title: "Group", View };
+export default { View };

@@ -408,4 +408,4 @@ function Commands({ now, spec, text, isOwn }) {
   `;
 }
 
-export default { name: "lab", title: "Batch lab", key: "b", roles: ["reader", "operator"], View: Lab };
+export default { View: Lab };

@@ -282,4 +282,4 @@ function Versions({ data: { run, workers } }) {
   </section>`;
 }
 
-export default { name: "overview", title: "Overview", key: "o", roles: ["reader", "operator"], View: Overview };
+export default { View: Overview };

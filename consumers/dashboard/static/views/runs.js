@@ -325,4 +325,4 @@ function Skipped({ run, reasons }) {
   }</section>`;
 }
 
-export default { name: "runs", title: "Runs", key: "r", roles: ["reader", "operator"], View };
+export default { View };

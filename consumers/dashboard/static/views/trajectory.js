@@ -486,4 +486,4 @@ function Trajectory({ params }) {
     `}<//>`;
 }
 
-export default { name: "trajectory", title: "Trajectory", View: Trajectory };
+export default { View: Trajectory };
