@@ -1,5 +1,7 @@
-"""The document of a page with all that its first view needs: the modules are asked for at once, not one after the other as each
-names the next, and all style sheets are one. Pure, but for the files that it reads."""
+"""The document of a page with all that its first view needs:
+the modules are asked for at once, not one after the other as
+each names the next, and all style sheets are one. Pure, but
+for the files that it reads."""
 
 import json
 import posixpath

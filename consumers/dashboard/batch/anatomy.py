@@ -1,4 +1,5 @@
-"""The anatomy of a batch: what its plan says of its members, and when each of them waited for what. Pure."""
+"""The anatomy of a batch: what its plan says of its
+members, and when each of them waited for what. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -82,13 +83,19 @@ def samplers(plan: BatchAssembled) -> list[JsonDict]:
 def dots(members: Sequence[PlannedTrajectory]) -> list[list[object]]:
     """The first members as return, tokens, and replies that were cut off."""
     return [
-        [each.reward, tokens_of(each), each.figures.truncated if each.figures else 0] for each in members[:DOTS_MAX]
+        [
+            each.reward,
+            tokens_of(each),
+            each.figures.truncated if each.figures else 0,
+        ]
+        for each in members[:DOTS_MAX]
     ]
 
 
 def member(rows: PoolRows, planned: PlannedTrajectory) -> JsonDict:
     """A member as its plan and the pool have it."""
-    row, group = rows.trajectory(planned.group_id, planned.trajectory_id), rows.group_row(planned.group_id)
+    row = rows.trajectory(planned.group_id, planned.trajectory_id)
+    group = rows.group_row(planned.group_id)
     task = (row and row.task) or (group and group.task)
     figures = planned.figures
     return {

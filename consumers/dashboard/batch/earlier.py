@@ -1,7 +1,10 @@
-"""The pool as it was for a run when it planned a batch: what it planned from there on is free again.
+"""The pool as it was for a run when it planned a batch:
+what it planned from there on is free again.
 
-What is not known: what groups looked like then. They are judged as their rows are now, without those that no version of
-then can have sampled, or whose last fact is younger than the plan.
+What is not known: what groups looked like then. They are
+judged as their rows are now, without those that no version
+of then can have sampled, or whose last fact is younger than
+the plan.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,5 @@
-"""A batch by its address: what its plan froze, when its members waited for what, how their replies end."""
+"""A batch by its address: what its plan froze, when its
+members waited for what, how their replies end."""
 
 from typing import Annotated
 
@@ -30,9 +31,15 @@ BatchNumber = Annotated[int, Query(alias="n", ge=0, description="sequence number
     "", summary="A batch opened: tiles, groups, members by |advantage| with their times, why some are not trained."
 )
 def batch(
-    source: Source, _: Watching, run_id: RunIdQuery, sequence: BatchNumber, limit: Limit = 100, after: After = 0
+    source: Source,
+    _: Watching,
+    run_id: RunIdQuery,
+    sequence: BatchNumber,
+    limit: Limit = 100,
+    after: After = 0,
 ) -> Response:
-    """`members`: `limit` of them behind the first `after`; `dots`: all, at most 600, in the same order."""
+    """`members`: `limit` of them behind the first `after`;
+    `dots`: all, at most 600, in the same order."""
     at, outcome = source.ask_runs(lambda state: _place(state, run_id, sequence))
     (plan,) = plans_at(source, [at])
     ordered = anatomy.by_advantage(plan)
@@ -68,7 +75,8 @@ def replies(
     limit: Annotated[int, Query(ge=1, le=REPLIES_MAX)] = REPLIES_MAX,
     after: After = 0,
 ) -> Response:
-    """In the order of `/batch`; null where retention took the call, or it says nothing in words."""
+    """In the order of `/batch`; null where retention took
+    the call, or it says nothing in words."""
     page = anatomy.by_advantage(plan_of(source, run_id, sequence))[after : after + limit]
     places = [Position.of(each.steps[-1].position) if each.steps else None for each in page]
     records = _readable(source, [at for at in places if at is not None])
@@ -107,8 +115,11 @@ def _planned(state: RunsState, run_id: str) -> str:
 
 def _why(state: RunsState, plan: BatchAssembled, planned: PlannedTrajectory) -> str | None:
     batches = state.index.planned(planned.group_id)
-    own = (each for each in batches if (each.run_id, each.sequence) == (plan.run_id, plan.sequence))
-    return next((why_left_out(each, planned.trajectory_id) for each in own), "the batch was given up")
+    place = plan.run_id, plan.sequence
+    for each in batches:
+        if (each.run_id, each.sequence) == place:
+            return why_left_out(each, planned.trajectory_id)
+    return "the batch was given up"
 
 
 def _readable(source: DashboardSource, places: list[Position]) -> dict[Position, Record]:
@@ -117,7 +128,10 @@ def _readable(source: DashboardSource, places: list[Position]) -> dict[Position,
         return source.records(places)
     except HistoryCut:
         halves = places[: len(places) // 2], places[len(places) // 2 :]
-        return {} if len(places) < 2 else {**_readable(source, halves[0]), **_readable(source, halves[1])}
+        if len(places) < 2:
+            return {}
+        first, second = (_readable(source, half) for half in halves)
+        return first | second
 
 
 def _end(record: Record | None) -> str | None:

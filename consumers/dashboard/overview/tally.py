@@ -1,4 +1,6 @@
-"""The pool in numbers, each with the filter that counts just what it says: what a number leads to is what it was made of. Pure."""
+"""The pool in numbers, each with the filter that counts just
+what it says: what a number leads to is what it was made of.
+Pure."""
 
 from collections.abc import Mapping
 
@@ -48,14 +50,21 @@ def matching(tables: PoolTables, kind: RowKind, values: FilterValues) -> RowMask
 
 def number(tables: PoolTables, kind: RowKind, values: FilterValues) -> JsonDict:
     """`count`, and `to`: the view that lists these rows, with what it shows."""
-    return {"count": int(matching(tables, kind, values).sum()), "to": ("explorer", address(kind, values))}
+    return {
+        "count": int(matching(tables, kind, values).sum()),
+        "to": ("explorer", address(kind, values)),
+    }
 
 
 def reasons(tables: PoolTables, kind: RowKind, values: FilterValues) -> list[JsonDict]:
     """A number for each reason that rows of the filter have; a row of several reasons is counted by each."""
     counts = tables.counted(kind, "reasons", matching(tables, kind, values)).most_common(REASONS_MAX)
     return [
-        {"reason": word, "count": several, "to": ("explorer", address(kind, {**values, "reason": str(word)}))}
+        {
+            "reason": word,
+            "count": several,
+            "to": ("explorer", address(kind, {**values, "reason": str(word)})),
+        }
         for word, several in counts
     ]
 
