@@ -135,7 +135,7 @@ def _workers(workers: Sequence[JsonDict]) -> str:
     if len(names) == 1:
         return f"Worker {names[0]} is"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} workers are ({', '.join(names[:NAMED])}{more})"
+    return f"{len(names)} workers ({', '.join(names[:NAMED])}{more}) are"
 
 
 def _span(seconds: float) -> str:

@@ -34,7 +34,7 @@ def _of_runs(state: RunsState, name: str) -> Iterator[JsonDict]:
         if run is None:
             continue
         if sign == "#" and (run_id, int(number)) in state.plans:
-            yield {"kind": "batch", "view": "runs", "values": {"run": run_id, "batch": int(number)}}
+            yield {"kind": "batch", "view": "batch", "values": {"run": run_id, "n": int(number)}}
         versions = {batch.version for batch in run.trained.values()}
         if sign == "/" and int(number) in run.published.keys() | versions:
             yield {"kind": "version", "view": "runs", "values": {"lineage": name}}

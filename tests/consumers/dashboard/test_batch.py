@@ -27,6 +27,9 @@ def test_a_batch_is_opened() -> None:
         assert "not among the best 1" in loser["why_not"]
         assert reader.get("batch", run="run", n=0, limit=1, after=2)["members"] == [third]
         assert "it has planned 0 to 0" in reader.refusal("batch", 404, run="run", n=5)
+        assert reader.get("named", q="run#0")["views"] == [
+            {"kind": "batch", "view": "batch", "values": {"run": "run", "n": 0}}
+        ]
         assert "/api/v1/runs lists them" in reader.refusal("batch/replies", 404, run="nobody", n=0)
 
 

@@ -261,7 +261,7 @@ def test_the_page_is_live_and_harmless(sitting: tuple[WholeStage, Sitting]) -> N
     page.go_back()
     page.get_by_label("Run", exact=True).select_option("all runs")
     until(page, "location.search === '?run=*'")
-    expect(stations.nth(4)).to_contain_text("1 runs")
+    expect(stations.nth(4)).to_contain_text("1 run")
     one.clean(page)
 
 

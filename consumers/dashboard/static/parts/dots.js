@@ -2,7 +2,7 @@
 import { html } from "/web/shell.js";
 import { count, GroupLink, number } from "./words.js";
 
-const WIDTH = 200;
+const WIDTH = 140;
 
 /** groups: of the answer of /batch. */
 export function GroupDots({ groups, total }) {

@@ -6,7 +6,18 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { GroupDots } from "../parts/dots.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
-import { Ago, Command, count, GroupLink, number, quoted, span, taskWords, TrajectoryLink } from "../parts/words.js";
+import {
+  Ago,
+  Command,
+  count,
+  GroupLink,
+  middle,
+  number,
+  quoted,
+  span,
+  taskWords,
+  TrajectoryLink,
+} from "../parts/words.js";
 import { Lab } from "./lab.js";
 
 const PAGE = 100;
@@ -214,9 +225,11 @@ function Lanes({ data: { members, planned_us, trained } }) {
   }</span></p>
     <div class="lanes scrolls" tabindex="0" role="group" aria-label="Members in time">${
     rows.slice(0, all ? PAGE : 32).map(({ group_id, trajectory_id, lane }) =>
-      html`<div class="lane"><span><${TrajectoryLink} g=${group_id} t=${trajectory_id} /></span><span
+      html`<div class="lane"><span><${TrajectoryLink} g=${group_id} t=${trajectory_id}><${Word}>${`${
+        middle(group_id, 12)
+      } ${trajectory_id}`}<//><//></span><span
         class="lane-bar" role="img" aria-label=${`${lane.length} calls`} style=${laneOf(lane, place, newest)}>${
-        marks.map(([name, us]) => html`<i class=${name} style=${{ left: `${place(us)}%` }}></i>`)
+        marks.map(([name, us]) => html`<i class=${name} style=${{ left: `min(${place(us)}%, 100% - 2px)` }}></i>`)
       }</span></div>`
     )
   }</div>

@@ -149,7 +149,7 @@ function Stations({ data: { pool, run, runs, workers }, behind }) {
       html`<${Counted} of=${pool.trajectories_ready}>ready<//>`,
       html`of <${Counted} of=${pool.trajectories}>trajectories<//>`,
     ],
-    ["Curate", html`<${Counted} of=${pool.calls_untrainable}>calls cannot be trained<//>`],
+    ["Curate", html`<${Counted} of=${pool.calls_untrainable}>not trainable<//>`],
     [
       "Batch",
       html`<${Counted} of=${pool.groups_ready}>ready<//>`,
@@ -160,11 +160,11 @@ function Stations({ data: { pool, run, runs, workers }, behind }) {
       "Train",
       run
         ? html`<${Counted} of=${{ count: run.batches, to: ["runs", here] }}>batches<//>`
-        : html`<${Counted} of=${{ count: runs.length, to: ["runs", {}] }}>runs<//>`,
+        : html`<${Counted} of=${{ count: runs.length, to: ["runs", {}] }}>${runs.length === 1 ? "run" : "runs"}<//>`,
       run?.batches_per_hour && `${number(run.batches_per_hour, 1)} an hour`,
       run?.planned.batches_waiting > 0 && `${count(run.planned.batches_waiting)} planned, not trained`,
     ],
-    ["Weights", run && html`version <b>${run.version ?? "–"}</b>`, `${count(working)} workers report`],
+    ["Weights", run && html`version <b>${run.version ?? "–"}</b>`, `${count(working)} workers`],
   ];
   return html`<ol class="stations panel" aria-label="The way of the data">${
     stations.map(([title, ...lines]) =>
@@ -216,9 +216,7 @@ function LeftOut({ data: { pool, run } }) {
     lists.map(([title, reasons, view]) =>
       html`
         <div>
-          <dt>${title}${view && html`
-            <${WayTo} to=${view} values=${{ run: run.run }}>which<//>
-          `}</dt>
+          <dt>${title} ${view && html`<${WayTo} to=${view} values=${{ run: run.run }}>which<//>`}</dt>
           <dd>
             <ul class="reasons">${reasons.map(({ reason, count: several, to }) =>
               html`<li><b class="number">${count(several)}</b> <span dir="auto">${
@@ -237,10 +235,8 @@ function LeftOut({ data: { pool, run } }) {
 function Versions({ data: { run, workers } }) {
   const others = workers.filter((worker) => !run || worker.run !== run.run);
   const chip = ({ worker, silent, state, run: of, version }) =>
-    html`<span class="chip"><${Word}>${worker}<//> ${silent ? "silent" : state}${
-      of && of !== run?.run && html`
-        · <${Word}>${of}<//>/${version}
-      `
+    html`<span class="chip"><${Word}>${worker}<//> ${silent ? "silent" : state}${" "}${
+      of && of !== run?.run && html`· <${Word}>${of}<//>/${version}`
     }</span>${" "}`;
   return html`<section class="panel"><h2>Versions, and who has them</h2>
     ${
