@@ -32,13 +32,26 @@ WORDS = (
 
 
 def alarms(
-    pool: JsonDict, run: JsonDict | None, workers: Sequence[JsonDict], *, runs: int, caught_up: bool, now_us: int
+    pool: JsonDict,
+    run: JsonDict | None,
+    workers: Sequence[JsonDict],
+    *,
+    runs: int,
+    caught_up: bool,
+    now_us: int,
 ) -> Iterator[JsonDict]:
     """Yields the alarms of the run, of its part of the pool and of the workers, the worst first. run: None for all `runs`."""
     if run is not None:
         yield from _of_run(run, pool, now_us)
     yield from _of_workers(workers, needed=run is not None and run["state"] not in ("starting", "ended"))
-    nothing = not sum(pool[name]["count"] for name in ("trajectories", "trajectories_of_evaluations", "calls"))
+    nothing = not sum(
+        pool[name]["count"]
+        for name in (
+            "trajectories",
+            "trajectories_of_evaluations",
+            "calls",
+        )
+    )
     if caught_up and nothing:
         todo = "Give an agent the gateway's address: base_url http://HOST:8000/TRAJECTORY/GROUP. Or see a whole run:"
         yield alarm("note", "Nothing is captured yet.", todo, "claw demo")

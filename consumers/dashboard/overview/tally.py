@@ -73,5 +73,5 @@ def address(kind: RowKind, values: FilterValues) -> JsonDict:
     """A filter as an address has it."""
     return {
         "kind": kind,
-        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()},
+        **{name: (str(value).lower() if isinstance(value, bool) else value) for name, value in values.items()},
     }

@@ -58,7 +58,16 @@ def _overview(source: DashboardSource, run_id: str | None) -> JsonDict:
         "run": current,
         "runs": runs,
         "workers": workers[:WORKERS_MAX],
-        "alarms": list(alarms(pool, current, workers, runs=len(runs), caught_up=caught_up, now_us=moment)),
+        "alarms": list(
+            alarms(
+                pool,
+                current,
+                workers,
+                runs=len(runs),
+                caught_up=caught_up,
+                now_us=moment,
+            )
+        ),
     }
 
 
