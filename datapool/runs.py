@@ -28,11 +28,13 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.schemas.json_values import JsonDict
 
-RunStatus = Literal["running", "stopped", "ended"]
+RunStatus = Literal["starting", "running", "stopped", "ended"]
 OF_RUNS = (RunStarted, BatchAssembled, BatchTrained, BatchSkipped, VersionEvaluated, WeightsPublished, RunEnded)
 QUIET_S_MIN = 120.0
 QUIET_BATCHES = 10
 """A run that wrote nothing for so long, or for so many times its usual gap between batches, is taken for stopped."""
+START_S_MAX = 3600.0
+"""The same for a run that has no batch yet, and so no rhythm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +137,21 @@ class Run:
         return sorted(version.version for version in through)
 
     def state(self, now_us: int) -> RunStatus:
-        """ended: it says so. Else running, unless it was quiet for longer than it ever should be: a trainer says nothing
-        when it stops."""
+        """ended: it says so. starting: no batch yet. Else running, unless it was quiet for longer than it ever should
+        be: a trainer says nothing when it stops."""
         if self.ended is not None:
             return "ended"
-        times = [trained_us(batch) for batch in self.batches]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        quiet_us = max(QUIET_S_MIN * 1e6, QUIET_BATCHES * statistics.median(gaps or [0]))
-        return "running" if now_us - self.seen_us <= quiet_us else "stopped"
+        quiet_s = (now_us - self.seen_us) / 1e6
+        if self.batch_s is None:
+            return "starting" if quiet_s <= START_S_MAX else "stopped"
+        return "running" if quiet_s <= max(QUIET_S_MIN, QUIET_BATCHES * self.batch_s) else "stopped"
+
+    @property
+    def batch_s(self) -> float | None:
+        """The median of the seconds between its batches, the first one since its start; None: there is none."""
+        times = [*filter(None, [self.started_us]), *map(trained_us, self.batches)]
+        gaps = [max(0, later - earlier) / 1e6 for earlier, later in itertools.pairwise(times)]
+        return statistics.median(gaps or [0.0]) if self.trained else None
 
     def take(self, event: Event) -> None:
         """One more event of this run, in the order of the log; a later one of the same batch or version replaces the earlier."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
+from claw_r1.consumers.dashboard.batch.routes import routes as batch_routes
 from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
@@ -67,12 +68,13 @@ ROUTES = (
     operations.routes,
     lab.routes,
     runs.routes,
+    batch_routes,
     lineage.routes,
     reward_routes,
     feedback_routes,
 )
 """One router per view, in the order of the views."""
-ADDRESSES = tuple(f"/{path.stem}" for path in sorted((STATIC / "views").glob("*.js")))
+MODULES = {f"/{path.stem}": f"/page/views/{path.name}" for path in sorted((STATIC / "views").glob("*.js"))}
 log = structlog.get_logger()
 
 
@@ -101,7 +103,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         ROUTES,
         source.live,
         STATIC,
-        addresses=ADDRESSES,
+        views={"/": MODULES["/overview"], **MODULES},
         state={
             "dashboard": source,
             "log_state": LogState(source.log),

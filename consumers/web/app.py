@@ -11,8 +11,9 @@ from typing import Annotated
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import FileResponse
+from starlette.responses import HTMLResponse
 
+from claw_r1.consumers.web.first_view import STYLE, document, style
 from claw_r1.consumers.web.guard import PageGuard
 from claw_r1.consumers.web.problems import PageProblem, SafeJson, answer_problems
 from claw_r1.consumers.web.sessions import MAY_ON_PAGES, PageSession, PageSessions, cookie_name
@@ -55,14 +56,14 @@ def create_app(
     stream: LiveStream,
     static: Path,
     *,
-    addresses: Sequence[str] = (),
+    views: Mapping[str, str],
     state: Mapping[str, object] | None = None,
     checked_name: Callable[[str], str] = str,
     lifespan: PageLifespan | None = None,
 ) -> PageGuard:
     """The page behind its guard. static: its folder, with `index.html`. state: what the routes work with, on `app.state`.
 
-    addresses: paths beside `/` under which the page itself finds its way.
+    views: paths under which the page itself finds its way, `/` among them -> address of the module of what is seen first there.
     checked_name: raises ValueError for a name of no person.
     """
     app = FastAPI(
@@ -74,13 +75,7 @@ def create_app(
     answer_problems(app)
     for router in (_session_routes(sessions, stream, checked_name), stream_routes(stream), *routers):
         app.include_router(router)
-    index = static / "index.html"
-
-    def page() -> Response:
-        return FileResponse(index)
-
-    for address in ("/", *addresses):
-        app.add_api_route(address, page, include_in_schema=False)
+    index = _add_documents(app, static, views)
 
     @app.get("/live", summary="Whether the process answers.")
     def live() -> dict[str, bool]:
@@ -88,7 +83,7 @@ def create_app(
 
     app.mount("/web", StaticFiles(directory=STATIC))
     app.mount("/page", StaticFiles(directory=static))
-    hashes = [f"sha256-{b64encode(sha256(each).digest()).decode()}" for each in INLINE.findall(index.read_bytes())]
+    hashes = [f"sha256-{b64encode(sha256(each).digest()).decode()}" for each in INLINE.findall(index.encode())]
     return PageGuard(
         app,
         keys=settings.keys,
@@ -96,6 +91,25 @@ def create_app(
         body_bytes_max=settings.body_bytes_max,
         public_url=settings.public_url,
     )
+
+
+def _add_documents(app: FastAPI, static: Path, views: Mapping[str, str]) -> str:
+    """Adds the routes of what a browser reads first; returns the document as it was written."""
+    folders = {"/web/": STATIC, "/page/": static}
+    index = (static / "index.html").read_text()
+    sheet = style(index, folders)
+    documents = {path: document(index, folders, view) for path, view in views.items()}
+
+    async def page(request: Request) -> Response:
+        return HTMLResponse(documents[request.url.path])
+
+    async def one_sheet() -> Response:
+        return Response(sheet, media_type="text/css")
+
+    for path in views:
+        app.add_api_route(path, page, include_in_schema=False)
+    app.add_api_route(STYLE, one_sheet, include_in_schema=False)
+    return index
 
 
 def _session_routes(sessions: PageSessions, stream: LiveStream, checked_name: Callable[[str], str]) -> APIRouter:

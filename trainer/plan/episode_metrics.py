@@ -59,13 +59,14 @@ def of_times(figures: Sequence[EpisodeFigures]) -> EpisodeMetrics:
 
 
 def of_responses(figures: Sequence[EpisodeFigures]) -> EpisodeMetrics:
-    """Mean and 95th percentile of the lengths, share cut off."""
+    """Mean and percentiles of the lengths, share cut off."""
     lengths = [length for each in figures for length in each.response_lengths]
     if not lengths:
         return {}
     return {
         "episode_tokens_mean": sum(lengths) / len(figures),
         "response_tokens_mean": fmean(lengths),
+        "response_tokens_p50": float(np.percentile(lengths, 50)),
         "response_tokens_p95": float(np.percentile(lengths, 95)),
         "truncated_share": sum(each.truncated for each in figures) / len(lengths),
     }

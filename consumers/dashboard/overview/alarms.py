@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from claw_r1.schemas.json_values import JsonDict
 
 WAITED_S = 60
-"""A run that trains nothing for so long is asked why."""
+LATE_BATCHES = 2
+"""A run that trains nothing for so long, and for so many of its usual batches, is asked why."""
 OLD_S = 86400
 """The age from which a silent process is history."""
 NAMED = 3
@@ -31,33 +32,38 @@ WORDS = (
 
 
 def alarms(
-    pool: JsonDict, run: JsonDict | None, workers: Sequence[JsonDict], *, caught_up: bool, now_us: int
+    pool: JsonDict,
+    run: JsonDict | None,
+    workers: Sequence[JsonDict],
+    *,
+    runs: int,
+    caught_up: bool,
+    now_us: int,
 ) -> Iterator[JsonDict]:
-    """Yields the alarms of the pool, of the run that wrote last and of the workers, the worst first."""
+    """Yields the alarms of the run, of its part of the pool and of the workers, the worst first. run: None for all `runs`."""
     if run is not None:
-        yield from _of_run(run, now_us)
-    yield from _of_workers(workers, needed=run is not None and run["state"] != "ended")
-    nothing = not pool["trajectories"]["total"] + pool["trajectories"]["evaluation"] + pool["calls"]["total"]
+        yield from _of_run(run, pool, now_us)
+    yield from _of_workers(workers, needed=run is not None and run["state"] not in ("starting", "ended"))
+    nothing = not sum(
+        pool[name]["count"]
+        for name in (
+            "trajectories",
+            "trajectories_of_evaluations",
+            "calls",
+        )
+    )
     if caught_up and nothing:
         todo = "Give an agent the gateway's address: base_url http://HOST:8000/TRAJECTORY/GROUP. Or see a whole run:"
         yield alarm("note", "Nothing is captured yet.", todo, "claw demo")
-    calls = pool["calls"]
-    useless = calls["total"] - calls["trainable"]
-    if useless * 2 > calls["total"]:
-        reasons = ", ".join(f"{word} ({number:,})" for word, number in list(calls["not_trainable"].items())[:3])
-        what = f"{useless:,} of {calls['total']:,} calls cannot be trained: {reasons}."
-        yield alarm(
-            "problem",
-            what,
-            "`claw pool why CALL` says it of one.",
-            to=("explorer", {"kind": "steps", "trainable": "false"}),
-        )
-    if run is None and pool["groups"]["ready"]:
-        what = f"Nobody trains: {pool['groups']['ready']:,} groups are ready, and no run has begun."
-        yield alarm("note", what, "Start one:", "claw train --config FILE", to=("explorer", READY))
-
-
-READY = {"kind": "groups", "ready": "true"}
+    calls, useless = pool["calls"]["count"], pool["calls_untrainable"]["count"]
+    if useless * 2 > calls:
+        why = pool["left_out"]["calls that cannot be trained"][:3]
+        words = ", ".join(f"{each['reason']} ({each['count']:,})" for each in why)
+        what = f"{useless:,} of {calls:,} calls cannot be trained: {words}."
+        yield alarm("problem", what, to=pool["calls_untrainable"]["to"])
+    if run is None and not runs and pool["groups_ready"]["count"]:
+        what = f"Nobody trains: {pool['groups_ready']['count']:,} groups are ready, and no run has begun."
+        yield alarm("note", what, "Start one:", "claw train --config FILE", to=pool["groups_ready"]["to"])
 
 
 def alarm(
@@ -67,7 +73,7 @@ def alarm(
     return {"level": level, "what": what, "todo": todo, "command": command, "to": to}
 
 
-def _of_run(run: JsonDict, now_us: int) -> Iterator[JsonDict]:
+def _of_run(run: JsonDict, pool: JsonDict, now_us: int) -> Iterator[JsonDict]:
     name, here = run["run"], ("runs", {"run": run["run"]})
     if run["state"] == "ended":
         if run["why_ended"].startswith("failed"):
@@ -76,33 +82,29 @@ def _of_run(run: JsonDict, now_us: int) -> Iterator[JsonDict]:
             )
         return
     idle_s = (now_us - (run["last_batch_us"] or run["started_us"])) / 1e6
+    if run["state"] == "starting":
+        yield alarm("note", f"Run {name} is starting: it has trained no batch yet.", to=here)
+        return
     waiting = run["waiting"]
     if run["state"] == "stopped":
         todo = "If its trainer is gone, the same command with the same --run-id resumes it; what runs there are:"
         level = "problem" if idle_s < OLD_S else "note"
         yield alarm(level, f"Run {name} wrote nothing for {_span(idle_s)}.", todo, "claw runs list", here)
-    if idle_s < WAITED_S or (run["state"] == "stopped" and not waiting["groups"]):
+    usual_s = run["batch_s"] or 0.0
+    if idle_s < max(WAITED_S, LATE_BATCHES * usual_s) or (run["state"] == "stopped" and not waiting["groups"]):
         return
-    what, lacking = f"Nobody trains for {_span(idle_s)}", plain(waiting["reasons"])
+    what, lacking = f"Nobody trains for {_span(idle_s)}; a batch takes {_span(usual_s)}", plain(waiting["reasons"])
     if not waiting["groups"]:
-        yield alarm(
-            "problem",
-            f"{what}: no group is ready that the run has not used.",
-            to=("explorer", {"kind": "groups", "ready": "false"}),
-        )
+        to = ("explorer", {**pool["groups"]["to"][1], "ready": "false"})
+        yield alarm("problem", f"{what}. No group is ready that the run has not used.", to=to)
     elif lacking:
         some = "" if waiting["looked_at"] >= waiting["groups"] else f" (of the newest {waiting['looked_at']})"
         reasons = ", ".join(
             f"{number} {'groups ' if at == 0 else ''}{words}" for at, (words, number) in enumerate(lacking.items())
         )
-        what = f"{what}: {waiting['groups']:,} groups wait{some}; {reasons}."
-        yield alarm(
-            "problem",
-            what,
-            "What the next batch lacks, group by group:",
-            "claw pool batch --verbose",
-            ("explorer", READY),
-        )
+        what = f"{what}. {waiting['groups']:,} groups wait{some}; {reasons}."
+        todo = "What the next batch lacks, group by group:"
+        yield alarm("problem", what, todo, "claw pool batch --verbose", ("lab", {"run": name}))
 
 
 def plain(reasons: Sequence[JsonDict]) -> dict[str, int]:
@@ -133,11 +135,11 @@ def _of_workers(workers: Sequence[JsonDict], *, needed: bool) -> Iterator[JsonDi
         if worker["state"] == "behind" and not worker["silent"]:
             what = f"Worker {worker['worker']} serves version {worker['version']}, {worker['versions_behind']} behind"
             yield alarm("problem", f"{what}: {worker['why'] or 'it does not get the newer ones'}.", to=to)
-    if (
-        needed
-        and workers
-        and all(worker["silent"] or worker["state"] not in ("ready", "updating") for worker in workers)
-    ):
+    coming = [worker for worker in workers if worker["state"] == "starting" and not worker["silent"]]
+    if coming:
+        yield alarm("note", f"{_workers(coming)} starting.", to=to)
+    idle = all(worker["silent"] or worker["state"] not in ("ready", "updating") for worker in workers)
+    if needed and workers and idle and not coming:
         yield alarm("problem", "No worker takes calls to train on.", "Start one:", "claw rollout --model DIR", to)
 
 
@@ -146,7 +148,7 @@ def _workers(workers: Sequence[JsonDict]) -> str:
     if len(names) == 1:
         return f"Worker {names[0]} is"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} workers are ({', '.join(names[:NAMED])}{more})"
+    return f"{len(names)} workers ({', '.join(names[:NAMED])}{more}) are"
 
 
 def _span(seconds: float) -> str:

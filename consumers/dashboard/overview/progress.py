@@ -1,5 +1,4 @@
-"""The progress of a run: what it planned and trained of the pool, what it left out and why, its versions and curves.
-Pure."""
+"""The progress of a run: what it planned and trained of the pool, what it left out and why, and its versions. Pure."""
 
 import re
 from collections import Counter
@@ -15,10 +14,9 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.runs import Planned, Run, RunIndex, trained_us
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.schemas.events import BatchTrained, WorkerReported
+from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.json_values import JsonDict
 
-POINTS_MAX = 300
 VERSIONS_MAX = 12
 LOOKED_AT = 20
 """Groups whose members are read to say why they wait: the newest."""
@@ -37,9 +35,10 @@ def standing(state: RunsState, run: Run, now_us: int) -> JsonDict:
         "skipped": dict(run.skip_reasons.most_common(20)),
         "batches_per_hour": per_hour and round(per_hour, 2),
         "started_us": run.started_us,
+        "batch_s": run.batch_s,
+        "last_batch": batches[-1].sequence if batches else run.sequence_free - 1 if run.sequence_free else None,
         "last_batch_us": trained_us(batches[-1]) if batches else None,
         "seen_us": run.seen_us,
-        "curves": curves(batches),
         "versions": versions(run, state.workers.values()),
     }
 
@@ -119,27 +118,6 @@ def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec:
             reasons["next" if answer else "wait", "for more groups" if answer else "rows_changing"] += 1
     counted = [{"kind": kind, "reason": reason, "groups": number} for (kind, reason), number in reasons.most_common()]
     return {"groups": len(groups), "looked_at": len(looked_at), "reasons": counted}
-
-
-def curves(batches: Sequence[BatchTrained]) -> JsonDict:
-    """Points (UTC microseconds, value, batch) by metric; where there are many, every so many and the last."""
-    every = -(-len(batches) // POINTS_MAX) or 1
-    thin = [batch for at, batch in enumerate(batches) if at % every == 0 or at == len(batches) - 1]
-    return {
-        "reward": _points(thin, "reward"),
-        "staleness_mean": _points(thin, "staleness_mean"),
-        "staleness_max": _points(thin, "staleness_max"),
-        "trained_tokens_per_s": [
-            [trained_us(batch), round(tokens / seconds, 2), batch.sequence]
-            for batch in thin
-            if (tokens := batch.metrics.get("trained_tokens")) is not None
-            and (seconds := batch.metrics.get("train_s", 0.0) + batch.metrics.get("wait_s", 0.0)) > 0
-        ],
-    }
-
-
-def _points(batches: Iterable[BatchTrained], metric: str) -> list[list[float]]:
-    return [[trained_us(batch), batch.metrics[metric], batch.sequence] for batch in batches if metric in batch.metrics]
 
 
 def versions(run: Run, workers: Iterable[WorkerReported]) -> list[JsonDict]:

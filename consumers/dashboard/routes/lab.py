@@ -1,10 +1,12 @@
 """Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
 
-import json
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from claw_r1.consumers.dashboard.batch.earlier import runs_before
+from claw_r1.consumers.dashboard.batch.routes import plan_of
 from claw_r1.consumers.dashboard.batch_rows import drawn
 from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
@@ -13,11 +15,11 @@ from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
-from claw_r1.datapool.batch.spec import PRESETS, BatchSpec, fields_of, of_text
-from claw_r1.datapool.errors import BatchSpecInvalid
+from claw_r1.datapool.batch.spec import PRESETS, BatchSpec, of_text
 from claw_r1.datapool.view.preview import Look, Moment, Preview, previewed
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.why import Perspective
+from claw_r1.schemas.events import BatchAssembled
 from claw_r1.schemas.json_values import JsonDict
 
 TRAJECTORIES_MAX = 1000
@@ -34,26 +36,10 @@ RunIdOption = Annotated[
 ]
 
 
-@routes.get("/fields", summary="Every field of a batch spec with what it takes and does; the presets; the JSON schema.")
+@routes.get("/fields", summary="Every field of a batch spec with what it takes and does, and the presets.")
 def fields(_: Watching) -> Response:
-    """Returns the JSON of `claw pool batch --explain --json`."""
-    return SafeJson({"knobs": knobs(), "presets": PRESETS, "schema": BatchSpec.model_json_schema()})
-
-
-@routes.get("/read", summary="What a spec's text sets, field by field, and what is wrong with it.")
-def read(spec: Annotated[str, Query(max_length=SPEC_CHARACTERS_MAX)], _: Watching) -> Response:
-    """`fields`: null where the text is no mapping of plain values. `problem`: null where it is a spec."""
-    try:
-        of_text(spec)
-        problem = None
-    except BatchSpecInvalid as error:
-        problem = str(error)
-    try:
-        raw = fields_of(spec)
-        json.dumps(raw, allow_nan=False)  # a number that JSON has not is left to the text: null would unset the field
-        return SafeJson({"fields": raw if isinstance(raw, dict) else None, "problem": problem})
-    except (BatchSpecInvalid, TypeError, ValueError):  # the last two: a date, or no number
-        return SafeJson({"fields": None, "problem": problem})
+    """Knobs: as `claw pool batch --explain --json` has them."""
+    return SafeJson({"knobs": knobs(), "presets": PRESETS})
 
 
 @routes.get(
@@ -66,23 +52,28 @@ def preview(
     spec: SpecText = None,
     run: RunIdOption = None,
     version: Annotated[int | None, Query(ge=0)] = None,
+    batch: Annotated[int | None, Query(ge=0, description="of the run: as of its plan, what came later is free")] = None,
     limit: Limit = 200,
 ) -> Response:
     """`preview` is the answer of `claw pool batch --json`, with `left_out` and `chosen` cut after `limit` groups each.
     Null where no run has a spec yet; `problem` then says what to do."""
     chosen = of_text(spec) if spec is not None else None
+    plan = plan_of(source, run or "", batch) if batch is not None else None
 
     def question(rows: PoolRows, state: RunsState) -> tuple[Perspective | None, Perspective | None]:
-        perspective = perspective_of(rows, state.index, chosen, run_id=run, version=version)
+        if plan is not None:
+            own = Perspective(run_id=plan.run_id, version=plan.version, spec=of_text(plan.spec))
+            return replace(own, spec=chosen or own.spec), own
+        perspective = perspective_of(rows, state.index, chosen, run_id=run or planned_last(state), version=version)
         return perspective, perspective and _own(rows, state, perspective)
 
     perspective, own = source.ask_both(question)
     if perspective is None:
         return SafeJson({"problem": NO_SPEC, "spec": {}, "preview": None, "rows": [], "own": None, "differences": None})
-    this = _previewed(source, perspective)
+    this = _previewed(source, perspective, plan)
     whole, others = this.answer, None
     if own is not None:
-        others = whole if own == perspective else _previewed(source, own).answer
+        others = whole if own == perspective else _previewed(source, own, plan).answer
     return SafeJson({
         "problem": None,
         "spec": _set(perspective.spec),
@@ -94,9 +85,23 @@ def preview(
     })  # fmt: skip
 
 
-def _previewed(source: DashboardSource, perspective: Perspective) -> Preview:
+def planned_last(state: RunsState) -> str | None:
+    """Returns the run that was heard of last, or where that has planned nothing yet the newest one that has."""
+    latest = state.runs.get(state.index.latest or "")
+    planned = [run for run in state.runs.values() if run.spec]
+    if (latest is not None and latest.spec) or not planned:
+        return state.index.latest
+    return max(planned, key=lambda run: run.seen_us).run_id
+
+
+def _previewed(source: DashboardSource, perspective: Perspective, plan: BatchAssembled | None) -> Preview:
+    """plan: as of this batch."""
+
     def ask(look: Look) -> Moment:
-        return source.ask_both(lambda rows, state: look(rows, state.index))
+        def earlier(rows: PoolRows, state: RunsState) -> Moment:
+            return look(rows, state.index if plan is None else runs_before(rows, state.index, plan))
+
+        return source.ask_both(earlier)
 
     return previewed(ask, source.facts, perspective, TRAJECTORIES_MAX)
 

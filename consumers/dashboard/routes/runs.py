@@ -1,4 +1,4 @@
-"""Runs: their curves, and their batches opened. The words of `claw runs`."""
+"""Runs and their curves. The words of `claw runs`."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -6,17 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from claw_r1.consumers.dashboard.plans import plans_at
 from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.summary import compared, row, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.runs import Run, trained_us
-from claw_r1.datapool.view.left_out import why_left_out
-from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import now_us
-from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 from claw_r1.schemas.json_values import JsonDict
 
 RUNS_MAX = 8
@@ -73,53 +69,6 @@ def curves(
     )
 
 
-@routes.get(
-    "/runs/batch", summary="A batch opened: its plan, members, advantages, and why parts of it are not trained."
-)
-def batch(
-    source: Source,
-    _: Watching,
-    run_id: RunIdQuery,
-    sequence: Annotated[int, Query(alias="batch", ge=0)],
-    limit: Limit = 100,
-    after: After = 0,
-) -> Response:
-    """Members in the order of the plan, `limit` of them behind the first `after`."""
-
-    def place(state: RunsState) -> tuple[Position, JsonDict | None]:
-        run = _run(state, run_id)
-        at = state.plans.get((run_id, sequence))
-        if at is None:
-            raise PageProblem(404, f"run {run_id} has no batch {sequence}: it has planned {_planned(state, run_id)}")
-        trained = run.trained.get(sequence)
-        return at, None if trained is None else {
-            "version": trained.version,
-            "at_us": trained_us(trained),
-            "metrics": dict(trained.metrics),
-        }
-
-    at, outcome = source.ask_runs(place)
-    (plan,) = plans_at(source, [at])
-    page = plan.trajectories[after : after + limit]
-    why_not = source.ask_runs(lambda state: [_why(state, plan, each) for each in page])
-    return SafeJson(
-        {
-            "run_id": run_id,
-            "sequence": sequence,
-            "version": plan.version,
-            "oldest_version": plan.oldest_version,
-            "seed": plan.seed,
-            "spec": plan.spec,
-            "position": {"topic": at.topic, "partition": at.partition, "offset": at.offset},
-            "trained": outcome,
-            "given_up": source.ask_runs(lambda state: sequence in _run(state, run_id).given_up),
-            "groups": len({each.group_id for each in plan.trajectories}),
-            "total": len(plan.trajectories),
-            "members": [_member(each, why) for each, why in zip(page, why_not, strict=True)],
-        }
-    )
-
-
 @routes.get("/runs/skipped", summary="Groups that a run will never train, and why.")
 def skipped(source: Source, _: Watching, run_id: RunIdQuery, limit: Limit = 100, after: After = 0) -> Response:
     """In order of group_id."""
@@ -137,11 +86,6 @@ def _run(state: RunsState, run_id: str) -> Run:
     if run is None:
         raise PageProblem(404, f"the log has no run {run_id}: /api/v1/runs lists them")
     return run
-
-
-def _planned(state: RunsState, run_id: str) -> str:
-    sequences = [sequence for name, sequence in state.plans if name == run_id]
-    return f"{min(sequences)} to {max(sequences)}" if sequences else "none yet"
 
 
 def _curves(run: Run, metrics: Sequence[str] | None, points: int) -> JsonDict:
@@ -164,24 +108,3 @@ def _curves(run: Run, metrics: Sequence[str] | None, points: int) -> JsonDict:
         "tokens": [tokens[n] for n in chosen],
         "metrics": {name: [batches[n].metrics.get(name) for n in chosen] for name in names},
     }
-
-
-def _member(planned: PlannedTrajectory, why_not: str | None) -> JsonDict:
-    """`calls`: of which `calls_trained` are trained. why_not: the sentence that says why it is not trained."""
-    return {
-        "group_id": planned.group_id,
-        "trajectory_id": planned.trajectory_id,
-        "reward": planned.reward,
-        "advantage": planned.advantage,
-        "min_version": planned.min_version,
-        "max_version": planned.max_version,
-        "calls": len(planned.steps),
-        "calls_trained": sum(step.trained for step in planned.steps),
-        "why_not": why_not,
-    }
-
-
-def _why(state: RunsState, plan: BatchAssembled, planned: PlannedTrajectory) -> str | None:
-    batches = state.index.planned(planned.group_id)
-    own = (each for each in batches if (each.run_id, each.sequence) == (plan.run_id, plan.sequence))
-    return next((why_left_out(each, planned.trajectory_id) for each in own), "the batch was given up")

@@ -8,26 +8,45 @@ import { helpOpen, KeyHelp, useKeys } from "./parts/keys.js";
 import { concerns, listen, liveState } from "./parts/live.js";
 import { SearchBox } from "./parts/search.js";
 import { Ago } from "./parts/words.js";
-import overview from "./views/overview.js";
-import explorer from "./views/explorer.js";
-import group from "./views/group.js";
-import trajectory from "./views/trajectory.js";
-import tokens from "./views/tokens.js";
-import discarded from "./views/discarded.js";
-import curation from "./views/curation.js";
-import lab from "./views/lab.js";
-import runs from "./views/runs.js";
-import rewards from "./views/rewards.js";
-import operations from "./views/operations.js";
 
-/** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), View}. */
-const VIEWS = [overview, explorer, group, trajectory, tokens, discarded, curation, lab, runs, rewards, operations];
+const WATCH = ["reader", "operator"];
+/** A view: {name, title, key (after `g`; none: it is reached from others), roles (who may see it; default all), load: its module, once it is seen}. */
+const VIEWS = [
+  { name: "overview", title: "Overview", key: "o", roles: WATCH, load: () => import("./views/overview.js") },
+  { name: "explorer", title: "Explorer", key: "e", load: () => import("./views/explorer.js") },
+  { name: "group", title: "Group", load: () => import("./views/group.js") },
+  { name: "trajectory", title: "Trajectory", load: () => import("./views/trajectory.js") },
+  { name: "tokens", title: "Tokens", load: () => import("./views/tokens.js") },
+  { name: "discarded", title: "Not trained", key: "n", load: () => import("./views/discarded.js") },
+  { name: "curation", title: "Curation", key: "c", load: () => import("./views/curation.js") },
+  { name: "lab", title: "Batch lab", key: "b", roles: WATCH, load: () => import("./views/lab.js") },
+  { name: "runs", title: "Runs", key: "r", roles: WATCH, load: () => import("./views/runs.js") },
+  { name: "batch", title: "Batch", roles: WATCH, load: () => import("./views/batch.js") },
+  { name: "rewards", title: "Rewards", key: "w", roles: WATCH, load: () => import("./views/rewards.js") },
+  { name: "operations", title: "Operations", key: "p", roles: WATCH, load: () => import("./views/operations.js") },
+];
 const STATES = {
   starting: "connecting…",
   live: "live",
   lost: "the dashboard's server does not answer: what you see may be old",
 };
 const TEST_MS = 1000;
+
+/** The view of an address: its module comes when it is seen first. */
+function Loaded({ of, params: shown }) {
+  const [module, setModule] = useState(of.module);
+  const [problem, setProblem] = useState(null);
+  useEffect(() => {
+    of.load().then((loaded) => {
+      of.module = loaded.default;
+      setModule(of.module);
+    }, setProblem);
+  }, []);
+  if (problem) {
+    return html`<p class="problem" role="alert">${of.title} did not come: reload the page (${problem.message})</p>`;
+  }
+  return module ? html`<${module.View} params=${shown} />` : html`<p class="quiet reading" role="status">Reading…</p>`;
+}
 
 const open = (who) => VIEWS.filter(({ roles }) => !roles || roles.includes(who.role));
 
@@ -124,7 +143,7 @@ function Frame({ who }) {
   }
     <main class=${`view-${view.value}`}>${
     current
-      ? html`<${current.View} params=${params.value} key=${`${current.name} ${who.who}`} />`
+      ? html`<${Loaded} of=${current} params=${params.value} key=${`${current.name} ${who.who}`} />`
       : html`<p class="problem">There is no view ${view.value}${
         VIEWS.some(({ name }) => name === view.value)
           ? " for your role"

@@ -42,13 +42,16 @@ def played(group: str, returns: Sequence[float | None], at_us: int) -> list[Even
     return events
 
 
-def plan(sequence: int, group: str, trained: Sequence[bool]) -> BatchAssembled:
-    event = observed.planned(sequence)
+def plan(
+    sequence: int, group: str, trained: Sequence[bool], run_id: str = "run", names: Sequence[str] = ()
+) -> BatchAssembled:
+    """names: of the members; none: GROUP-0, GROUP-1, ..."""
+    event = observed.planned(sequence, run_id)
     assert isinstance(event, BatchAssembled)
     members = [
         PlannedTrajectory(
             group_id=group,
-            trajectory_id=f"{group}-{n}",
+            trajectory_id=names[n] if names else f"{group}-{n}",
             reward=float(n),
             advantage=0.0,
             min_version=3,

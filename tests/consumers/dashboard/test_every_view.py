@@ -18,6 +18,7 @@ from claw_r1.consumers.dashboard.app import STATIC
 from claw_r1.schemas.events import Event
 from tests import facts
 from tests.browser import browser
+from tests.consumers.dashboard.overview_scene import plan
 from tests.consumers.dashboard.stage import DashboardStage, body
 from tests.consumers.runs import observed
 from tests.debian import ROOT
@@ -43,6 +44,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "tokens": {"g": IDS["g"], "t": IDS["t"], "c": IDS["c"]},
     "explorer": {"kind": "trajectories", "text": "<script>"},
     "runs": {"run": RUN},
+    "batch": {"run": RUN, "n": "0"},
 }
 
 
@@ -87,7 +89,9 @@ def scene() -> list[Event]:
 def url() -> Iterator[str]:
     stage = DashboardStage(scene())
     stage.report(
-        observed.started(RUN, json.dumps({"model_dir": HOSTILE, "note": HOSTILE})), observed.trained(1, 0.5, RUN)
+        observed.started(RUN, json.dumps({"model_dir": HOSTILE, "note": HOSTILE})),
+        plan(0, IDS["g"], (True, False), RUN, (IDS["t"], "u")),
+        observed.trained(0, 0.5, RUN),
     )
     with stage.served() as address:
         yield address

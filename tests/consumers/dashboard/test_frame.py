@@ -67,6 +67,20 @@ def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_a_first_view_asks_for_its_modules_at_once(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """What the document names is what runs, no more and no less; another view's modules come when it is seen."""
+    _, one = sitting
+    page = one.open("/explorer", waits_for='[role="row"][aria-selected]')
+    named = page.locator("link[rel=modulepreload]").evaluate_all("(links) => links.map((link) => link.href)")
+    assert {each for each in one.requests if each.endswith(".js")} == {*named}
+    assert [each for each in one.requests if each.endswith(".css")] == [f"{one.url}/style.css"]
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    expect(page.get_by_role("heading", name="No run has begun")).to_be_visible()
+    assert f"{one.url}/page/views/overview.js" in {*one.requests} - {*named}
+    one.clean(page)
+
+
 COUNTS_STREAMS = """
 window.streams = 0;
 window.EventSource = class extends EventSource {

@@ -1,5 +1,6 @@
 """The overview: what waits where and why, said in plain words; live, and harmless whatever agents and workers are called."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from claw_r1.consumers.dashboard.overview.alarms import plain
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import Sampling, VersionSpan
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS
 from tests import facts
 from tests.browser import browser
@@ -30,46 +32,115 @@ def overview(stage: DashboardStage, path: str = "overview", **query: Any) -> dic
         return answer
 
 
+def counted(answer: dict[str, Any]) -> dict[str, int]:
+    """The numbers of the pool by name."""
+    return {name: each["count"] for name, each in answer["pool"].items() if isinstance(each, dict) and "count" in each}
+
+
+def links(value: Any) -> Iterator[dict[str, Any]]:
+    """Every number of an answer that leads somewhere."""
+    if isinstance(value, dict):
+        if "count" in value and "to" in value:
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from links(each)
+
+
 def test_evicted_groups_are_counted_nowhere() -> None:
     """Stubs stay for ever: the pool would only grow, and evaluations that are gone would count as training."""
     stage = scene()
-    before = overview(stage)["pool"]["groups"]
+    before = counted(overview(stage))
     stage.tell(*played("gone", (1.0, 0.0), now_us()), facts.evicted_group("gone"))
     stage.tell(facts.call("exam", "t", "c", channel="val"), facts.evicted_group("exam"))
-    after = overview(stage)["pool"]["groups"]
-    assert after == before
-    assert before["total"] > 0
+    after = counted(overview(stage))
+    assert after["groups"] == before["groups"] == 6
+    assert after["groups_ready"] == before["groups_ready"]
 
 
-def test_the_funnel_counts_what_is_where() -> None:
-    """Of eleven trajectories one is played, two lack a reward, four were planned and three of them trained."""
+def test_the_stations_count_what_is_where() -> None:
+    """Of eleven trajectories one is played, four were planned and three of them trained; two batches, two versions."""
     answer = overview(scene())
-    trajectories, run = answer["pool"]["trajectories"], answer["run"]
-    counted = {name: trajectories[name] for name in ("total", "open", "over_without_reward", "rewarded", "ready")}
-    assert counted == {"total": 11, "open": 1, "over_without_reward": 2, "rewarded": 8, "ready": 10}
+    numbers, run = counted(answer), answer["run"]
+    assert numbers == {
+        "calls": 11,
+        "calls_untrainable": 0,
+        "trajectories": 11,
+        "trajectories_open": 1,
+        "trajectories_ready": 10,
+        "trajectories_of_evaluations": 0,
+        "groups": 6,
+        "groups_ready": 5,
+    }
     assert (run["planned"]["trajectories"], run["planned"]["trained"], run["batches"]) == (4, 3, 2)
     assert list(run["planned"]["left_out"].values()) == [1]
     assert [(each["version"], len(each["workers"])) for each in run["versions"]] == [(2, 1), (1, 1)]
-    assert sum(answer["pool"]["curves"]["calls"]) == 11
-    assert [value for value in answer["pool"]["curves"]["returns"] if value is not None] == [0.5] * 4
-
-
-def test_an_open_trajectory_with_a_reward_is_not_yet_rewarded() -> None:
-    """Steps of a trajectory that is still played may have rewards: of those that are over, no more than all have a return."""
-    stage = WholeStage([facts.call("g", "t"), facts.reward("g", "t", 0.5, call_id="c"), facts.completed("g", "u")])
-    trajectories = overview(stage)["pool"]["trajectories"]
-    assert (trajectories["total"], trajectories["open"], trajectories["rewarded"]) == (2, 1, 0)
+    assert (run["last_batch"], round(run["batch_s"])) == (1, 270)
 
 
 def test_evaluation_is_counted_apart() -> None:
-    """What channel val has is never trained, so it is no part of the way."""
-    stage = WholeStage(facts_of_channel("val"), facts_of_channel("train"))
-    trajectories = overview(stage)["pool"]["trajectories"]
-    assert (trajectories["total"], trajectories["evaluation"]) == (1, 1)
+    """What channel val has is never trained: no part of the way, and its greedy calls are no alarm."""
+    greedy = {"sampling": Sampling(temperature=0.0, top_p=1.0, top_k=0)}
+    stage = WholeStage([facts.call("val", f"t{n}", f"c{n}", channel="val", **greedy) for n in range(5)])
+    stage.tell(facts.call("train", "t-train"))
+    answer = overview(stage)
+    numbers = counted(answer)
+    assert (numbers["calls"], numbers["trajectories"], numbers["trajectories_of_evaluations"]) == (1, 1, 5)
+    assert not [alarm for alarm in answer["alarms"] if "cannot be trained" in alarm["what"]]
+    stage.tell(*[facts.call("train", f"t{n}", f"g{n}", **greedy) for n in range(2)])
+    assert [alarm["what"] for alarm in overview(stage)["alarms"]] == ["2 of 3 calls cannot be trained: greedy (2)."]
 
 
-def facts_of_channel(channel: str) -> list[Any]:
-    return [facts.call(channel, f"t-{channel}", channel=channel)]
+def two_runs(own: str | None = "other") -> WholeStage:
+    """A second run on the same log, whose weights sampled two groups, and an evaluation; own: what its agents call it."""
+    stage = scene()
+    other = (VersionSpan(run_id="other", version=0, start=0, end=3),)
+    named = {"envelope": facts.envelope(run_id=own), "spans": other}
+    for n in range(2):
+        stage.tell(*[facts.call(f"o{n}", f"o{n}", f"o{n}-{k}", **named) for k in range(3)])
+        stage.tell(facts.completed(f"o{n}", f"o{n}", calls=3, reward=1.0, envelope=facts.envelope(run_id=own)))
+    stage.tell(facts.call("exam", "exam", "exam", channel="val"))
+    stage.report(observed.at(observed.started("other"), now_us() / 1e6))
+    return stage
+
+
+def test_a_run_is_counted_alone() -> None:
+    """Of two runs on one log each has its own numbers, all runs have both; what waits for one is no other's."""
+    stage = two_runs()
+    one, other, both = (overview(stage, run=name) for name in ("run", "other", "*"))
+    assert [counted(each)["calls"] for each in (one, other, both)] == [11, 6, 17]
+    assert [counted(each)["groups_ready"] for each in (one, other, both)] == [5, 2, 7]
+    assert (one["run"]["waiting"]["groups"], other["run"]["waiting"]["groups"], both["run"]) == (3, 2, None)
+    assert {each["run"] for each in both["runs"]} == {"run", "other"}
+    assert [each["pool"]["of_all"] for each in (one, other, both)] == [False, False, True]
+
+
+def test_agents_that_know_no_run_are_not_counted_as_none() -> None:
+    """Where no call names the run, but its weights sampled some, the numbers are of all, and say so; before its first call they are none."""
+    answer = overview(two_runs(None), run="other")
+    assert (counted(answer)["calls"], answer["pool"]["of_all"]) == (17, True)
+    fresh = scene()
+    fresh.report(observed.started("fresh"))
+    answer = overview(fresh, run="fresh")
+    assert (counted(answer)["calls"], answer["pool"]["of_all"]) == (0, False)
+
+
+@pytest.mark.parametrize("run", ["run", "other", "*"])
+def test_what_a_number_leads_to_counts_the_same(run: str) -> None:
+    """Every number that is a link is asked for where it leads, of each run and of all."""
+    stage = two_runs()
+    stage.tell(facts.call("greedy", "t", "c", sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0)))
+    with TestClient(stage.page(), base_url="http://localhost") as client:
+        client.get("/api/v1/session")
+        stage.wait_read()
+        answer = client.get("/api/v1/overview", params={"run": run}).json()
+        several = list(links(answer))
+        for each in several:
+            view, values = each["to"]
+            assert view == "explorer"
+            assert client.get("/api/v1/rows", params=values).json()["total"] == each["count"], values
+    assert len(several) >= 8
+    assert sum(each["count"] > 0 for each in several) >= 5
 
 
 def test_why_nobody_trains_is_said_in_plain_words() -> None:
@@ -81,7 +152,7 @@ def test_why_nobody_trains_is_said_in_plain_words() -> None:
     ]
     assert plain(reasons) == {"lack judge/style": 7, "are left out: larger_than_a_plan": 1}
     problems = [alarm["what"] for alarm in overview(scene())["alarms"]]
-    assert problems[0] == "Nobody trains for 10 min: 3 groups wait; 3 groups lack judge/style."
+    assert problems[0] == "Nobody trains for 10 min; a batch takes 4 min. 3 groups wait; 3 groups lack judge/style."
 
 
 def test_a_run_that_trains_is_no_alarm() -> None:
@@ -125,12 +196,31 @@ def test_facts_without_streams_and_dead_letters() -> None:
     assert state.answer()["dead_letters"] == 1
 
 
-def test_a_metric_that_is_no_number_is_none() -> None:
-    """JSON has no NaN and no infinity; the page draws a gap."""
-    stage = scene()
-    stage.report(observed.at(observed.trained(2, float("nan"), staleness_mean=float("inf")), now_us() / 1e6))
-    run = overview(stage)["run"]
-    assert [run["curves"][name][-1][1] for name in ("reward", "staleness_mean")] == [None, None]
+def test_a_start_is_no_alarm() -> None:
+    """Neither a worker that starts, nor a run before its first batch, however long that takes."""
+    stage = WholeStage()
+    begun = now_us() - 30 * MINUTE_US
+    stage.report(observed.at(observed.started(), begun / 1e6), worker("w", now_us(), state="starting", version=None))
+    stage.tell(*played("g0", (0.0, 1.0), begun))
+    answer = overview(stage)
+    assert answer["run"]["state"] == "starting"
+    assert {alarm["level"] for alarm in answer["alarms"]} == {"note"}
+    assert [alarm["what"] for alarm in answer["alarms"]] == [
+        "Run run is starting: it has trained no batch yet.",
+        "Worker w is starting.",
+    ]
+
+
+def test_a_slow_run_is_late_by_its_own_batches() -> None:
+    """An hour between batches is its rhythm: forty minutes without one are nothing."""
+    stage = scene(now_us() - 30 * MINUTE_US)
+    assert any("Nobody trains" in alarm["what"] for alarm in overview(stage)["alarms"])
+    slow = scene(now_us())
+    last = observed.at(observed.trained(2, 1.0), (now_us() - 40 * MINUTE_US) / 1e6)
+    for n in range(3, 9):
+        slow.report(observed.at(observed.trained(n, 1.0), (now_us() - (40 + 60 * (8 - n)) * MINUTE_US) / 1e6))
+    slow.report(last)
+    assert not [alarm for alarm in overview(slow)["alarms"] if "trains" in alarm["what"]]
 
 
 def test_an_unknown_run_is_a_sentence() -> None:
@@ -151,19 +241,43 @@ def sitting(browser: Browser) -> Iterator[tuple[WholeStage, Sitting]]:
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_page_is_live_and_harmless(sitting: tuple[WholeStage, Sitting]) -> None:
-    """Boxes, alarms and versions; a call appears without a reload; another span is in the address."""
+    """Curves, stations, alarms, versions; a call appears without a reload; a point opens its batch; the run is in the address."""
     stage, one = sitting
-    page = one.open("/overview", waits_for=".way li")
+    page = one.open("/overview", waits_for=".stations li")
     expect(page.locator(".alarms")).to_contain_text("3 groups lack judge/style")
     expect(page.locator(".alarms")).to_contain_text("is silent")
-    boxes = page.locator(".way > li")
-    expect(boxes).to_have_count(6)
-    expect(boxes.nth(0)).to_contain_text("11 calls")
-    expect(boxes.nth(3)).to_contain_text("3 ready groups wait")
-    stage.tell(*played("late", (1.0,), now_us()))
-    expect(boxes.nth(0)).to_contain_text("12 calls")
     expect(page.locator(".curves canvas")).to_have_count(4)
-    page.get_by_label("of the last").select_option("3600")
-    until(page, "location.search === '?span=3600'")
+    expect(page.locator(".group-dots tbody tr")).to_have_count(1)
+    stations = page.locator(".stations > li")
+    expect(stations).to_have_count(6)
+    expect(stations.nth(0)).to_contain_text("11 calls")
+    expect(stations.nth(3)).to_contain_text("3 wait")
+    stage.tell(*played("late", (1.0,), now_us()))
+    expect(stations.nth(0)).to_contain_text("12 calls")
     assert page.evaluate("document.querySelectorAll('*').length") < 1500
+    page.get_by_role("slider", name="return").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Batch 1 of run")).to_be_visible()
+    page.go_back()
+    page.get_by_label("Run", exact=True).select_option("all runs")
+    until(page, "location.search === '?run=*'")
+    expect(stations.nth(4)).to_contain_text("1 run")
+    one.clean(page)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_each_number_on_the_page_opens_as_many_rows(sitting: tuple[WholeStage, Sitting]) -> None:
+    """As a person has it: the link is followed, and the list says the same number."""
+    _, one = sitting
+    page = one.open("/overview?run=run", waits_for=".stations li")
+    numbers = page.locator(".stations a[href^='/explorer'], .reasons li:has(a[href^='/explorer'])")
+    several = numbers.count()
+    for at in range(several):
+        text = numbers.nth(at).locator("b").inner_text()
+        (numbers.nth(at) if numbers.nth(at).get_attribute("href") else numbers.nth(at).locator("a")).click()
+        expect(page.locator(".count")).to_have_text(re.compile(rf"^{text} \w"))
+        page.go_back()
+        page.wait_for_selector(".stations li")
+    assert several >= 7
     one.clean(page)

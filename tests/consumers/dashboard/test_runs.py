@@ -47,25 +47,6 @@ def test_curves_are_columns_and_many_batches_are_thinned() -> None:
         assert thin["batch"] == [0, 4, 6]
 
 
-def test_a_batch_is_opened() -> None:
-    """Its plan as it was frozen, page by page; why a member is not trained; another number says which there are."""
-    history = group("a", [0.0, 1.0, 0.5])
-    stage = TrainingStage(history)
-    stage.begin()
-    stage.train(0, SPEC.model_copy(update={"groups_per_batch": 1, "best_of": 1}))
-    with reading(stage) as reader:
-        batch = reader.get("runs/batch", run="run", batch=0)
-        assert (batch["version"], batch["seed"], batch["groups"], batch["total"]) == (0, 7, 1, 3)
-        assert batch["trained"]["version"] == 1
-        loser, winner, second = batch["members"]
-        assert (winner["calls_trained"], winner["why_not"], round(winner["advantage"], 2)) == (2, None, 1.0)
-        assert "not among the best 1" in loser["why_not"]
-        page = reader.get("runs/batch", run="run", batch=0, limit=1, after=2)
-        assert page["members"] == [second]
-        assert "it has planned 0 to 0" in reader.refusal("runs/batch", 404, run="run", batch=5)
-        assert reader.get("runs/skipped", run="run") == {"total": 0, "groups": []}
-
-
 def test_lineage_goes_both_ways() -> None:
     """call -> batch -> version -> what that sampled; version -> batch -> calls; a skipped group says why, an unknown id says nothing."""
     with reading(world()) as reader:

@@ -1,4 +1,4 @@
-"""Runs in a real Chromium: curves overlaid, a point that opens its batch, lineage as a table of links, all of it live and by keys."""
+"""Runs in a real Chromium: curves overlaid, lineage as a table of links, all of it live and by keys."""
 
 from collections.abc import Iterator
 
@@ -27,36 +27,6 @@ def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
         one.close()
 
 
-def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[TrainingStage, Sitting]) -> None:
-    """By keys alone; the address holds it, and a new batch comes without a reload."""
-    stage, one = sitting
-    page = one.open("/runs", waits_for=".curve-plot canvas")
-    reward = page.get_by_role("slider", name="reward", exact=True)
-    reward.focus()
-    for key in ("End", "ArrowLeft", "Enter"):
-        page.keyboard.press(key)
-    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
-    members = page.locator(".runs-members tbody tr")
-    expect(members).to_have_count(4)
-    expect(members.nth(0)).to_contain_text("g4")
-    assert "batch=2" in page.url
-    page.locator("h1").click()
-    page.keyboard.press("]")
-    expect(page.get_by_role("heading", name="Batch 3 of run")).to_be_visible()
-    page.get_by_role("link", name="version 4", exact=True).click()
-    expect(page.get_by_role("heading", name="version run/4")).to_be_visible()
-    page.go_back()
-    expect(page.get_by_role("heading", name="Batch 3 of run")).to_be_visible()
-    stage.train(4, LAX)
-    expect(page.locator(".runs-list tbody tr")).to_contain_text("5")
-    page.keyboard.press("]")
-    expect(page.get_by_role("heading", name="Batch 4 of run")).to_be_visible()
-    expect(page.locator(".runs-batch")).to_contain_text("made version 5")
-    page.keyboard.press("Escape")
-    expect(page.locator(".runs-batch")).to_have_count(0)
-    one.clean(page)
-
-
 def test_each_link_of_a_lineage_leads_on(sitting: tuple[TrainingStage, Sitting]) -> None:
     """From a call to the weights that it made, back to who sampled what they were trained on, and to all that this one sampled."""
     _, one = sitting
@@ -83,19 +53,6 @@ def test_each_link_of_a_lineage_leads_on(sitting: tuple[TrainingStage, Sitting])
     expect(rows.locator("td:first-child")).to_have_text(["sampled next"] * 20)
     rows.first.get_by_role("link").click()
     until(page, "location.pathname === '/trajectory'")
-    one.clean(page)
-
-
-def test_a_trajectory_leads_to_the_batch_that_trained_it(sitting: tuple[TrainingStage, Sitting]) -> None:
-    """From why it is where it is, to the batch opened."""
-    _, one = sitting
-    page = one.open("/runs?run=run&batch=2", waits_for=".runs-members tbody tr")
-    page.locator(".runs-members tbody a").nth(1).click()
-    page.get_by_role("link", name="batch 2 of run", exact=True).click()
-    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
-    page.go_back()
-    page.locator(".call .chip", has_text="trained in batch 2").first.click()
-    expect(page.get_by_role("heading", name="Batch 2 of run")).to_be_visible()
     one.clean(page)
 
 
@@ -142,7 +99,8 @@ def test_what_trainers_and_agents_wrote_stays_text(browser: Browser) -> None:
         page.get_by_role("button", name="all", exact=True).click()
         page.get_by_role("slider", name=PAYLOADS["template"]).focus()
         page.keyboard.press("Enter")
-        page.wait_for_selector(".runs-members td")
+        page.wait_for_selector(".batch-members td")
+        page.keyboard.press("Escape")
         page.get_by_text("which groups").click()
         expect(page.locator(".runs-whole")).to_contain_text("U+202E")
         page.get_by_label("Lineage of").fill(f"{run}/1")

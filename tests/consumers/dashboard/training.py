@@ -44,9 +44,8 @@ class TrainingStage(DashboardStage):
         """Plan, step and weights of the next batch; the groups that it took."""
         selection = select(self.rows, spec, sequence, run_id, self.planned)
         fields = {"run_id": run_id, "sequence": sequence}
-        plan = assemble(
-            selection.chosen, spec, version=sequence, seed=7, envelope=facts.envelope(run_id=run_id), **fields
-        )
+        planned = facts.envelope(at_us=(sequence + 1) * 60 * SECOND_US - SECOND_US, run_id=run_id)
+        plan = assemble(selection.chosen, spec, version=sequence, seed=7, envelope=planned, **fields)
         values = {"reward": 0.5, "trained_tokens": 100.0, "entropy": 1.0, "grad_norm": 0.1, "staleness_mean": 0.0}
         done = facts.envelope(at_us=(sequence + 1) * 60 * SECOND_US, run_id=run_id)
         trained = BatchTrained(envelope=done, version=sequence + 1, metrics={**values, **metrics}, **fields)

@@ -63,6 +63,23 @@ def test_a_run_that_is_quiet_for_too_long_is_stopped(gap_s: float, quiet_s: floa
     assert run.state(int((4 * gap_s + quiet_s) * observed.SECOND_US)) == state
 
 
+@pytest.mark.parametrize(("quiet_s", "state"), [(0, "starting"), (3500, "starting"), (3700, "stopped")])
+def test_a_run_before_its_first_batch_is_starting(quiet_s: float, state: str) -> None:
+    """It has no rhythm yet: a large model takes its time."""
+    run = folded(observed.at(observed.started(), 10))
+    assert run.batch_s is None
+    assert run.state(run.seen_us + int(quiet_s * observed.SECOND_US)) == state
+
+
+def test_a_rhythm_is_the_median_of_a_runs_batches() -> None:
+    """The first one counts from the start, so that a run with one batch has one, too."""
+    run = folded(observed.at(observed.started(), 10), observed.at(observed.trained(0, 0.5), 40))
+    assert run.batch_s == 30
+    run.take(observed.at(observed.trained(1, 0.5), 90))
+    run.take(observed.at(observed.trained(2, 0.5), 190))
+    assert run.batch_s == 50
+
+
 def test_a_run_that_ended_is_ended_however_long_ago() -> None:
     """The log says so."""
     assert folded(observed.started(), observed.trained(0, 1.0), observed.ended(1)).state(10**18) == "ended"

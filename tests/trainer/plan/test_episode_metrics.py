@@ -53,6 +53,7 @@ def test_replies_turns_failures_and_times() -> None:
     )
     lengths = [10, 20, 30, 40, 100]
     assert metrics["response_tokens_mean"] == 40
+    assert metrics["response_tokens_p50"] == pytest.approx(np.quantile(lengths, 0.5))
     assert metrics["response_tokens_p95"] == pytest.approx(np.quantile(lengths, 0.95))
     assert metrics["truncated_share"] == pytest.approx(2 / 5)
     assert (metrics["turns_mean"], metrics["turns_max"]) == (5 / 4, 3)

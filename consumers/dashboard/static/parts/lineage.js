@@ -38,7 +38,7 @@ function linksOf({ batches, next }) {
         batch.first_version !== null && `, in versions ${batch.first_version}–${batch.last_version}`
       }`,
       batch.trained_us,
-      html`<${Link} to="runs" values=${{ run: batch.run_id, batch: batch.sequence }}>${own}<//>`,
+      html`<${Link} to="batch" values=${{ run: batch.run_id, n: batch.sequence }}>${own}<//>`,
     ]);
     if (batch.made_version !== null) {
       links.push(["made weights", `by ${own}`, batch.trained_us, version(`${batch.run_id}/${batch.made_version}`)]);

@@ -24,15 +24,3 @@ export function flow(value) {
 
 /** Fields as text. */
 export const lineText = (fields) => Object.entries(fields).map(([name, value]) => `${name}: ${flow(value)}\n`).join("");
-
-/** Text as Map(name -> YAML of its value), or null where it is not written in lines: then the server must read it. */
-export function linesOf(text) {
-  const lines = new Map();
-  for (const line of text.split("\n")) {
-    if (!line.trim() || line.trim() === "{}") continue;
-    const [, name, raw] = line.match(/^([a-z_]+):\s+([^\s#|>&*!][^\n]*?)\s*$/) || [];
-    if (!name || lines.has(name) || / #/.test(raw)) return null;
-    lines.set(name, raw);
-  }
-  return lines;
-}

@@ -566,4 +566,4 @@ function Curation({ params }) {
   `;
 }
 
-export default { name: "curation", title: "Curation", key: "c", View: Curation };
+export default { View: Curation };

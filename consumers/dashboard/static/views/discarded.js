@@ -73,4 +73,4 @@ function Discarded({ params }) {
   `;
 }
 
-export default { name: "discarded", title: "Not trained", key: "n", View: Discarded };
+export default { View: Discarded };

@@ -609,4 +609,4 @@ function View({ params }) {
   `;
 }
 
-export default { name: "explorer", title: "Explorer", key: "e", View };
+export default { View };

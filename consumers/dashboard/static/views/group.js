@@ -110,7 +110,7 @@ function Head({ group, a, b, beside, f }) {
         ${group.batches.length > 0 &&
           html`<p>In ${
             group.batches.map(({ run, batch, version }) =>
-              html`${" "}<${Link} to="runs" values=${{ run, batch }}>batch ${batch} of <${Word}>${run}<//><//>${
+              html`${" "}<${Link} to="batch" values=${{ run, n: batch }}>batch ${batch} of <${Word}>${run}<//><//>${
                 version === null ? " (not trained yet)" : ` (made v${version})`
               }`
             )
@@ -406,4 +406,4 @@ function View({ params }) {
     html`<${Board} group=${group} params=${params} beside=${beside} f=${f} />`}<//>`;
 }
 
-export default { name: "group", title: "Group", View };
+export default { View };

@@ -1,11 +1,11 @@
-// Batch lab: a batch spec as a form or as text, and at once what it would train now, beside what the run's own does.
+// Batch lab: a batch spec as text, and at once what it would train now, beside what the run's own does.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html, Word } from "/web/shell.js";
 import { change } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns, onChange } from "../parts/live.js";
-import { flow, linesOf, lineText } from "../parts/spec.js";
+import { flow, lineText } from "../parts/spec.js";
 import { Command, Copy, count, GroupLink, number, percent, quoted, TrajectoryLink } from "../parts/words.js";
 
 const TYPING_MS = 300;
@@ -31,12 +31,14 @@ const SIZES = [
   ["staleness_max", "staleness", "versions between the oldest sample and the one that is trained"],
 ];
 
-function View({ params }) {
+/** batch: as of this batch of the run; none: now. */
+export function Lab({ params, batch }) {
   const [text, run, version] = [params.get("spec"), params.get("run"), params.get("version")];
   const query = new URLSearchParams();
   if (text !== null) query.set("spec", text);
   if (run) query.set("run", run);
-  if (version) query.set("version", version);
+  if (batch) query.set("batch", batch);
+  else if (version) query.set("version", version);
   const answer = useAnswer(`lab/preview${query.size ? `?${query}` : ""}`, (update) => update === null);
   useLater(answer.again);
   const last = useRef(null);
@@ -46,19 +48,25 @@ function View({ params }) {
   const current = text === null ? lineText(answer.data?.spec || {}) : text;
   const write = (next) => change({ spec: next === null ? null : next.trim() ? next : "{}" });
   useKeys("Batch lab", {
-    y: { does: "spec as text or as a form", act: () => change({ as: params.get("as") === "text" ? null : "text" }) },
     0: { does: "the run's own spec", act: () => write(null) },
   });
   return html`
     <div class="lab-head">
-      <h1>Batch lab</h1>
-      <${Whose} run=${run} version=${version} data=${answer.data} />
-      <p
-        class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p>
+      ${batch
+        ? html`
+          <p
+            class="quiet">What this batch would have been. Groups that were planned from here on are free, what was sampled later is left out; each is judged as its rows are today.</p>
+        `
+        : html`
+          <h1>Batch lab</h1>
+          <${Whose} run=${run} version=${version} data=${answer.data} />
+          <p
+            class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p>
+        `}
     </div>
     <div class="lab">
       <section class="panel lab-spec" aria-label="Spec">
-        <${Spec} text=${current} isOwn=${text === null} own=${own} params=${params} write=${write}
+        <${Spec} text=${current} isOwn=${text === null} own=${own} write=${write}
           problem=${answer.problem} />
       </section>
       <section class=${`lab-batch${answer.data ? "" : " before"}`} aria-label="Batch" aria-busy=${answer.reading}>
@@ -107,43 +115,25 @@ function Whose({ run, version, data }) {
   `;
 }
 
-function Spec({ text, isOwn, own, params, write, problem }) {
+function Spec({ text, isOwn, own, write, problem }) {
   const fields = useAnswer("lab/fields");
-  const asText = params.get("as") === "text";
-  const read = useAnswer(linesOf(text) ? null : `lab/read?${new URLSearchParams({ spec: text })}`);
-  const lines = linesOf(text) || (read.data?.fields ? linesOf(lineText(read.data.fields)) : null);
-  const tab = (name, label) =>
-    html`<button role="tab" aria-selected=${asText === (name === "text")} onClick=${() =>
-      change({ as: name })}>${label}</button>`;
   return html`
-    <div class="lab-tools"><span role="tablist" aria-label="How the spec is written">${tab(null, "Form")}${tab(
-      "text",
-      "YAML",
-    )}</span>
+    <div class="lab-tools">
       <${Save} text=${text} /><${Copy} text=${text} label="copy YAML" />
       <button onClick=${() => write(null)} disabled=${isOwn || !own} title="0">the run's own</button></div>
-    ${fields.data &&
-      html`<p class="lab-presets"><span class="quiet">begin with</span> ${
-        Object.keys(fields.data.presets).map((name) =>
+    ${problem?.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
+    <${TextSpec} text=${text} write=${write} />
+    <${Awaited} answer=${fields}>${(data) =>
+      html`
+        <p class="lab-presets"><span class="quiet">begin with</span> ${Object.keys(data.presets).map((name) =>
           html`
             <button class="chip" onClick=${() => write(`preset: ${name}\n`)}>${name}</button>${" "}
           `
-        )
-      }</p>`}
-    ${problem?.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
-    ${asText
-      ? html`<${TextSpec} text=${text} write=${write} />`
-      : html`<${Awaited} answer=${fields}>${(data) =>
-        lines
-          ? html`<${Form} knobs=${data.knobs} schema=${data.schema} presets=${data.presets} lines=${lines} write=${(
-            next,
-          ) => write(linesText(next))} />`
-          : html`<p class="quiet">The form shows what can be read: mend the text first. <button onClick=${() =>
-            change({ as: "text" })}>YAML</button></p>`}<//>`}
+        )}</p>
+        <${Fields} knobs=${data.knobs} />
+      `}<//>
   `;
 }
-
-const linesText = (lines) => [...lines].map(([name, raw]) => `${name}: ${raw}\n`).join("");
 
 function Save({ text }) {
   const save = () => {
@@ -181,67 +171,23 @@ function useTyping(value, write) {
 function TextSpec({ text, write }) {
   const [value, typed, left] = useTyping(text, write);
   return html`
-    <textarea class="mono lab-text" aria-label="Batch spec, YAML" spellcheck=${false} rows="24" value=${value}
+    <textarea class="mono lab-text" aria-label="Batch spec, YAML" spellcheck=${false} rows="14" value=${value}
       onInput=${typed} onBlur=${left}></textarea>
   `;
 }
 
-function Form({ knobs, schema, presets, lines, write }) {
-  const [only, setOnly] = useState(false);
-  const set = (name, raw) => {
-    const next = new Map(lines);
-    if (raw === null) next.delete(name);
-    else next.set(name, raw);
-    write(next);
-  };
-  const preset = lines.get("preset");
-  const standard = (knob) => flow(presets[preset]?.[knob.name] ?? knob.default);
+function Fields({ knobs }) {
   return html`
-    <label
-      class="lab-only"><input type="checkbox" checked=${only} onChange=${({ currentTarget }) =>
-        setOnly(currentTarget.checked)} /> only what is set (${lines.size})</label>
-        ${preset !== undefined &&
-          html`<p>preset <b class="mono"><${Word}>${preset}<//></b>: its fields are where the others start
-      <button class="lab-reset" aria-label="without the preset" onClick=${() => set("preset", null)}>✕</button></p>`}
-        <div class="lab-form">${knobs.filter(({ name }) => !only || lines.has(name)).map((knob) =>
-          html`
-            <${Field} key=${knob.name} knob=${knob} standard=${standard(knob)} schema=${schema
-              .properties[knob.name]} raw=${lines.get(knob.name)} set=${(raw) => set(knob.name, raw)} />
-          `
-        )}</div>
+    <details class="lab-fields">
+      <summary>fields</summary>
+      <dl>${knobs.map(({ name, does, takes, default: standard }) =>
+        html`
+          <dt class="mono">${name} <span class="quiet">${takes}; ${flow(standard)}</span></dt>
+          <dd>${does}</dd>
+        `
+      )}</dl>
+    </details>
   `;
-}
-
-function Field({ knob, standard, schema, raw, set }) {
-  const { name, does, takes } = knob;
-  const [value, typed, left] = useTyping(raw ?? "", (next) => set(next.trim() ? next.replace(/[\r\n]+/g, " ") : null));
-  const types = (schema.anyOf || [schema]).map(({ type }) => type);
-  const numeric = types.some((type) => type === "integer" || type === "number") &&
-    types.every((type) => ["integer", "number", "null"].includes(type));
-  const least = (schema.anyOf || [schema]).find(({ minimum }) => minimum !== undefined)?.minimum;
-  const help = `lab-help-${name}`;
-  const shared = { id: `lab-${name}`, "aria-describedby": help };
-  const control = schema.enum
-    ? html`<select ...${shared} value=${raw ?? ""} onChange=${({ currentTarget }) => set(currentTarget.value || null)}>
-        <option value="">${standard} (not set)</option>${
-      schema.enum.map((each) => html`<option value=${each}>${each}</option>`)
-    }
-        ${
-      raw !== undefined && !schema.enum.includes(raw) && html`<option value=${raw}>${raw.slice(0, 60)}</option>`
-    }</select>`
-    : html`
-      <input ...${shared} type=${numeric ? "number" : "text"} step=${types.includes("number")
-        ? "any"
-        : "1"} min=${least} value=${value} placeholder=${standard}
-        spellcheck=${false} onInput=${typed} onBlur=${left} />
-    `;
-  return html`<div class=${`lab-field${raw === undefined ? "" : " is-set"}`}>
-    <label for=${`lab-${name}`} class="mono">${name}</label>${control}
-    <button class="lab-reset" aria-label=${`${name}: as if not set`} disabled=${raw === undefined} onClick=${() => {
-    set(null);
-    left();
-  }}>✕</button>
-    <p id=${help} class="quiet lab-help" title=${`${does} Takes ${takes}; default ${standard}.`}>${does} <span class="mono">${takes}</span></p></div>`;
 }
 
 function Batch({ data, text, params }) {
@@ -462,4 +408,4 @@ function Commands({ now, spec, text, isOwn }) {
   `;
 }
 
-export default { name: "lab", title: "Batch lab", key: "b", roles: ["reader", "operator"], View };
+export default { View: Lab };

@@ -321,4 +321,4 @@ function Generations() {
     `}<//>`;
 }
 
-export default { name: "operations", title: "Operations", key: "p", roles: ["reader", "operator"], View: Operations };
+export default { View: Operations };

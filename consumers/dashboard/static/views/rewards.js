@@ -241,4 +241,4 @@ function Rewards({ params }) {
   `;
 }
 
-export default { name: "rewards", title: "Rewards", key: "w", roles: ["reader", "operator"], View: Rewards };
+export default { View: Rewards };

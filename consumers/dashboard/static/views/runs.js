@@ -7,7 +7,7 @@ import { Curve } from "../parts/curve.js";
 import { useKeys } from "../parts/keys.js";
 import { Lineage } from "../parts/lineage.js";
 import { concerns } from "../parts/live.js";
-import { Ago, count, GroupLink, number, span, TrajectoryLink } from "../parts/words.js";
+import { Ago, count, GroupLink, number, span } from "../parts/words.js";
 
 const RUNS_MAX = 8;
 const PAGE = 100;
@@ -65,7 +65,6 @@ function Ask({ value }) {
 }
 
 function Chosen({ data, names, params }) {
-  const batch = params.get("batch");
   useKeys("Runs", {
     x: {
       does: "next x axis",
@@ -74,17 +73,10 @@ function Chosen({ data, names, params }) {
         change({ x: all[(all.indexOf(params.get("x") || "batch") + 1) % all.length] });
       },
     },
-    ...(batch === null ? {} : {
-      "[": { does: "batch before", act: () => change({ batch: Math.max(0, Number(batch) - 1), after: null }) },
-      "]": { does: "batch after", act: () => change({ batch: Number(batch) + 1, after: null }) },
-      Escape: { does: "close the batch", act: () => change({ batch: null, after: null }) },
-    }),
   });
   const toggle = (run) =>
     change({
       run: names.includes(run) ? names.filter((each) => each !== run) : [...names, run],
-      batch: null,
-      after: null,
     });
   return html`
     <section class="panel runs-list" aria-label="All runs"
@@ -110,8 +102,6 @@ function Chosen({ data, names, params }) {
         html`<p class="quiet">${
           count(data.total - data.runs.length)
         } older runs are not listed; their names work in the address.</p>`}</section>
-    ${batch !== null && names.length > 0 &&
-      html`<${Batch} run=${names[0]} batch=${batch} after=${Number(params.get("after") || 0)} />`}
     <${Curves} names=${names} all=${data.metrics} params=${params} />
     ${names.length === 2 && html`<${Compared} names=${names} />`}
     ${names.length === 1 && html`<${Whole} run=${names[0]} />`}
@@ -132,10 +122,7 @@ function Curves({ names, all, params }) {
   const answer = useAnswer(path, (update) => names.some((run) => concerns(update, "run", run)));
   const pick = (name) =>
     change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
-  const opened = ({ series, point }) =>
-    change({ run: [series.run, ...names.filter((each) => each !== series.run)], batch: point[2], after: null }, {
-      replace: false,
-    });
+  const opened = ({ series, point }) => go(link("batch", { run: series.run, n: point[2] }));
   return html`<section class="panel" aria-label="Curves"><div class="runs-tools"><h2>Curves</h2>
       <label>over <select aria-label="x axis" value=${x} onChange=${({ currentTarget }) =>
     change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${
@@ -179,95 +166,6 @@ function Drawn({ data, metrics, x, opened }) {
     )
   }
     <p class="quiet">A click on a point, or Enter, opens its batch. Drag for a closer look.</p>`;
-}
-
-function Batch({ run, batch, after }) {
-  const answer = useAnswer(
-    `runs/batch?${query([["run", run], ["batch", batch], ["limit", PAGE], ["after", after]])}`,
-    (update) => concerns(update, "run", run),
-  );
-  return html`
-    <section class="panel runs-batch" aria-label=${`Batch ${batch}`}>
-      <div class="runs-tools">
-        <h2>Batch ${count(Number(batch))} of <${Word}>${run}<//></h2>
-          <button onClick=${() =>
-            change({ batch: Math.max(0, Number(batch) - 1), after: null })} disabled=${Number(batch) ===
-            0} aria-label="batch before">[</button>
-          <button onClick=${() =>
-            change({
-              batch: Number(batch) + 1,
-              after: null,
-            })} aria-label="batch after">]</button><button onClick=${() =>
-            change({ batch: null, after: null })}>Close</button></div>
-        <${Awaited} answer=${answer}>${(data) =>
-          html`
-            <p>Planned for version ${count(data.version)}: ${count(data.groups)} groups, ${count(
-              data.total,
-            )} members. ${data.trained
-              ? html`Trained <${Ago} us=${data.trained.at_us} />, made <${Link} to="runs" values=${{
-                lineage: `${run}/${data.trained.version}`,
-              }}>version ${count(data.trained.version)}<//>.`
-              : data.given_up
-              ? html`<b class="bad">Given up: its plan could not be read any more.</b>`
-              : html`<b>Not trained yet.</b>`}
-              ${data.oldest_version !== null &&
-                ` Tokens older than version ${count(data.oldest_version)} are context only.`}
-              ${" "}<${Link} to="lab" values=${{
-                run,
-                version: data.version,
-                spec: data.spec,
-              }}>its spec in the batch lab<//></p>
-            ${data.trained && html`
-              <details>
-                <summary>metrics</summary>
-                <dl class="runs-values">${Object.entries(data.trained.metrics).sort().map(([name, value]) =>
-                  html`
-                    <div>
-                      <dt>
-                        <${Word}>${name}<//></dt><dd class="number">${number(value, 5)}</dd></div>
-                  `
-                )}</dl>
-              </details>
-            `}
-            <div class="runs-members" tabindex="0"><table><thead><tr><th>group</th><th>trajectory</th><th class="number">return</th><th class="number">advantage</th><th class="number">versions</th><th class="number">calls trained</th><th>left out, because</th></tr></thead>
-              <tbody>${data.members.map((row) =>
-                html`
-                  <tr>
-                    <td>
-                      <${GroupLink} g=${row.group_id} />
-                    </td>
-                    <td>
-                      <${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id} />
-                    </td>
-                    <td class="number">${number(row.reward)}</td>
-                    <td class=${`number ${row.advantage > 0 ? "good" : row.advantage < 0 ? "bad" : ""}`}>${number(
-                      row.advantage,
-                    )}</td>
-                    <td class="number">${row.min_version === null
-                      ? "–"
-                      : row.min_version === row.max_version
-                      ? row.min_version
-                      : `${row.min_version}–${row.max_version}`}</td>
-                    <td class="number">${count(row.calls_trained)} of ${count(row.calls)}</td>
-                    <td>${row.why_not && html`<${Word}>${row.why_not}<//>`}</td>
-                  </tr>
-                `
-              )}</tbody></table></div>
-            <${Pages} total=${data.total} after=${after} turn=${(next) => change({ after: next || null })} />
-            <p class="quiet">Plan: <span class="mono">${data.position.topic} partition ${data.position
-              .partition} offset ${data.position.offset}</span>, seed ${data.seed}.</p>
-          `}<//></section>
-  `;
-}
-
-function Pages({ total, after, turn }) {
-  if (total <= PAGE) return null;
-  return html`<p class="runs-tools"><span>${count(after + 1)}–${count(Math.min(total, after + PAGE))} of ${
-    count(total)
-  }</span>
-    <button disabled=${after === 0} onClick=${() => turn(Math.max(0, after - PAGE))}>before</button><button disabled=${
-    after + PAGE >= total
-  } onClick=${() => turn(after + PAGE)}>next</button></p>`;
 }
 
 function Compared({ names }) {
@@ -427,4 +325,4 @@ function Skipped({ run, reasons }) {
   }</section>`;
 }
 
-export default { name: "runs", title: "Runs", key: "r", roles: ["reader", "operator"], View };
+export default { View };

@@ -472,4 +472,4 @@ const bytesOf = (piece) =>
     ? hex(piece)
     : piece.map((part, place) => (place % 2 ? part : hex(part))).filter(Boolean).join(" ")).slice(0, 400);
 
-export default { name: "tokens", title: "Tokens", key: null, View };
+export default { View };

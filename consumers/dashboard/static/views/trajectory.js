@@ -145,7 +145,7 @@ function Why({ head, t }) {
     batches.slice(-20).map((batch) =>
       html`
         <p key=${`${batch.run_id} ${batch.sequence}`}>
-          <${Link} to="runs" values=${{ run: batch.run_id, batch: batch.sequence }}>batch ${batch
+          <${Link} to="batch" values=${{ run: batch.run_id, n: batch.sequence }}>batch ${batch
             .sequence} of <${Word}>${batch.run_id}<//><//>${": "}
               ${count(batch.trained)} calls trained, ${count(batch.masked)} context only, return ${number(
                 batch.reward,
@@ -268,9 +268,9 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
           ${!step.trainable && step.position &&
             html`<span class="chip bad">not trainable: <${Word}>${step.reasons.join(", ")}<//></span>`}
           ${call.trained.slice(-3).map(([run, sequence]) =>
-            html`<${Link} class="chip" key=${`${run} ${sequence}`} to="runs" values=${{
+            html`<${Link} class="chip" key=${`${run} ${sequence}`} to="batch" values=${{
               run,
-              batch: sequence,
+              n: sequence,
             }}>trained in batch ${sequence}<//>`
           )}
           <span class="rest">${times && html`<span class="quiet">${seconds(times.done_us - times.received_us)}</span>`}
@@ -486,4 +486,4 @@ function Trajectory({ params }) {
     `}<//>`;
 }
 
-export default { name: "trajectory", title: "Trajectory", View: Trajectory };
+export default { View: Trajectory };
