@@ -97,7 +97,7 @@ VERDICTS = Topic(
     policy="compact",
     records=("VerdictKept",),
     writers=("rewards",),
-    readers=("rewards (to restore)", "lineage", "claw"),
+    readers=("rewards (to restore)", "lineage", "dashboard", "claw"),
     transactional=True,
     doc="What scorers said, kept before it becomes a reward; nobody is asked the same twice.",
 )

@@ -1,7 +1,6 @@
 """The consumer groups that read the topics, and the progress of each; which generations of the pool there are. Changes
 nothing."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from claw_r1.eventlog.kafka.librdkafka import admin_config, error_of, request_fa
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import CALLS, GROUPS, REWARDS
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 GROUPS_MAX = 200
@@ -70,16 +69,3 @@ def facts_behind(settings: LogSettings) -> int:
 def behind(spans: Mapping[Place, tuple[int, int]], reached: Mapping[Place, int | None]) -> int:
     """Returns how many records a reader has not reached. spans: begin and end."""
     return sum(max(0, end - max(begin, reached[at] or 0)) for at, (begin, end) in spans.items() if at in reached)
-
-
-def generations(settings: LogSettings) -> list[int]:
-    """Returns the generations of the pool whose topics are on the broker. Raises BrokerUnreachable."""
-    admin = AdminClient(admin_config(settings))
-    try:
-        names = admin.list_topics(timeout=settings.connect_timeout_s).topics
-    except KafkaException as raised:
-        raise request_failure(error_of(raised), settings) from raised
-    room, _, name = GROUPS.name.partition(".")
-    later = re.compile(rf"{re.escape(settings.prefix)}\.{room}\.g(\d+)\.{name}")
-    numbers = {int(match[1]) for each in names if (match := later.fullmatch(each))}
-    return sorted(numbers | ({1} if f"{settings.prefix}.{GROUPS.name}" in names else set()))

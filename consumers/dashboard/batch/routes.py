@@ -13,14 +13,11 @@ from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.runs import trained_us
-from claw_r1.datapool.view.conversations import CallBodies, reply_message, turn_of
 from claw_r1.datapool.view.left_out import why_left_out
-from claw_r1.eventlog.errors import HistoryCut
-from claw_r1.eventlog.records import Position, Record
-from claw_r1.schemas.events import BatchAssembled, CallCaptured, PlannedTrajectory
+from claw_r1.eventlog.records import Position
+from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 from claw_r1.schemas.json_values import JsonDict
 
-REPLY_CHARACTERS = 160
 REPLIES_MAX = 100
 
 routes = APIRouter(prefix="/api/v1/batch", tags=["batch"])
@@ -79,8 +76,8 @@ def replies(
     the call, or it says nothing in words."""
     page = anatomy.by_advantage(plan_of(source, run_id, sequence))[after : after + limit]
     places = [Position.of(each.steps[-1].position) if each.steps else None for each in page]
-    records = _readable(source, [at for at in places if at is not None])
-    return SafeJson({"replies": [None if at is None else _end(records.get(at)) for at in places]})
+    texts = source.endings([at for at in places if at is not None])
+    return SafeJson({"replies": [None if at is None else texts.get(at) for at in places]})
 
 
 def plan_of(source: DashboardSource, run_id: str, sequence: int) -> BatchAssembled:
@@ -120,21 +117,3 @@ def _why(state: RunsState, plan: BatchAssembled, planned: PlannedTrajectory) -> 
         if (each.run_id, each.sequence) == place:
             return why_left_out(each, planned.trajectory_id)
     return "the batch was given up"
-
-
-def _readable(source: DashboardSource, places: list[Position]) -> dict[Position, Record]:
-    """Returns those records that retention left."""
-    try:
-        return source.records(places)
-    except HistoryCut:
-        halves = places[: len(places) // 2], places[len(places) // 2 :]
-        if len(places) < 2:
-            return {}
-        first, second = (_readable(source, half) for half in halves)
-        return first | second
-
-
-def _end(record: Record | None) -> str | None:
-    call = None if record is None else record.event()
-    message = reply_message(CallBodies.of(call, b"")) if isinstance(call, CallCaptured) else None
-    return None if message is None else turn_of(message)["content"][-REPLY_CHARACTERS:]

@@ -120,7 +120,7 @@ def plain(reasons: Sequence[JsonDict]) -> dict[str, int]:
 
 def _of_workers(workers: Sequence[JsonDict], *, needed: bool) -> Iterator[JsonDict]:
     """needed: a run is under way."""
-    to = ("operations", {"tab": "workers"})
+    to = ("operations", {"tab": "processes"})
     silent = [worker for worker in workers if worker["silent"] and worker["age_s"] < OLD_S]
     if silent:
         what = f"{_workers(silent)} silent for {_span(min(worker['age_s'] for worker in silent))}."

@@ -40,7 +40,7 @@ class LogState:
 
 
 def _alarms(state: JsonDict, *, never: bool) -> Iterator[JsonDict]:
-    behind, to = state["behind"], ("operations", {"tab": "groups"})
+    behind, to = state["behind"], ("operations", {"tab": "processes"})
     if behind and (never or state["stuck_s"] >= STUCK_S):
         why = "has ever read them" if never else f"has moved for {state['stuck_s']:.0f} s"
         what = f"{behind:,} facts are not folded into the pool, and no stream processor {why}."

@@ -1,5 +1,4 @@
-"""The operation of the system: consumer groups, topics, workers, dead letters and their way back, generations of the
-pool."""
+"""The operation of the system: consumer groups, topics, workers, dead letters and their way back."""
 
 from collections import Counter
 from contextlib import closing
@@ -17,7 +16,6 @@ from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, 
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Operating, Watching
 from claw_r1.eventlog.kafka.admin import describe_topics, end_offsets
-from claw_r1.eventlog.kafka.groups import generations
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Position
 from claw_r1.eventlog.settings import LogSettings
@@ -138,13 +136,6 @@ def redrive(source: Source, _: Operating, body: RedriveBody) -> Response:
         answer = redrive_letters(settings, chosen, producer)
     source.kept.forget()  # the letters that were waiting
     return SafeJson(answer)
-
-
-@routes.get("/generations", summary="Which generation of the pool is shown, and which others there are.")
-def pool_generations(source: Source, _: Watching) -> Response:
-    """Lists the generations of the pool, each of which has a dashboard of its own."""
-    settings = _on_kafka(source)
-    return SafeJson({"shown": settings.generation, "there": generations(settings), "prefix": settings.prefix})
 
 
 def _on_kafka(source: DashboardSource) -> LogSettings:

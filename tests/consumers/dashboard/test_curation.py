@@ -312,7 +312,12 @@ def test_a_call_is_curated_and_shown_at_once(seat: Seat) -> None:
     page.get_by_label("Quality", exact=True).fill("much")
     page.get_by_label("Quality", exact=True).press("Enter")
     expect(page.locator(".said")).to_contain_text("quality is a number")
-    events = [event for event in stage.words() if isinstance(event, StepCurated)]
+
+    def curations() -> list[StepCurated]:
+        return [event for event in stage.words() if isinstance(event, StepCurated)]
+
+    patience.until(lambda: len(curations()) == 5)  # what was said of one act stands there until the next is written
+    events = curations()
     assert [(e.trainable, e.quality, e.tags, e.note, e.scores) for e in events] == [
         (False, None, None, None, {}),
         (None, 0.3, None, None, {}),

@@ -25,7 +25,7 @@ from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
 from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
-PATHS = ("processes", "topics", "letters", "generations")
+PATHS = ("processes", "topics", "letters")
 
 
 def read(settings: LogSettings, topic: Topic) -> list[Record]:
@@ -52,7 +52,7 @@ def broken(log_settings: LogSettings) -> LogSettings:
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings, browser: Browser) -> None:
-    """Lag, offsets and generations; a dry run appends nothing, the redrive appends each letter once."""
+    """Lag and offsets; a dry run appends nothing, the redrive appends each letter once."""
     with BrokerStage(broken).served() as url, httpx.Client(base_url=f"{url}/api/v1/", timeout=30) as http:
         token = http.get("session").json()["token"]
         answers = {path: http.get(f"operations/{path}").json() for path in PATHS}
@@ -65,7 +65,6 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         assert answers["processes"]["letters"] == 2
         (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
         assert (calls["records"], answers["topics"]["missing"]) == (4, [])
-        assert answers["generations"] == {"shown": 1, "there": [1], "prefix": broken.prefix}
         assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"wrong_type": 2})
         ids = [letter["id"] for letter in answers["letters"]["letters"]]
         whole = http.get("operations/letter", params={"id": ids[0]}).json()
@@ -91,8 +90,6 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         expect(page.locator("main")).not_to_contain_text("dead letters wait")  # those that were redriven wait no more
         page.get_by_role("link", name="Topics").click()
         expect(page.locator("main")).to_contain_text(f"{broken.prefix}.weights")
-        page.get_by_role("link", name="Generations").click()
-        expect(page.locator("main")).to_contain_text("claw dashboard --generation 2")
         one.clean(page)
 
 

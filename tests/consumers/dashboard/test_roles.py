@@ -54,7 +54,6 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /operations/workers",
             "GET /operations/letters",
             "GET /operations/letter",
-            "GET /operations/generations",
             "GET /lab/fields",
             "GET /lab/preview",
             "GET /runs",

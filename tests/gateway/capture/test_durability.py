@@ -30,6 +30,7 @@ from claw_r1.eventlog.settings import LogSettings
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.processes import ASK, SECRET, STARTED, Agents, Found, GatewayProcess, poll
 from tests.gateway.speaking import SPEAKING, answer
+from tests.patience import until
 from tests.soak import SOAK, in_soak
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
@@ -78,8 +79,11 @@ async def load(url: str, concurrency: int = 8, name: str = "a") -> AsyncIterator
 
 
 def signal_broker(broker: LocalBroker, number: int) -> None:
+    """Returns when the broker stands still, where it is told to."""
     assert broker.process is not None
     broker.process.signal(number)
+    if number == signal.SIGSTOP:
+        until(lambda: psutil.Process(broker.process.pid).status() == psutil.STATUS_STOPPED)
 
 
 def neighbours() -> int:

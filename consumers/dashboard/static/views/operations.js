@@ -1,4 +1,4 @@
-// How the system is run: who reads what and how far behind, topics, workers, dead letters and their way back, generations.
+// How the system is run: who reads what and how far behind, topics, workers, dead letters and their way back.
 import { useState } from "preact/hooks";
 import { ask, html, session, visible, Word } from "/web/shell.js";
 import { change, Link } from "../parts/address.js";
@@ -11,7 +11,6 @@ const TABS = {
   processes: ["Processes", Processes],
   topics: ["Topics", Topics],
   letters: ["Dead letters", Letters],
-  generations: ["Generations", Generations],
 };
 
 function Operations({ params: shown }) {
@@ -299,26 +298,6 @@ function Plan({ plan, act }) {
       html`<p class="problem"><code>${id}</code> cannot be: ${visible(why.slice(0, 300))}</p>`
     )
   }</div>`;
-}
-
-function Generations() {
-  return html`<${Awaited} answer=${useAnswer("operations/generations")}>${({ shown, there, prefix }) =>
-    html`
-      <p>This page shows <b>generation ${shown}</b> of the pool of <b>${prefix}</b>; on the broker ${there.length === 1
-        ? "there is"
-        : "there are"} ${there.join(", ")}.</p>
-      ${there.filter((each) => each !== shown).map((each) =>
-        html`
-          <p>Generation ${each} is a dashboard of its own:</p>
-          <${Command} text=${`claw dashboard --generation ${each} --port 0 --open`} />
-        `
-      )}
-      <p>The pool as it was at a time, or at the offsets of a manifest, is another generation. This makes the next one, and changes nothing in this one:</p>
-      <${Command} text=${`claw rebuild --to 2026-11-20T12:00:00 --generation ${Math.max(shown, ...there) + 1}`} />
-      <p>Then it is opened with:</p><${Command} text=${`claw dashboard --generation ${
-        Math.max(shown, ...there) + 1
-      } --port 0 --open`} />
-    `}<//>`;
 }
 
 export default { View: Operations };
