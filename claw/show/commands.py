@@ -48,11 +48,11 @@ def topics(
 ) -> Answers:
     """Create, describe or compare the topics of the catalogue, list what
     the user of each room may do with them, print all of it for Strimzi, or copy a log to one with more partitions."""
-    from claw_r1.claw.data.grow import run_grow
-    from claw_r1.claw.show.topics import run_topics
-
     if action == "grow":
+        from claw_r1.claw.data.grow import run_grow  # the folds' code, which no other action waits for
+
         return run_grow(prefix, to, partitions)
+    from claw_r1.claw.show.topics import run_topics
 
     shape = {"partitions": partitions, "replication": replication, "generation": generation}
     return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)

@@ -63,7 +63,7 @@ class TransactionalProducer:
         self._timeout_ms = timeout_ms
         self._password = Password(settings)
         self._group_id = group_id
-        self._consumed: Mapping[Place, int] = {}
+        self._group: object = None  # the client's own word for the group, which has no public type
         self._client: Producer | None = None
         self._lock = threading.Lock()
 
@@ -75,6 +75,9 @@ class TransactionalProducer:
             self._until_done(client.init_transactions)
         except KafkaException as raised:
             raise self._broken(error_of(raised)) from raised
+        if self._group_id:
+            with contextlib.closing(Consumer(consumer_config(self._settings, group_id=self._group_id))) as member:
+                self._group = member.consumer_group_metadata()
         self._client = client
 
     def commit(self, items: Sequence[Outgoing], consumed: Mapping[Place, int] = NOTHING) -> list[Position]:
@@ -92,8 +95,7 @@ class TransactionalProducer:
         try:
             with self._lock:
                 self._password.refresh(self._client)
-                self._consumed = consumed
-                return self._commit(self._client, items)
+                return self._commit(self._client, items, consumed)
         except KafkaException as raised:
             raise self._broken(error_of(raised)) from raised
 
@@ -106,14 +108,16 @@ class TransactionalProducer:
                 with contextlib.suppress(KafkaException, SystemError):  # a fenced client says so once more
                     client.flush(CLOSE_TIMEOUT_S)
 
-    def _commit(self, client: Producer, items: Sequence[Outgoing]) -> list[Position]:
+    def _commit(self, client: Producer, items: Sequence[Outgoing], consumed: Mapping[Place, int]) -> list[Position]:
         deadline = time.monotonic() + self._settings.commit_timeout_s
-        while (positions := self._attempt(client, items)) is None:
+        while (positions := self._attempt(client, items, consumed)) is None:
             if time.monotonic() > deadline:
                 raise unreachable(self._settings)
         return positions
 
-    def _attempt(self, client: Producer, items: Sequence[Outgoing]) -> list[Position] | None:
+    def _attempt(
+        self, client: Producer, items: Sequence[Outgoing], consumed: Mapping[Place, int]
+    ) -> list[Position] | None:
         """Positions when committed, None when aborted and worth a replay."""
         outcomes: list[Delivery | None] = [None] * len(items) if self._positions else []
         report: Callable[[Delivery], None] = outcomes.append
@@ -126,8 +130,8 @@ class TransactionalProducer:
             # Serves the delivery reports. On a fatal error it raises whatever its callbacks run into; commit tells why.
             with contextlib.suppress(KafkaException, SystemError):
                 client.flush(self._timeout_ms / 1000)
-            if self._consumed:
-                self._move_group(client)
+            if consumed:
+                self._move_group(client, consumed)
             self._until_done(client.commit_transaction)
         except KafkaException as raised:
             self._abort(client, error_of(raised))
@@ -138,11 +142,9 @@ class TransactionalProducer:
             raise
         return [_committed(outcome) for outcome in outcomes]
 
-    def _move_group(self, client: Producer) -> None:
-        offsets = [TopicPartition(*place, offset) for place, offset in self._consumed.items()]
-        with contextlib.closing(Consumer(consumer_config(self._settings, group_id=self._group_id))) as member:
-            group = member.consumer_group_metadata()
-            self._until_done(lambda timeout_s: client.send_offsets_to_transaction(offsets, group, timeout_s))
+    def _move_group(self, client: Producer, consumed: Mapping[Place, int]) -> None:
+        offsets = [TopicPartition(*place, offset) for place, offset in consumed.items()]
+        self._until_done(lambda timeout_s: client.send_offsets_to_transaction(offsets, self._group, timeout_s))
 
     def _produce(self, client: Producer, item: Outgoing, report: Callable[[Delivery], None]) -> None:
         topic = self._catalogue.name(item.topic)

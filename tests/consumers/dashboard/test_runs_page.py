@@ -6,21 +6,17 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import browser
-from tests.consumers.dashboard.training import SPEC, TrainingStage
+from tests.consumers.dashboard.training import LAX, TrainingStage, four_batches
 from tests.sitting import PAYLOADS, Sitting, until
 from tests.trainer.pooled import group
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
-LAX = SPEC.model_copy(update={"staleness_max": 99})
 
 
 @pytest.fixture
 def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
-    stage = TrainingStage([fact for n in range(10) for fact in group(f"g{n}", [0.0, 1.0], at_us=n)])
-    stage.begin('{"learning_rate": 0.1}')
-    for sequence in range(4):
-        stage.train(sequence, LAX, reward=sequence / 4)
+    stage = four_batches()
     with stage.served() as url:
         one = Sitting(browser, url)
         yield stage, one

@@ -17,6 +17,7 @@ from tests.consumers.runs.observed import started, weights
 from tests.trainer.pooled import RUN, group, rows_of
 
 SPEC = BatchSpec(group_size=2, groups_per_batch=2)
+LAX = SPEC.model_copy(update={"staleness_max": 99})
 NAMES = {topic.name: topic for topic in (STEPS, TRAJECTORIES, GROUPS)}
 SECOND_US = 1_000_000
 
@@ -59,6 +60,15 @@ class TrainingStage(DashboardStage):
         """Groups that the run will never train."""
         self.planned |= {*groups}
         self.report(BatchSkipped(envelope=facts.envelope(), run_id=run_id, group_ids=tuple(groups), reason=reason))
+
+
+def four_batches(**fields: str) -> TrainingStage:
+    """Ten groups, of which a run has trained eight, its reward rising from 0 to .75."""
+    stage = TrainingStage([fact for n in range(10) for fact in group(f"g{n}", [0.0, 1.0], at_us=n, **fields)])
+    stage.begin('{"learning_rate": 0.1}')
+    for sequence in range(4):
+        stage.train(sequence, LAX, reward=sequence / 4)
+    return stage
 
 
 def world(names: Collection[str] = ("a", "b", "c", "d", "e")) -> TrainingStage:
