@@ -74,7 +74,8 @@ def verify(
     replied: Annotated[Path | None, typer.Option(help="A file with one x-claw-call-id per line.")] = None,
     run: Annotated[str | None, typer.Option(help="Only the plans of this run; default: of every run.")] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Compare the pool with that of the log it was grown from, too.")
+        str | None,
+        typer.Option(metavar="PREFIX[@BROKER]", help="Compare the pool with that of the log it was copied from, too."),
     ] = None,
     prefix: Prefix = "claw",
 ) -> Answers:

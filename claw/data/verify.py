@@ -20,7 +20,7 @@ SHOWN_MAX = 20
 
 def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, against: str | None = None) -> Answer:
     """Verifies; exit code 0 when every promise holds, 1 when not. `replied`: a file with one x-claw-call-id per line.
-    against: the prefix of a log that this one was copied from.
+    against: the prefix of a log that this one was copied from, of another cluster with `@host:port`.
 
     Raises CannotRun without the file, HistoryCut when retention cut the facts, ConsumerError when the pool moves.
     """
@@ -31,7 +31,9 @@ def run_verify(replied: Path | None, run_id: str | None, *, prefix: str, against
     with log_for_reading(prefix) as settings:
         report = verify_run(as_on_broker(settings), run_id, calls)
         if against is not None:
-            compare(settings, settings.model_copy(update={"prefix": against}), report)
+            origin, _, broker = against.partition("@")
+            place = {"prefix": origin, "bootstrap_servers": broker or settings.bootstrap_servers}
+            compare(settings, settings.model_copy(update=place), report)
     return Answer(report.to_json(), as_text(report), 0 if report.ok else 1)
 
 

@@ -29,12 +29,12 @@ def inspect(
 
 @show.command(rich_help_panel=OPERATORS)
 def topics(
-    action: Annotated[str, typer.Argument(help="create, describe, diff, acls, manifests or grow.")],
+    action: Annotated[str, typer.Argument(help="create, describe, diff, acls, manifests or copy.")],
     prefix: Prefix = "claw",
     partitions: Annotated[
-        int,
-        typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic; more later only by a copy (grow)."),
-    ] = 32,
+        int | None,
+        typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic (32; copy: as many as there are)."),
+    ] = None,
     replication: Annotated[
         int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
     ] = 1,
@@ -44,17 +44,18 @@ def topics(
         bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
     ] = False,
     kind: Annotated[str, typer.Option(help="manifests: of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
-    to: Annotated[str, typer.Option(metavar="PREFIX", help="grow: the prefix of the copy.")] = "",
+    to: Annotated[str, typer.Option(metavar="PREFIX", help="copy: the prefix of the copy.")] = "",
+    into: Annotated[str, typer.Option(metavar="BROKER", help="copy: host:port of another cluster.")] = "",
 ) -> Answers:
     """Create, describe or compare the topics of the catalogue, list what
-    the user of each room may do with them, print all of it for Strimzi, or copy a log to one with more partitions."""
-    if action == "grow":
-        from claw_r1.claw.data.grow import run_grow  # the folds' code, which no other action waits for
+    the user of each room may do with them, print all of it for Strimzi, or copy a log to another prefix or cluster."""
+    if action == "copy":
+        from claw_r1.claw.data.copy_log import run_copy  # the folds' code, which no other action waits for
 
-        return run_grow(prefix, to, partitions)
+        return run_copy(prefix, to, partitions, into)
     from claw_r1.claw.show.topics import run_topics
 
-    shape = {"partitions": partitions, "replication": replication, "generation": generation}
+    shape = {"partitions": partitions or 32, "replication": replication, "generation": generation}
     return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)
 
 

@@ -32,7 +32,7 @@ def run_topics(
         "manifests": partial(strimzi, users=users, kind=kind),
     }
     if action not in actions:
-        raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}, grow")
+        raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}, copy")
     if action == "manifests" or (action == "acls" and not apply):  # these need no broker
         return actions[action](LogSettings(prefix=prefix).model_copy(update=dict(shape)))
     with log_for_reading(prefix) as settings:

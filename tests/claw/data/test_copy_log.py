@@ -1,4 +1,4 @@
-"""`claw topics grow`: the same log under another prefix with more partitions, however often it is killed on the way."""
+"""`claw topics copy`: the same log at another place, with more partitions, however often it is killed on the way."""
 
 import os
 import signal
@@ -11,8 +11,9 @@ import pytest
 
 from claw_r1.claw.answers import Answer, emit
 from claw_r1.claw.cli import REFUSALS
-from claw_r1.claw.data.grow import run_grow
+from claw_r1.claw.data.copy_log import run_copy
 from claw_r1.claw.data.verify import run_verify
+from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.consumers.verify.against import compare
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
 from claw_r1.consumers.verify.report import Report
@@ -72,12 +73,12 @@ def plan(run: str, *calls: tuple[CallCaptured, FactPosition]) -> BatchAssembled:
 
 @pytest.fixture
 def new(old: LogSettings) -> LogSettings:
-    """Where it grows to."""
-    return old.model_copy(update={"prefix": f"{old.prefix}-grown", "partitions": 5})
+    """Where it is copied to."""
+    return old.model_copy(update={"prefix": f"{old.prefix}-copy", "partitions": 5})
 
 
-def grown(old: LogSettings, new: LogSettings) -> dict[str, object]:
-    answer = run_grow(old.prefix, new.prefix, new.partitions)
+def copied_to(old: LogSettings, new: LogSettings) -> dict[str, object]:
+    answer = run_copy(old.prefix, new.prefix, new.partitions)
     assert isinstance(answer.value, dict)
     return answer.value
 
@@ -99,7 +100,7 @@ def facts_by_group(settings: LogSettings) -> dict[bytes | None, list[bytes | Non
 
 def test_the_same_log_in_more_partitions(old: LogSettings, new: LogSettings) -> None:
     """Facts by group in their order, keys, the pool but for places, and a plan whose calls are found; the second time nothing."""
-    answer = grown(old, new)
+    answer = copied_to(old, new)
     assert as_on_broker(new).partitions == 5
     assert facts_by_group(new) == facts_by_group(old)
     assert len({record.partition for record in records(new, CALLS)}) > old.partitions
@@ -114,25 +115,42 @@ def test_the_same_log_in_more_partitions(old: LogSettings, new: LogSettings) -> 
         assert isinstance(call, CallCaptured)
         assert (call.group_id, call.trajectory_id, call.call_id) == (row.group_id, row.trajectory_id, step.call_id)
     assert kinds(run_verify(None, None, prefix=new.prefix, against=old.prefix)) == {}
-    again = grown(old, new)
+    again = copied_to(old, new)
     assert again["rows"] == 0
     assert isinstance(again["records"], dict)
     assert not any(again["records"].values())
 
 
 def test_what_came_since_is_copied_by_the_next_one(old: LogSettings, new: LogSettings) -> None:
-    """So that a log is grown while it is used, and stands still for a moment only. A pool that differs is found."""
-    grown(old, new)
+    """So that a log is copied while it is used, and stands still for a moment only. A pool that differs is found."""
+    copied_to(old, new)
     publish(old, map(outgoing, load(groups=3, members=2, prefix="later")))
     rebuild(old, end_offsets(old, FACTS), lambda _done, _total: None)
     report = Report()
     compare(new, old, report)
     assert len(report.findings["pool_missing_against"]) == 3 * (2 * 3 + 2 + 1)
-    grown(old, new)
+    copied_to(old, new)
     assert facts_by_group(new) == facts_by_group(old)
     report = Report()
     compare(new, old, report)
     assert report.ok
+
+
+def test_into_another_cluster(old: LogSettings, local_broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same prefix, in as many partitions; what came since the first time is copied by the second."""
+    there = old.model_copy(update={"bootstrap_servers": local_broker.bootstrap})
+    for _ in range(2):
+        answer = run_copy(old.prefix, old.prefix, into=there.bootstrap_servers)
+        assert isinstance(answer.value, dict)
+        assert (answer.value["partitions"], answer.value["left_out"]) == (old.partitions, [])
+        assert facts_by_group(there) == facts_by_group(old)
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", there.bootstrap_servers)
+        against = f"{old.prefix}@{old.bootstrap_servers}"
+        assert kinds(run_verify(None, None, prefix=old.prefix, against=against)) == {}
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", old.bootstrap_servers)
+        publish(old, map(outgoing, load(groups=3, members=2, prefix="later")))
+        rebuild(old, end_offsets(old, FACTS), lambda _done, _total: None)
+    assert [record.key for record in records(there, BATCHES)] == [b"run"]
 
 
 @pytest.fixture
@@ -145,7 +163,7 @@ def many(old: LogSettings) -> LogSettings:
 def killed(old: LogSettings, new: LogSettings) -> Iterator[float]:
     """Starts it, and kills it after each of the times that are asked for, until it ends by itself."""
     command = module_argv(
-        *("claw_r1.claw", "topics", "grow", "--prefix", old.prefix, "--to", new.prefix, "--partitions", "5")
+        *("claw_r1.claw", "topics", "copy", "--prefix", old.prefix, "--to", new.prefix, "--partitions", "5")
     )
     for number in range(KILLS):
         process = start(command, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -171,7 +189,7 @@ def copied(new: LogSettings) -> int:
 def test_killed_anywhere_it_goes_on(many: LogSettings, new: LogSettings) -> None:
     """Nothing is left out, and nothing is written twice but what was there twice."""
     assert -signal.SIGKILL in list(killed(many, new))
-    grown(many, new)
+    copied_to(many, new)
     assert facts_by_group(new) == facts_by_group(many)
     twice = Counter(dict(record.headers)["ce_id"] for record in records(new, CALLS))
     assert sorted(twice.values())[-2:] == [1, 2]
@@ -181,28 +199,30 @@ def test_a_plan_that_cannot_be_translated_is_left_out_with_its_run(old: LogSetti
     """It is named; plans of other runs are copied."""
     nowhere = FactPosition(topic=f"{old.prefix}.calls", partition=0, offset=10_000)
     publish(old, [Outgoing.of(BATCHES, b"lost", plan("lost", (facts.call(), nowhere)))])
-    assert grown(old, new)["left_out"] == ["lost"]
+    assert copied_to(old, new)["left_out"] == ["lost"]
     assert [record.key for record in records(new, BATCHES)] == [b"run"]
 
 
-@pytest.mark.parametrize(("to", "partitions", "line"), [("", 5, "takes --to"), ("other", 2, "--partitions takes more")])
+@pytest.mark.parametrize(
+    ("to", "partitions", "line"), [("", 5, "takes --to"), ("other", 1, "--partitions takes as many")]
+)
 def test_what_cannot_be_is_refused(old: LogSettings, to: str, partitions: int, line: str) -> None:
     """In one line, before anything is made."""
     with pytest.raises(REFUSALS, match=line):
-        emit(run_grow(old.prefix, to, partitions), as_json=True)
+        emit(run_copy(old.prefix, to, partitions), as_json=True)
 
 
 def test_a_prefix_with_facts_of_its_own_is_not_written(old: LogSettings, new: LogSettings) -> None:
-    """Whoever grows into a log that is in use would mix two of them; so is one with other partitions, and facts that are gone."""
-    grown(old, new)
+    """Whoever copies into a log that is in use would mix two of them; so is one with other partitions, and facts that are gone."""
+    copied_to(old, new)
     with pytest.raises(REFUSALS, match=r"was begun with 5 partitions"):
-        run_grow(old.prefix, new.prefix, 6)
+        run_copy(old.prefix, new.prefix, 6)
     other = new.model_copy(update={"prefix": f"{old.prefix}-other"})
     create_topics(other)
     publish(other, [outgoing(facts.call())])
     with pytest.raises(REFUSALS, match="holds facts of its own"):
-        grown(old, other)
+        copied_to(old, other)
     place = next(place for place, end in end_offsets(old, [CALLS]).items() if end)
     delete_records(old, {place: 2})
     with pytest.raises(REFUSALS, match="retention cut"):
-        run_grow(old.prefix, f"{old.prefix}-third", 5)
+        run_copy(old.prefix, f"{old.prefix}-third", 5)

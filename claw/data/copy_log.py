@@ -1,10 +1,15 @@
-"""`claw topics grow`: a log copied to a prefix with more partitions, and its pool made there anew.
+"""`claw topics copy`: a log copied to another prefix or another cluster, with as many partitions or more, and its pool made there.
 
-Input: the facts, verdicts, keys, weights and plans of a prefix, by position; output: the same under another one, keys, bytes
-and headers as they are. A group's facts stay in their order, for all of them stand in one partition before and after. Plans
-name facts by position, which is translated. Delivery: exactly once, for the offsets read are part of the transaction that
-writes; whoever is killed and started again goes on, and whoever comes later copies what came since. Workers and dead letters
-are left behind: the ones report anew, the others name records by where they stood.
+Input: the facts, verdicts, keys, weights and plans of a prefix, by position; output:
+the same at the other place, keys, bytes and headers as they are. A group's facts stay
+in their order, for all of them stand in one partition before and after. Plans name
+facts by position, which is translated. Delivery: exactly once, for the offsets read are
+part of the transaction that writes; whoever is killed and started again goes on, and
+whoever comes later copies what came since. Workers and dead letters are left behind:
+the ones report anew, the others name records by where they stood.
+
+How far the old log is read stands in the new one, under the new one's names: a broker
+keeps offsets of topics that it has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -40,7 +45,7 @@ Translation = Mapping[tuple[int, int], FactPosition]
 
 
 @dataclass
-class Growth:
+class LogCopy:
     """A copy under way."""
 
     source: LogSettings
@@ -53,7 +58,7 @@ class Growth:
     @property
     def group(self) -> str:
         """The consumer group that is as far as the copy is, and the transactional id that writes it."""
-        return f"{self.target.prefix}.growth"
+        return f"{self.target.prefix}.copy"
 
     def run(self) -> None:
         """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where another one copies."""
@@ -71,28 +76,32 @@ class Growth:
 
     def _ranges(self, topic: Topic) -> Ranges:
         """Finds out what is not copied yet, by partition."""
-        numbers = range(self.source.partitions)
-        at = committed_offsets(self.source, self.group, [topic], numbers)
+        at = self._read(topic)
         begins, ends = begin_offsets(self.source, [topic]), end_offsets(self.source, [topic])
-        if topic in FACTS and (gone := [place for place in ends if (at[place] or 0) < begins[place]]):
+        if topic in FACTS and (gone := [place for place in ends if at[place] < begins[place]]):
             raise HistoryCut(f"retention cut the facts that {gone[0][0]}[{gone[0][1]}] held before {begins[gone[0]]}")
-        return {place: (max(at[place] or 0, begins[place]), end) for place, end in ends.items()}
+        return {place: (max(at[place], begins[place]), end) for place, end in ends.items()}
+
+    def _read(self, topic: Topic) -> dict[Place, int]:
+        """Finds out how far the old log is copied."""
+        numbers, name = range(self.source.partitions), self.source.catalogue().name(topic)
+        at = committed_offsets(self.target, self.group, [topic], numbers)
+        return {(name, partition): offset or 0 for (_, partition), offset in at.items()}
 
     def _refuse_foreign_facts(self) -> None:
-        numbers = range(self.source.partitions)
-        begun = any(committed_offsets(self.source, self.group, [CALLS], numbers).values())
-        if not begun and any(end_offsets(self.target, FACTS).values()):
+        if not any(self._read(CALLS).values()) and any(end_offsets(self.target, FACTS).values()):
             raise CannotRun(f"{self.target.prefix} holds facts of its own: name a prefix that nobody writes")
 
     def _write(self, producer: TransactionalProducer, topic: Topic, copies: Iterable[Copy], total: int) -> int:
-        progress, count = Progress(f"claw topics grow: {topic.name}: {{done}} of {{total}} records"), 0
+        progress, count = Progress(f"claw topics copy: {topic.name}: {{done}} of {{total}} records"), 0
         batch: list[Copy] = []
+        name = self.target.catalogue().name(topic)
         for copy in copies:
             batch.append(copy)
             if len(batch) == RECORDS:
-                count += commit(producer, batch)
+                count += commit(producer, batch, name)
                 progress(count, total)
-        return count + commit(producer, batch)
+        return count + commit(producer, batch, name)
 
     def _plans(self, ranges: Ranges) -> Iterator[Copy]:
         """Plans with their calls' new places; nothing of a run that has a plan which cannot be translated."""
@@ -129,10 +138,10 @@ class Growth:
         return new
 
 
-def commit(producer: TransactionalProducer, batch: list[Copy]) -> int:
-    """Writes a batch and how far it was read in one transaction, and empties it; how many were written."""
+def commit(producer: TransactionalProducer, batch: list[Copy], name: str) -> int:
+    """Writes a batch and how far it was read in one transaction, and empties it; how many were written. name: the new topic's."""
     items = [item for _, item in batch if item]
-    producer.commit(items, {(record.topic, record.partition): record.offset + 1 for record, _ in batch})
+    producer.commit(items, {(name, record.partition): record.offset + 1 for record, _ in batch})
     batch.clear()
     return len(items)
 
@@ -168,43 +177,51 @@ def translated(plan: BatchAssembled, places: Translation) -> BatchAssembled:
     return replace(plan, trajectories=tuple(rows))
 
 
-def run_grow(prefix: str, to: str, partitions: int) -> Answer:
-    """Copies, and makes the pool. Raises CannotRun, HistoryCut."""
+def run_copy(prefix: str, to: str, partitions: int | None = None, into: str = "") -> Answer:
+    """Copies, and makes the pool. partitions: None for as many. into: `host:port` of another cluster. Raises CannotRun, HistoryCut."""
     with log_for_reading(prefix) as log:
         source = as_on_broker(log)
-        target = _target(source, to, partitions)
-        growth = Growth(source, target)
-        growth.run()
-        pool = Progress("claw topics grow: pool: {done} of {total} facts")
+        target = _target(source, to, partitions or source.partitions, into or source.bootstrap_servers)
+        copy = LogCopy(source, target)
+        copy.run()
+        pool = Progress("claw topics copy: pool: {done} of {total} facts")
         rows = rebuild(target, end_offsets(target, FACTS), pool).rows
-    answer = {"to": to, "partitions": partitions, "records": growth.records, "left_out": sorted(growth.left_out)}
-    return Answer({**answer, "rows": rows}, as_text(growth, rows))
+    answer = {"to": to, "partitions": target.partitions, "records": copy.records, "left_out": sorted(copy.left_out)}
+    return Answer({**answer, "rows": rows}, as_text(copy, rows))
 
 
-def _target(source: LogSettings, to: str, partitions: int) -> LogSettings:
+def _target(source: LogSettings, to: str, partitions: int, bootstrap: str) -> LogSettings:
     """The new log, with its topics."""
-    if not to or to == source.prefix:
-        raise CannotRun("claw topics grow takes --to PREFIX, of topics that are made for it")
-    if partitions <= source.partitions:
-        raise CannotRun(f"{source.prefix} has {source.partitions} partitions: --partitions takes more")
-    target = source.model_copy(update={"prefix": to, "partitions": partitions, "generation": 1})
+    if not to or (to, bootstrap) == (source.prefix, source.bootstrap_servers):
+        raise CannotRun("claw topics copy takes --to PREFIX, of topics that are made for it")
+    if partitions < source.partitions:
+        raise CannotRun(f"{source.prefix} has {source.partitions} partitions: --partitions takes as many, or more")
+    place = {"prefix": to, "partitions": partitions, "bootstrap_servers": bootstrap, "generation": 1}
+    target = source.model_copy(update=place)
     create_topics(target)
     if (there := as_on_broker(target).partitions) != partitions:
         raise CannotRun(f"{to} was begun with {there} partitions: go on with --partitions {there}")
     return target
 
 
-def as_text(growth: Growth, rows: int) -> Iterator[str]:
+def as_text(copy: LogCopy, rows: int) -> Iterator[str]:
     """Tells a person what was copied, what was not, and what to do next."""
     yield (
-        ", ".join(f"{count} {name}" for name, count in growth.records.items())
-        + f" copied, {rows} rows of the pool made"
+        ", ".join(f"{count} {name}" for name, count in copy.records.items()) + f" copied, {rows} rows of the pool made"
     )
-    for run in sorted(growth.left_out):
+    for run in sorted(copy.left_out):
         yield f"run {run} is left out: a plan of it names a call that the log does not hold"
-    source, target = growth.source.prefix, growth.target.prefix
+    source, target = copy.source, copy.target
+    broker = f"KAFKA_BOOTSTRAP_SERVERS={target.bootstrap_servers} "
+    there, against = (
+        ("", source.prefix)
+        if source.bootstrap_servers == target.bootstrap_servers
+        else (broker, f"{source.prefix}@{source.bootstrap_servers}")
+    )
     yield (
-        f"cut over: stop gateways and trainers of {source}, say this once more (it copies what came since), check it by "
-        f"`claw verify --prefix {target} --against {source}`, and start all with CLAW_LOG_PREFIX={target} "
-        f"CLAW_LOG_PARTITIONS={growth.target.partitions}"
+        f"cut over: stop gateways and trainers of {source.prefix}, "
+        "say this once more (it copies what came since), check it by "
+        f"`{there}claw verify --prefix {target.prefix} --against {against}`, "
+        "and start all with "
+        f"{there}CLAW_LOG_PREFIX={target.prefix} CLAW_LOG_PARTITIONS={target.partitions}"
     )
