@@ -246,7 +246,7 @@ def _wait_for_leaders(settings: LogSettings, names: Sequence[str]) -> None:
     while time.monotonic() < begun_s + METADATA_TIMEOUT_S:
         topics = _found(settings, names)
         if all(_has_leaders(topics.get(name)) for name in names):
-            with suppress(BrokerUnreachable):  # waits until the leaders know it, too
+            with suppress(BrokerUnreachable, TopicMissing):  # waits until the leaders know it, too
                 _offsets(settings, list(settings.catalogue()), OFFSET_END, timeout_s=PROGRESS_S)
                 return
         elapsed_s = time.monotonic() - begun_s

@@ -8,9 +8,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
+from claw_r1.eventlog.kafka import admin
 from claw_r1.eventlog.kafka.librdkafka import MOVING, UNREACHABLE, heals, patiently
 from claw_r1.eventlog.kafka.offsets import known_topics
 from claw_r1.eventlog.settings import LogSettings
+from tests.broker import new_log
 
 SETTINGS = LogSettings(connect_timeout_s=10)
 HURRIED = LogSettings(connect_timeout_s=0.01)
@@ -98,3 +100,19 @@ def test_topics_are_asked_about_by_name() -> None:
     """A cluster's list of all topics may be thousands long, and each reader would fetch it."""
     lister = Lister([{"a": None, "b": None, "others": None}])
     assert list(known_topics(lister, SETTINGS, ["a", "b"])) == lister.asked == ["a", "b"]
+
+
+@pytest.mark.kafka
+def test_topics_are_made_when_each_leader_knows_of_its_own(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On three brokers under load a leader said for longer than five seconds that it had no such topic; nobody is told to create it."""
+    asked = admin._offsets
+    answers = iter([TopicMissing("12 topics"), BrokerUnreachable("taking over")])
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        if error := next(answers, None):
+            raise error
+        return asked(*arguments, **options)
+
+    monkeypatch.setattr(admin, "_offsets", late)
+    new_log(broker)
+    assert next(answers, None) is None
