@@ -1,10 +1,7 @@
 """Three brokers, of which one at a time is lost: nothing that was acknowledged goes, nothing is in the pool twice, nobody ends."""
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +18,7 @@ from tests.e2e.troubles import (
     one_killed,
 )
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.processes import Agents, Found, GatewayProcess
+from tests.gateway.processes import Found, GatewayProcess, loaded
 from tests.gateway.speaking import answer
 from tests.patience import until
 from tests.soak import in_soak
@@ -52,20 +49,6 @@ TROUBLES = (
     in_soak(disk_emptied),
     in_soak(one_isolated),
 )
-
-
-@contextmanager
-def loaded(url: str, concurrency: int) -> Iterator[Agents]:
-    """Agents at work in a thread, for whoever starts a broker must not leave his own; at the end they finish what they have."""
-    agents = Agents(url)
-    thread = threading.Thread(target=lambda: asyncio.run(agents.run(concurrency)))
-    thread.start()
-    try:
-        yield agents
-    finally:
-        agents.stopping = True
-        thread.join(120)
-    assert not thread.is_alive()
 
 
 @pytest.fixture

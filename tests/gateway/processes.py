@@ -4,10 +4,12 @@ import asyncio
 import os
 import re
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,6 +134,20 @@ class Agents:
         async with session.post(f"{base}/complete_trajectory", json={"calls": len(calls)}) as reply:
             assert reply.status == 200, await reply.text()
             self.completed[name] = calls
+
+
+@contextmanager
+def loaded(url: str, concurrency: int) -> Iterator[Agents]:
+    """Agents at work in a thread, for whoever starts a broker must not leave his own; at the end they finish what they have."""
+    agents = Agents(url)
+    thread = threading.Thread(target=lambda: asyncio.run(agents.run(concurrency)))
+    thread.start()
+    try:
+        yield agents
+    finally:
+        agents.stopping = True
+        thread.join(120)
+    assert not thread.is_alive()
 
 
 @dataclass

@@ -74,7 +74,8 @@ def test_it_has_time_to_end(overlay: str, room: str) -> None:
     """Kubernetes waits longer than the room says that its end may take."""
     settings = named(room, _all(overlay, room))
     seconds = {name: float(str(settings[name])) / (1000 if name.endswith("_ms") else 1) for name in ENDS[room]}
-    assert pod(overlay, room)["terminationGracePeriodSeconds"] >= sum(seconds.values()) + 5
+    waits = container(overlay, room).get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    assert pod(overlay, room)["terminationGracePeriodSeconds"] >= waits + sum(seconds.values()) + 5
 
 
 @EVERY

@@ -1,0 +1,35 @@
+"""The version before the newest change of a schema: until one is released, the one that an upgrade begins with."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def git(*words: str) -> bytes:
+    """Returns what git prints of this checkout; the test is skipped where there is no history."""
+    try:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no history to take an earlier version from: {error}")
+
+
+def earlier_version(folder: Path) -> Path:
+    """Puts that version into the folder. Returns what its processes have as PYTHONPATH."""
+    changed = git("log", "-1", "--format=%H", "--", "schemas/avro").decode().strip()
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", f"{changed}^"))) as archive:
+        archive.extractall(folder, filter="tar")
+    return folder / "infra" / "python"
+
+
+def fold_version(python_path: Path | None = None) -> int:
+    """Asks a process of that version, or of ours, for the version of its folds."""
+    code = "from claw_r1.datapool import FOLD_VERSION; print(FOLD_VERSION)"
+    environment = {"PYTHONPATH": str(python_path)} if python_path else {}
+    asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60)
+    return int(asked.stdout)

@@ -1,0 +1,143 @@
+"""An upgrade that nobody notices: streams and gateways of two versions side by side under load, there and back again."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from claw_r1.claw.home import PROJECT
+from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.settings import LogSettings
+from tests.e2e.earlier import earlier_version, fold_version
+from tests.e2e.service import LAG_S, Service, in_front
+from tests.gateway.engine import ScriptedEngine
+from tests.gateway.processes import Agents, Found, GatewayProcess, loaded
+from tests.gateway.speaking import answer
+from tests.patience import until
+from tests.soak import only_in_soak
+from tests.streams.pool import WorkerProcess, folded, whole
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+
+REPLICAS = 2
+
+
+def pre_stop_s() -> float:
+    """How long a gateway's pod waits before it is asked to stop, as the manifest says."""
+    *_, gateway = (
+        each
+        for each in yaml.safe_load_all((PROJECT / "infra/kubernetes/base/gateway.yaml").read_text())
+        if each["kind"] == "StatefulSet"
+    )
+    (container,) = gateway["spec"]["template"]["spec"]["containers"]
+    return float(container["lifecycle"]["preStop"]["sleep"]["seconds"])
+
+
+class Silence:
+    """Measures the longest time in which nothing was folded."""
+
+    def __init__(self, log: LogSettings) -> None:
+        self.longest_s = 0.0
+        self._log, self._enough = log, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self) -> None:
+        since, before = time.monotonic(), folded(self._log)
+        while not self._enough.wait(0.1):
+            now = folded(self._log)
+            if now != before:
+                since, before = time.monotonic(), now
+            self.longest_s = max(self.longest_s, time.monotonic() - since)
+
+    def __enter__(self) -> "Silence":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join(60)
+
+
+class Deployment:
+    """Two workers of the streams and two gateways behind a service, each of one version or the other.
+
+    A version is what its processes have as PYTHONPATH; none is ours.
+    """
+
+    def __init__(self, log: LogSettings, folder: Path, upstream: str, version: dict[str, str]) -> None:
+        self.service = Service()
+        self._log, self._folder, self._upstream = log, folder, upstream
+        self.streams: list[WorkerProcess] = []
+        self.gateways: list[GatewayProcess] = []
+        for number in range(REPLICAS):
+            self.streams.append(self._worker(number, version))
+            self.gateways.append(self._gateway(number, version))
+        self.service.members = [each.port for each in self.gateways]
+
+    def _worker(self, number: int, version: dict[str, str]) -> WorkerProcess:
+        started = WorkerProcess(self._log, self._folder / f"streams-{number}-{time.monotonic_ns()}.log", **version)
+        until(lambda: started.said("streams_assigned"))
+        return started
+
+    def _gateway(self, number: int, version: dict[str, str]) -> GatewayProcess:
+        flags = "--upstream", self._upstream, "--instance", f"gateway-{number}"
+        return GatewayProcess(self._log, self._folder, *flags, **version)
+
+    def roll(self, version: dict[str, str], agents: Agents) -> None:
+        """One process after another gives way to that version, readers of calls first; each time some calls go on."""
+        for number, old in enumerate(self.streams):
+            assert old.stop() == 0
+            self.streams[number] = self._worker(number, version)
+            _goes_on(agents)
+        for number, gateway in enumerate(self.gateways):
+            self._take_out(gateway)
+            assert gateway.stop() == 0
+            self.gateways[number] = self._gateway(number, version)
+            self.service.members = [each.port for each in self.gateways]
+            _goes_on(agents)
+
+    def _take_out(self, gateway: GatewayProcess) -> None:
+        """The pod's end: it waits as its manifest says, and meanwhile the service hears of it."""
+        wait_s = pre_stop_s()
+        time.sleep(min(wait_s, LAG_S))
+        if wait_s > LAG_S:
+            self.service.members = [each.port for each in self.gateways if each is not gateway]
+            time.sleep(wait_s - LAG_S)
+
+    def stop(self) -> None:
+        for process in (*self.streams, *self.gateways):
+            process.stop()
+
+
+def _goes_on(agents: Agents) -> None:
+    seen = len(agents.replied)
+    until(lambda: len(agents.replied) > seen + 100)
+
+
+@only_in_soak
+def test_an_upgrade_and_the_way_back_are_not_noticed(log_settings: LogSettings, tmp_path: Path) -> None:
+    """Under load no client sees an error, nothing is lost, and the pool is what the oracle makes of the facts."""
+    earlier = earlier_version(tmp_path / "earlier")
+    if fold_version(earlier) != FOLD_VERSION:
+        pytest.skip("the newest change of a schema came with another fold: an upgrade is a generation of the pool")
+    old, new = {"PYTHONPATH": str(earlier)}, dict[str, str]()
+    with ScriptedEngine(answer) as engine:
+        deployment = Deployment(log_settings, tmp_path, engine.url, old)
+        try:
+            with in_front(deployment.service) as url, loaded(url, 8) as agents, Silence(log_settings) as silence:
+                _goes_on(agents)
+                began = time.monotonic()
+                deployment.roll(new, agents)
+                deployment.roll(old, agents)
+                rate = len(agents.replied) / (time.monotonic() - began)
+            longest = max(agents.latencies_s)
+            print(
+                f"{len(agents.replied)} calls, {rate:.0f}/s, longest reply {longest:.2f} s, {silence.longest_s:.1f} s unfolded"
+            )
+            assert (agents.errors, agents.refused, deployment.service.refused) == ([], 0, 0)
+            Found.of(log_settings).check(agents)
+            whole(log_settings)
+        finally:
+            deployment.stop()
