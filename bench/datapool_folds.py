@@ -101,7 +101,7 @@ def faust() -> Figures:
 def _streamed(settings: LogSettings, facts: list[Event], worker: Measured) -> Figures:
     """A backlog, so that transactions are as large as the settings let them be."""
     cpu_before, began = worker.cpu_s(), time.monotonic()
-    _wait_folded(settings, end_offsets(settings, [CALLS, REWARDS]))
+    wait_folded(settings, end_offsets(settings, [CALLS, REWARDS]))
     return {
         "faust_facts_per_cpu_s": round(len(facts) / (worker.cpu_s() - cpu_before)),
         "faust_facts_per_s": round(len(facts) / (time.monotonic() - began)),
@@ -109,7 +109,7 @@ def _streamed(settings: LogSettings, facts: list[Event], worker: Measured) -> Fi
     }
 
 
-def _wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
+def wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:
     """Until the positions in the log are at `ends`."""
     deadline = time.monotonic() + FOLD_TIMEOUT_S
     at: dict[Place, int] = {}

@@ -27,6 +27,7 @@ class Load:
     connections: int
     calls: int
     body: dict[str, Any]
+    host: str = "127.0.0.1"
     name: str = "t"
     key: str = ""
     route: str = "chat/completions"
@@ -122,7 +123,7 @@ async def run(load: Load) -> dict[str, Any]:
 
     async def start(number: int) -> None:
         await asyncio.sleep(load.ramp_s * number / load.connections)
-        await loop.create_connection(lambda: Client(load, number, over), "127.0.0.1", load.port, **tls)
+        await loop.create_connection(lambda: Client(load, number, over), load.host, load.port, **tls)
 
     await asyncio.gather(*(start(number) for number in range(load.connections)))
     await asyncio.wait_for(over.wait(), 600)

@@ -72,12 +72,12 @@ class Engine(asyncio.Protocol):
         self._transport.write(b"".join(replies.ends) + STREAM_END)
 
 
-async def main(port: int) -> None:
+async def main(port: int, host: str) -> None:
     """Answer until killed."""
-    server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port, backlog=BACKLOG)
+    server = await asyncio.get_running_loop().create_server(Engine, host, port, backlog=BACKLOG)
     print("listening", flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
+    uvloop.run(main(int(sys.argv[1]), *sys.argv[2:] or ["127.0.0.1"]))
