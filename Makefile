@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit alerts-test wheel-test images-test manifests-test clients setup light check format lint types contracts schemas lock gpu-check clean help
+.PHONY: demo test soak test-unit alerts-test wheel-test images-test manifests-test clients setup light check format lint types contracts schemas lock release gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -11,7 +11,7 @@ help:  ## these lines
 demo:  ## set everything up and let agents learn through a real Kafka log
 	@$(PYTHON) claw/bootstrap.py demo $(ARGS)
 
-test:  ## set everything up and run all tests but those that need a GPU, three files at a time (`ARGS="-n 0"`: one)
+test:  ## set everything up and run all tests but those that need a GPU, four files at a time (`ARGS="-n 0"`: one)
 	@$(PYTHON) claw/bootstrap.py test $(ARGS)
 
 soak:  ## kill, stop and starve gateway, streams, trainer and fleet again and again: `make soak N=50`
@@ -60,6 +60,9 @@ schemas:  ## generate the event types from schemas/avro
 
 lock:  ## resolve all requirements again and write claw/install/locks/*.txt
 	infra/lock.sh
+
+release: setup  ## freeze and build a version, and print what a person must do: `make release VERSION=0.1.0`
+	@$(BIN)/python infra/release.py $(VERSION)
 
 bench-%: setup  ## measure one room: bench-agents, bench-datapool, bench-gateway, bench-loop, bench-rewards, bench-trainer, bench-weights
 	$(BIN)/python -m bench.$* $(ARGS)

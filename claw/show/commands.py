@@ -82,7 +82,11 @@ def upgrade(
     check: Annotated[bool, typer.Option("--check", help="Compare with what another version said of itself.")] = False,
     before: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="What `claw upgrade` of the version that runs now printed."),
+        typer.Option(
+            "--from",
+            metavar="VERSION|FILE",
+            help="The release that runs now, or what its `claw upgrade` printed.",
+        ),
     ] = None,
 ) -> Answers:
     """Say what stands between another version and this one: schemas, folds, topics, settings, the order of restarts."""
@@ -92,7 +96,9 @@ def upgrade(
     if not check:
         return upgrade.record_answer()
     if before is None:
-        raise CannotRun("claw upgrade --check: --from FILE names what the other version's `claw upgrade` printed")
+        raise CannotRun(
+            "claw upgrade --check: --from names a release, or a file that the other version's `claw upgrade` printed"
+        )
     return upgrade.check(before)
 
 

@@ -4,6 +4,7 @@ what each says of itself."""
 import json
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from claw_r1.schemas.avro_files import (
     schema_ids,
     written_schema,
 )
+from claw_r1.schemas.codec import decode
+from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import TOPICS
 from claw_r1.streams.settings import StreamsSettings
@@ -40,7 +43,10 @@ SETTINGS = (
     LogSettings,
 )
 """All but the dashboard's, which nobody imports."""
-PARTS = {"package": str, "fold": int, "schemas": dict, "topics": dict, "settings": dict}
+PARTS = {"package": str, "fold": int, "schemas": dict, "golden": dict, "topics": dict, "settings": dict}
+RELEASES = Path(__file__).with_name("releases")
+"""The records of released versions, by their numbers."""
+EXAMPLES = Path(str(files("claw_r1.schemas"))) / "examples"
 ORDER = ("streams", "rewards", "quality", "dashboard", "trainer", "rollout", "gateway")
 """Readers of calls before those who write them."""
 
@@ -56,6 +62,7 @@ def record() -> JsonDict:
             for each, schema in ids.items()
             if schema is not None
         },
+        "golden": dict(_golden()),
         "topics": {each.name: each.settings() for each in TOPICS},
         "settings": dict(_defaults()),
     }
@@ -70,7 +77,8 @@ def record_answer() -> Answer:
 def check(before: Path) -> Answer:
     """Compares that version with this one; exit code 1 where a
     record of its could not be read, or a setting of its is gone. Raises
-    CannotRun for a file that `claw upgrade` did not print."""
+    CannotRun for a file that `claw upgrade` did not print. before: the
+    number of a release stands for what it printed."""
     old, now = _read(before), record()
     rows = [*compare(old, now)]
     bad = any(row["severity"] == "error" for row in rows)
@@ -87,6 +95,8 @@ def _lines(old: Any, now: Any, rows: list[dict[str, str]], bad: bool) -> Iterato
 
 
 def _read(before: Path) -> Any:  # JSON of `record`
+    released = RELEASES / f"{before}.json"
+    before = released if released.exists() else before
     try:
         old = json.loads(before.read_text())
     except (OSError, ValueError) as error:
@@ -103,6 +113,9 @@ def _is_record(old: object) -> bool:
 def compare(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: JSON of `record`
     """Yields what differs."""
     yield from _schemas(old["schemas"], now["schemas"])
+    for name, digits in old["golden"].items():
+        if problem := _unreadable(digits):
+            yield _says("error", f"a {name} as it was written then cannot be read: {problem}")
     if old["fold"] != now["fold"]:
         text = "the pool is made again, beside the old one (`claw rebuild`, docs/rebuild.md)"
         yield _says("warning", f"folds {old['fold']} -> {now['fold']}: {text}")
@@ -137,6 +150,21 @@ def _settings(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: variable 
             yield _says("error", f"{name} is no setting any more")
         elif now[name] != default:
             yield _says("warning", f"{name}: not set, it was {default} and is {now[name]}")
+
+
+def _golden() -> Iterator[tuple[str, str]]:
+    """Event's name -> the bytes of an example, in hexadecimal digits."""
+    for path in sorted(EXAMPLES.glob("*.json")):
+        yield path.stem, "".join(json.loads(path.read_text())["bytes"])
+
+
+def _unreadable(digits: str) -> str:
+    """Returns why these bytes are no event; empty: they are one."""
+    try:
+        decode(bytes.fromhex(digits))
+    except (UndecodableRecord, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _defaults() -> Iterator[tuple[str, str]]:

@@ -9,8 +9,9 @@ import pytest
 
 from claw_r1.agentflow import settings as agentflow
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.upgrade import ORDER, SETTINGS, check, compare, record
+from claw_r1.claw.show.upgrade import ORDER, RELEASES, SETTINGS, check, compare, record
 from claw_r1.schemas.avro_files import schema_ids
+from claw_r1.schemas.events import EVENT_TYPES
 from claw_r1.schemas.topics import CALLS
 from tests.architecture.tree import ROOMS, ROOT
 
@@ -56,6 +57,27 @@ def test_a_record_that_could_not_be_read_is_an_error(tmp_path: Path) -> None:
     assert said(changed(schemas={first: [NOW["schemas"][first][0], "00"]}))[0].startswith(f"error: schema {first}")
     (tmp_path / "old.json").write_text(json.dumps(gone))
     assert check(tmp_path / "old.json").code == 1
+
+
+def test_an_event_that_cannot_be_read_any_more_is_an_error() -> None:
+    """An example of each type was kept as it was written; its schema may be here under its id and yet lead nowhere."""
+    assert NOW["golden"].keys() == EVENT_TYPES.keys()
+    cut = NOW["golden"]["KeyRecorded"][:-40]
+    (line,) = said(changed(golden={"KeyRecorded": cut}))
+    assert line.startswith("error: a KeyRecorded as it was written then cannot be read: ")
+
+
+@pytest.mark.parametrize("released", [*RELEASES.glob("*.json"), None])
+def test_every_release_can_be_upgraded_from(released: Path | None) -> None:
+    """Nothing that one of them wrote is unreadable, and no setting of its is gone; None: this tree, which is the next one."""
+    if released is not None:
+        assert check(Path(released.stem)).code == 0
+    assert not [row for row in compare(NOW, NOW) if row["severity"] == "error"]
+
+
+def test_a_release_that_there_never_was_is_refused() -> None:
+    with pytest.raises(CannotRun, match=r"0\.0\.1: cannot be read"):
+        check(Path("0.0.1"))
 
 
 def test_a_new_schema_says_who_comes_first() -> None:
