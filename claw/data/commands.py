@@ -87,11 +87,11 @@ def verify(
 
 @data.command(rich_help_panel=OPERATORS)
 def dlq(
-    action: Annotated[str, typer.Argument(help="list, show or redrive.")],
+    action: Annotated[str, typer.Argument(help="list, show, redrive or dismiss.")],
     query: LetterQuery,
     prefix: Prefix = "claw",
 ) -> Answers:
-    """List dead letters, show one whole, or append them to their fact topic again, each once."""
+    """List dead letters, show one whole, append them to their fact topic again, each once, or dismiss them."""
     from claw_r1.claw.data.dlq import run_dlq
 
     return run_dlq(action, query, prefix=prefix)

@@ -1,4 +1,4 @@
-"""`claw dlq list|show|redrive`: records that nobody could read or fold, and their way back once the cause is mended."""
+"""`claw dlq list|show|redrive|dismiss`: records that nobody could read or fold, and their way back once the cause is mended."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +11,16 @@ from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
-from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
+from claw_r1.consumers.pool.dead_letters import (
+    Letter,
+    dismiss,
+    letters,
+    letters_named,
+    pending,
+    redrive_letters,
+    summary,
+    whole,
+)
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.json_values import JsonDict
@@ -21,13 +30,15 @@ HEX_PER_LINE = 32
 
 def run_dlq(action: str, query: LetterQuery, *, prefix: str) -> Iterator[Answer]:
     """Carries out one action; exit code 1 when a letter could not be redriven. Raises CannotRun, LogError."""
-    actions = {"list": _list, "show": _show, "redrive": _redrive}
+    actions = {"list": _list, "show": _show, "redrive": _redrive, "dismiss": _dismiss}
     if action not in actions:
         raise CannotRun(f"claw dlq {action}: the actions are {', '.join(actions)}")
     if action == "show" and not query.ids:
         raise CannotRun("claw dlq show: name letters by PARTITION@OFFSET; `claw dlq list` shows their ids")
-    if action == "redrive" and not (query.ids or query.every):
-        raise CannotRun("claw dlq redrive: name letters by PARTITION@OFFSET, or all of them by --all")
+    if action in ("redrive", "dismiss") and not (query.ids or query.every):
+        raise CannotRun(f"claw dlq {action}: name letters by PARTITION@OFFSET, or all of them by --all")
+    if action == "dismiss" and not query.why:
+        raise CannotRun("claw dlq dismiss: --why says why nobody need look at them any more")
     with log_for_reading(prefix) as settings:
         yield from actions[action](settings, query)
 
@@ -48,7 +59,11 @@ def _line(letter: Letter) -> str:
     source = letter.source
     where = "(unknown)" if source is None else f"{source.topic}[{source.partition}]@{source.offset}"
     time = letter.header("failed_at") or datetime.fromtimestamp(letter.record.timestamp_ms / 1e3, UTC).isoformat()
-    return f"{letter.id:<10} {letter.header('reason'):<18} {where:<32} {time}  {letter.header('error')[:80]}"
+    return f"{letter.id:<10} {letter.header('reason'):<18} {where:<32} {time}  {letter.header('error')[:80]}{_word(letter)}"
+
+
+def _word(letter: Letter) -> str:
+    return f"  dismissed by {letter.dismissed}" if letter.dismissed else ""
 
 
 def _show(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
@@ -68,9 +83,24 @@ def _whole_text(letter: Letter, answer: JsonDict) -> str:
     return "\n".join(lines)
 
 
+def _chosen(settings: LogSettings, query: LetterQuery) -> list[Letter]:
+    """The letters by name, dismissed ones too; or all that are not."""
+    every = letters(settings, query.reason, query.source)
+    return letters_named(every, query.ids) if query.ids else [letter for letter in every if not letter.dismissed]
+
+
+def _dismiss(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
+    chosen = pending(settings, _chosen(settings, query))
+    names = [letter.id for letter in chosen]
+    if not query.dry_run:
+        with closing(EventProducer(settings)) as producer:
+            dismiss(producer, chosen, query.who or "somebody", query.why or "")
+    answer = {"dismissed": [] if query.dry_run else names, "would_dismiss": names if query.dry_run else []}
+    yield Answer(answer, f"{'would dismiss' if query.dry_run else 'dismissed'}: {', '.join(names) or 'none'}")
+
+
 def _redrive(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
-    chosen = letters(settings, query.reason, query.source)
-    chosen = letters_named(chosen, query.ids) if query.ids else chosen
+    chosen = _chosen(settings, query)
     if query.dry_run:
         answer = redrive_letters(settings, chosen, None)
     else:

@@ -114,13 +114,17 @@ class LetterQuery:
     """The dead letters that a command is about. `ids`: PARTITION@OFFSET; `every` stands for all that `reason` and
     `source` leave."""
 
-    ids: Annotated[list[str] | None, typer.Argument(help="Letters as PARTITION@OFFSET, for show and redrive.")] = None
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Letters as PARTITION@OFFSET, for show, redrive, dismiss.")
+    ] = None
     every: Annotated[
-        bool, typer.Option("--all", help="Redrive every letter that --reason and --source let through.")
+        bool, typer.Option("--all", help="Redrive or dismiss every letter that --reason and --source let through.")
     ] = False
     reason: Annotated[str | None, typer.Option(help="Only letters of this reason, for example fold_bug.")] = None
     source: Annotated[str | None, typer.Option(help="Only letters from this topic, for example calls.")] = None
     pending: Annotated[
-        bool, typer.Option(help="List only letters that were not redriven yet; reads the fact topics.")
+        bool, typer.Option(help="List only letters that were neither redriven nor dismissed; reads the fact topics.")
     ] = False
-    dry_run: Annotated[bool, typer.Option(help="Redrive: only say what would be appended.")] = False
+    why: Annotated[str | None, typer.Option(help="Dismiss: why nobody need look at them any more.")] = None
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Dismiss: name of the person who says so.")] = None
+    dry_run: Annotated[bool, typer.Option(help="Redrive, dismiss: only say what would be appended.")] = False

@@ -1,14 +1,17 @@
-"""Dead letters as values, and their way back to the fact topics.
+"""Dead letters as values, their way back to the fact topics, and an operator's word that one needs none.
 
 Invariant: a letter is redriven once. The fact topic itself remembers: a redriven record carries the letter's place in the
 header `claw_letter`, and before anything is appended the partition that it goes to is read from the letter's source on.
 So a redrive that was killed half way is simply repeated. Two redrives at the same moment may both append, since fact topics
 know no transactions; it has the effect of one: the copies have the bytes, and with them the event id, of one fact, which a
 fold takes once; and where both fail again, their letters tell of one failure and are one.
+
+A letter that somebody dismissed waits no more and stays where it is. The word stands beside it: a record of the same
+partition, of headers alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from msgspec.structs import asdict
@@ -28,6 +31,8 @@ from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
 
 FACTS = (CALLS, REWARDS)
 LETTER = f"{MARK}letter"
+DISMISSES, WHO, WHY = f"{MARK}dismisses", f"{MARK}who", f"{MARK}why"
+"""The headers of a dismissal."""
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
 """The headers that a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
 
@@ -37,6 +42,8 @@ class Letter:
     """One dead letter."""
 
     record: Record
+    dismissed: str = ""
+    """The name of who dismissed it, and why; empty: nobody did."""
 
     @property
     def id(self) -> str:
@@ -93,15 +100,38 @@ def letters(settings: LogSettings, reason: str | None = None, source: str | None
     Raises BrokerUnreachable, TopicMissing.
     """
     with LogReader(settings, [DEAD_LETTERS]) as reader:
-        records = sorted((Letter(record) for record in reader.read_to_end()), key=lambda letter: letter.record.position)
+        records = sorted(map(Letter, reader.read_to_end()), key=lambda letter: letter.record.position)
+    dismissed = {letter.headers[DISMISSES]: letter for letter in records if DISMISSES in letter.headers}
     firsts: dict[tuple[object, ...], Letter] = {}
     for letter in records:
-        firsts.setdefault(letter.failure, letter)
+        if DISMISSES not in letter.headers:
+            firsts.setdefault(letter.failure, _judged(letter, dismissed.get(letter.id)))
     return [
         letter
         for letter in firsts.values()
         if reason in (None, letter.header("reason")) and _is_of(letter, source, settings)
     ]
+
+
+def _judged(letter: Letter, dismissal: Letter | None) -> Letter:
+    return (
+        letter
+        if dismissal is None
+        else replace(letter, dismissed=f"{dismissal.header('who')}: {dismissal.header('why')}")
+    )
+
+
+def dismiss(producer: Producer, candidates: Iterable[Letter], who: str, why: str) -> list[str]:
+    """Says of each letter that nobody need look at it any more, unless that was said; ids of those. Raises LogError."""
+    fresh = [letter for letter in candidates if not letter.dismissed]
+    for sent in [producer.produce(_dismissal(letter, who, why)) for letter in fresh]:
+        sent.result()
+    return [letter.id for letter in fresh]
+
+
+def _dismissal(letter: Letter, who: str, why: str) -> Outgoing:
+    headers = [(DISMISSES, letter.id.encode()), (WHO, who.encode()), (WHY, why.encode())]
+    return Outgoing(topic=DEAD_LETTERS, key=None, value=None, headers=headers, partition=letter.record.partition)
 
 
 def _is_of(letter: Letter, source: str | None, settings: LogSettings) -> bool:
@@ -163,10 +193,11 @@ def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Returns the letters whose copy does not stand in a fact topic yet."""
-    routes, _ = routes_of(settings, candidates)
+    """Returns the letters that nobody dismissed and whose copy does not stand in a fact topic yet."""
+    waiting = [letter for letter in candidates if not letter.dismissed]
+    routes, _ = routes_of(settings, waiting)
     copied = redriven(settings, routes)
-    return [letter for letter in candidates if letter.id not in copied]
+    return [letter for letter in waiting if letter.id not in copied]
 
 
 def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
@@ -198,6 +229,7 @@ def summary(letter: Letter) -> JsonDict:
         "failed_at": letter.header("failed_at"),
         "attempt": letter.header("attempt"),
         "bytes": len(letter.record.value or b""),
+        "dismissed": letter.dismissed,
     }
 
 

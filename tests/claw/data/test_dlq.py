@@ -3,12 +3,14 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
+from claw_r1.claw.errors import CannotRun
 from claw_r1.consumers.pool import dead_letters
 from claw_r1.consumers.pool.dead_letters import (
     LETTER,
@@ -177,6 +179,28 @@ def test_the_command_says_what_it_did(
     assert (shown.out, shown.err.count("\n"), "no dead letter meets the options" in shown.err) == ("", 1, True)
     assert emit(run_dlq("show", LetterQuery(ids=ids), prefix=log_settings.prefix), as_json=False) == 0
     assert "header claw_reason: fold_bug" in capsys.readouterr().out
+
+
+def test_a_dismissed_letter_waits_no_more_and_may_still_go_back(
+    log_settings: LogSettings, dead: list[Letter], capsys: pytest.CaptureFixture[str], broker_in_environment: None
+) -> None:
+    """The word stands beside it and is no letter; said again it is nothing new; `--all` passes it over, its name does not."""
+
+    def answers(action: str, **asked: Any) -> list[Any]:
+        query = LetterQuery(why="a test's own", who="ann", **asked)
+        assert emit(run_dlq(action, query, prefix=log_settings.prefix), as_json=True) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    first, second = sorted(letter.id for letter in dead)
+    with pytest.raises(CannotRun, match="--why"):
+        emit(run_dlq("dismiss", LetterQuery(every=True), prefix=log_settings.prefix), as_json=True)
+    assert answers("dismiss", ids=[first], dry_run=True) == [{"dismissed": [], "would_dismiss": [first]}]
+    for dismissed in ([first], []):
+        assert answers("dismiss", ids=[first]) == [{"dismissed": dismissed, "would_dismiss": []}]
+    assert {row["id"]: row["dismissed"] for row in answers("list")} == {first: "ann: a test's own", second: ""}
+    assert [row["id"] for row in answers("list", pending=True)] == [second]
+    assert answers("redrive", every=True)[0]["redriven"] == [second]
+    assert answers("redrive", ids=[first])[0]["redriven"] == [first]
 
 
 @pytest.fixture
