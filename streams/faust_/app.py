@@ -16,6 +16,10 @@ from claw_r1.streams.faust_.credentials import credentials
 from claw_r1.streams.ownership import group_name
 from claw_r1.streams.settings import StreamsSettings
 
+ANSWER_S = 10.0
+"""After this a broker that is silent and holds its connections is given up. A join is answered when all members have joined,
+which one that died holds up for its session, so that comes on top."""
+
 
 def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App:
     """The app of one worker. Call in the event loop that runs it."""
@@ -34,6 +38,7 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
         consumer_group_instance_id=settings.group_instance_id,
         consumer_max_fetch_size=LARGEST_RECORD_BYTES,
         broker_session_timeout=settings.session_timeout_s,
+        broker_request_timeout=settings.session_timeout_s + ANSWER_S,
         broker_heartbeat_interval=settings.heartbeat_interval_s,
         broker_commit_interval=1.0,
         Monitor=transport.Unmeasured,

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.local.kafka.cluster import LocalCluster
+from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import CALLS
 from tests.broker import new_log
 from tests.e2e.troubles import (
     another_killed_while_the_first_catches_up,
@@ -20,9 +22,9 @@ from tests.e2e.troubles import (
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Found, GatewayProcess, loaded
 from tests.gateway.speaking import answer
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.soak import in_soak
-from tests.streams.pool import WorkerProcess, whole
+from tests.streams.pool import WorkerProcess, folded_up_to, whole
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -73,9 +75,13 @@ def test_capture_and_folds_outlive_a_broker(
         until(lambda: streams.said("streams_assigned"))
         with loaded(running.url, 4) as agents:
 
-            def goes_on() -> None:
-                seen = len(agents.replied)
+            def goes_on(*, folds: bool = False) -> None:
+                seen, began = len(agents.replied), time.monotonic()
                 until(lambda: len(agents.replied) > seen + 50)
+                if folds:
+                    ends = end_offsets(replicated, [CALLS])
+                    until(lambda: folded_up_to(replicated, ends), patience_s=2 * PATIENCE_S)
+                    print(f"folded after {time.monotonic() - began:.0f} s")
 
             goes_on()
             began, before = time.monotonic(), len(agents.replied)

@@ -40,7 +40,7 @@ def test_the_loop_outlives_each_loss_of_a_broker(tmp_path: Path) -> None:
             disk_emptied,
             one_isolated,
         ):
-            trouble(cluster, lambda: demo.wait_for_batch(demo.batch + 1))
+            trouble(cluster, lambda **_: demo.wait_for_batch(demo.batch + 1))
             until(lambda: in_sync(cluster))
             demo.wait_for_batch(demo.batch + 1)
         assert demo.pids() == pids, "nobody ends"

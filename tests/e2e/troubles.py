@@ -66,14 +66,14 @@ def disk_emptied(cluster: LocalCluster, goes_on: Callable[[], None]) -> None:
     node.start()
 
 
-def one_isolated(cluster: LocalCluster, goes_on: Callable[[], None]) -> None:
-    """It holds its connections and answers nothing, as behind a cut wire."""
+def one_isolated(cluster: LocalCluster, goes_on: Callable[..., None]) -> None:
+    """It holds its connections and answers nothing, as behind a cut wire; what comes meanwhile is folded meanwhile."""
     process = cluster.nodes[1].process
     assert process is not None
     process.signal(signal.SIGSTOP)
     try:
         end = time.monotonic() + ISOLATED_S
-        goes_on()
+        goes_on(folds=True)
         time.sleep(max(0.0, end - time.monotonic()))
     finally:
         process.signal(signal.SIGCONT)
