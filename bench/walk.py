@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
 APART = ("tests", "bench", ".venv", "eventlog/memory")
-"""No user's call passes these: the log's memory twin, which stands for Kafka here, is asked again and again while nothing comes."""
+"""No user's call passes these: the log's memory twin, which stands
+for Kafka here, is asked again and again while nothing comes."""
 JSON = {"content-type": "application/json"}
 
 
