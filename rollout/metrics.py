@@ -10,9 +10,7 @@ from prometheus_client.registry import Collector
 from claw_r1.rollout.reporter import Status
 from claw_r1.runtime.monitoring.registry import process_registry
 from claw_r1.schemas.events import WeightsPublished, WorkerState
-
-SERVES = frozenset({"ready", "updating", "behind"})
-"""States in which a worker answers calls."""
+from claw_r1.schemas.topics import TAKES_TRAFFIC
 
 
 class RolloutMetrics:
@@ -47,7 +45,7 @@ class RolloutMetrics:
     def not_ready(self) -> str | None:
         """Returns why this worker takes no calls, or None."""
         status = self._status()
-        if status.state in SERVES:
+        if status.state in TAKES_TRAFFIC:
             return None
         return f"{status.state}: {status.detail}" if status.detail else status.state
 

@@ -183,6 +183,8 @@ WORKERS = Topic(
     doc="What each rollout worker is and can do now.",
     config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )
+TAKES_TRAFFIC = ("ready", "updating", "behind")
+"""States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
 KEYS = Topic(
     name="keys",
     key="sha256 of the key",

@@ -15,9 +15,8 @@ from claw_r1.claw.show.notice import notice
 from claw_r1.claw.workers.reports import newest_reports
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import readable
-from claw_r1.gateway.upstream.engines import TAKES_TRAFFIC
 from claw_r1.schemas.events import WorkerReported
-from claw_r1.schemas.topics import WORKERS
+from claw_r1.schemas.topics import TAKES_TRAFFIC, WORKERS
 from claw_r1.weights.sources import SECRET_VARIABLE, authorization
 
 ANSWER_TIMEOUT_S = 10.0

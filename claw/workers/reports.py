@@ -12,12 +12,11 @@ from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
 from claw_r1.eventlog.kafka.reader import read_topics, stream_ranges
 from claw_r1.eventlog.records import Place, readable
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.gateway.upstream.engines import TAKES_TRAFFIC
 from claw_r1.schemas.codec import event_name, fields_before_lists
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import WeightsPublished, WorkerReported
-from claw_r1.schemas.topics import WEIGHTS, WORKERS
+from claw_r1.schemas.topics import TAKES_TRAFFIC, WEIGHTS, WORKERS
 
 NEWEST_FIRST = 64
 """Records per partition of claw.weights that are looked at before older ones are."""

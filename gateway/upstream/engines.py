@@ -16,9 +16,8 @@ import structlog
 from claw_r1.eventlog.records import Record
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import TAKES_TRAFFIC
 
-TAKES_TRAFFIC = ("ready", "updating", "behind")
-"""States in which a worker answers calls; one that is `behind` answers none that would be trained on."""
 log = structlog.get_logger()
 
 

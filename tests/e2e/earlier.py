@@ -1,4 +1,5 @@
-"""The version before the newest change of a schema: until one is released, the one that an upgrade begins with."""
+"""The version before the newest change of a schema: until one is released, the one
+that an upgrade begins with."""
 
 import io
 import subprocess
@@ -12,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def git(*words: str) -> bytes:
-    """Returns what git prints of this checkout; the test is skipped where there is no history."""
+    """Returns what git prints of this checkout; the test is skipped where there is
+    no history."""
     try:
         return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True, timeout=60).stdout
     except (OSError, subprocess.CalledProcessError) as error:
@@ -20,7 +22,8 @@ def git(*words: str) -> bytes:
 
 
 def earlier_version(folder: Path) -> Path:
-    """Puts that version into the folder. Returns what its processes have as PYTHONPATH."""
+    """Puts that version into the folder. Returns what its processes have as
+    PYTHONPATH."""
     changed = git("log", "-1", "--format=%H", "--", "schemas/avro").decode().strip()
     with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", f"{changed}^"))) as archive:
         archive.extractall(folder, filter="tar")

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Iterator
 
 LAG_S = 2.0
-"""How long connections are still sent to a pod that is being stopped: kube-proxy hears of it by way of the API server."""
+"""How long connections are still sent to a pod that is being stopped: kube-proxy
+hears of it by way of the API server."""
 
 
 class Service:
-    """Passes new connections to the members in turn, and bytes as they are; a connection stays with its member."""
+    """Passes new connections to the members in turn, and bytes as they are; a
+    connection stays with its member."""
 
     def __init__(self) -> None:
         self.members: list[int] = []
-        """Ports. Whoever takes one away waits `LAG_S` before it counts, as a cluster does."""
+        """Ports. Whoever takes one away waits `LAG_S` before it counts, as a
+        cluster does."""
         self.refused = 0
         """Connections that a member did not take."""
         self._turn = itertools.count()

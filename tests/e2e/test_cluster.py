@@ -1,4 +1,5 @@
-"""Three brokers, of which one at a time is lost: nothing that was acknowledged goes, nothing is in the pool twice, nobody ends."""
+"""Three brokers, of which one at a time is lost: nothing that was acknowledged
+goes, nothing is in the pool twice, nobody ends."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ def test_capture_and_folds_outlive_a_broker(
     tmp_path: Path,
     trouble: Callable[[LocalCluster, Callable[[], None]], None],
 ) -> None:
-    """Under load: each call is answered, is in the log, and is folded once; gateway and streams are those of the beginning."""
+    """Under load: each call is answered, is in the log, and is folded once;
+    gateway and streams are those of the beginning."""
     running = GatewayProcess(replicated, tmp_path, "--upstream", engine.url)
     streams = WorkerProcess(replicated, tmp_path / "streams.log")
     try:

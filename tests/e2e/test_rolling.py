@@ -1,4 +1,5 @@
-"""An upgrade that nobody notices: streams and gateways of two versions side by side under load, there and back again."""
+"""An upgrade that nobody notices: streams and gateways of two versions side by
+side under load, there and back again."""
 
 import threading
 import time
@@ -25,7 +26,8 @@ REPLICAS = 2
 
 
 def pre_stop_s() -> float:
-    """How long a gateway's pod waits before it is asked to stop, as the manifest says."""
+    """How long a gateway's pod waits before it is asked to stop, as the manifest
+    says."""
     *_, gateway = (
         each
         for each in yaml.safe_load_all((PROJECT / "infra/kubernetes/base/gateway.yaml").read_text())
@@ -86,7 +88,8 @@ class Deployment:
         return GatewayProcess(self._log, self._folder, *flags, **version)
 
     def roll(self, version: dict[str, str], agents: Agents) -> None:
-        """One process after another gives way to that version, readers of calls first; each time some calls go on."""
+        """One process after another gives way to that version, readers of calls
+        first; each time some calls go on."""
         for number, old in enumerate(self.streams):
             assert old.stop() == 0
             self.streams[number] = self._worker(number, version)
@@ -99,7 +102,8 @@ class Deployment:
             _goes_on(agents)
 
     def _take_out(self, gateway: GatewayProcess) -> None:
-        """The pod's end: it waits as its manifest says, and meanwhile the service hears of it."""
+        """The pod's end: it waits as its manifest says, and meanwhile the service
+        hears of it."""
         wait_s = pre_stop_s()
         time.sleep(min(wait_s, LAG_S))
         if wait_s > LAG_S:
@@ -118,7 +122,8 @@ def _goes_on(agents: Agents) -> None:
 
 @only_in_soak
 def test_an_upgrade_and_the_way_back_are_not_noticed(log_settings: LogSettings, tmp_path: Path) -> None:
-    """Under load no client sees an error, nothing is lost, and the pool is what the oracle makes of the facts."""
+    """Under load no client sees an error, nothing is lost, and the pool is what
+    the oracle makes of the facts."""
     earlier = earlier_version(tmp_path / "earlier")
     if fold_version(earlier) != FOLD_VERSION:
         pytest.skip("the newest change of a schema came with another fold: an upgrade is a generation of the pool")

@@ -1,4 +1,5 @@
-"""How a broker of three is lost, and comes back: while it is away, something goes on."""
+"""How a broker of three is lost, and comes back: while it is away, something goes
+on."""
 
 import shutil
 import signal
@@ -39,7 +40,8 @@ def one_killed(cluster: LocalCluster, goes_on: Callable[[], None]) -> None:
 
 
 def another_killed_while_the_first_catches_up(cluster: LocalCluster, goes_on: Callable[[], None]) -> None:
-    """Two of three are away for a moment: no record can be written then, and none is refused."""
+    """Two of three are away for a moment: no record can be written then, and none
+    is refused."""
     first, second, _ = cluster.nodes
     first.kill()
     goes_on()
@@ -67,7 +69,8 @@ def disk_emptied(cluster: LocalCluster, goes_on: Callable[[], None]) -> None:
 
 
 def one_isolated(cluster: LocalCluster, goes_on: Callable[..., None]) -> None:
-    """It holds its connections and answers nothing, as behind a cut wire; what comes meanwhile is folded meanwhile."""
+    """It holds its connections and answers nothing, as behind a cut wire; what
+    comes meanwhile is folded meanwhile."""
     process = cluster.nodes[1].process
     assert process is not None
     process.signal(signal.SIGSTOP)
