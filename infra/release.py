@@ -46,7 +46,8 @@ def main() -> int:
 
 
 def release(root: Path, version: str, today: datetime.date, frozen: JsonDict) -> Path:
-    """Writes version, changelog and what is frozen into the tree; where the latter stands. Raises CannotRelease."""
+    """Writes version, changelog and what is frozen into the tree; where the latter
+    stands. Raises CannotRelease."""
     project, changelog = root / "pyproject.toml", root / "CHANGELOG.md"
     before, heading = project.read_text(), f"## {version.removesuffix('.0')} (unreleased)"
     (own,) = OWN_VERSION.findall(before)

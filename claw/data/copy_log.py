@@ -57,11 +57,13 @@ class LogCopy:
 
     @property
     def group(self) -> str:
-        """The consumer group that is as far as the copy is, and the transactional id that writes it."""
+        """The consumer group that is as far as the copy is, and the transactional
+        id that writes it."""
         return f"{self.target.prefix}.copy"
 
     def run(self) -> None:
-        """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where another one copies."""
+        """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where
+        another one copies."""
         with closing(TransactionalProducer(self.target, self.group, positions=False, group_id=self.group)) as producer:
             producer.open()  # ends what a killed one left open, so that the group's offsets are known
             self._refuse_foreign_facts()
@@ -104,7 +106,8 @@ class LogCopy:
         return count + commit(producer, batch, name)
 
     def _plans(self, ranges: Ranges) -> Iterator[Copy]:
-        """Plans with their calls' new places; nothing of a run that has a plan which cannot be translated."""
+        """Plans with their calls' new places; nothing of a run that has a plan
+        which cannot be translated."""
         named: dict[str, set[tuple[int, int]]] = {}
         for event in readable(stream_ranges(self.source, ranges)):
             if isinstance(event, BatchAssembled):
@@ -123,7 +126,8 @@ class LogCopy:
         return as_it_is(BATCHES, record)
 
     def _translation(self, places: Set[tuple[int, int]]) -> Translation:
-        """A fact is known again by its event's id, of which copies count from the first on, as in the folds."""
+        """A fact is known again by its event's id, of which copies count from the
+        first on, as in the folds."""
         if not places:
             return {}
         ids = {
@@ -139,7 +143,8 @@ class LogCopy:
 
 
 def commit(producer: TransactionalProducer, batch: list[Copy], name: str) -> int:
-    """Writes a batch and how far it was read in one transaction, and empties it; how many were written. name: the new topic's."""
+    """Writes a batch and how far it was read in one transaction, and empties it;
+    how many were written. name: the new topic's."""
     items = [item for _, item in batch if item]
     producer.commit(items, {(name, record.partition): record.offset + 1 for record, _ in batch})
     batch.clear()
@@ -147,7 +152,8 @@ def commit(producer: TransactionalProducer, batch: list[Copy], name: str) -> int
 
 
 def as_it_is(topic: Topic, record: Record) -> Outgoing:
-    """Copies a record; one without a key keeps its partition, which the new log has, too."""
+    """Copies a record; one without a key keeps its partition, which the new log
+    has, too."""
     place = record.partition if record.key is None else None
     return Outgoing(topic=topic, key=record.key, value=record.value, headers=record.headers, partition=place)
 
@@ -178,7 +184,8 @@ def translated(plan: BatchAssembled, places: Translation) -> BatchAssembled:
 
 
 def run_copy(prefix: str, to: str, partitions: int | None = None, into: str = "") -> Answer:
-    """Copies, and makes the pool. partitions: None for as many. into: `host:port` of another cluster. Raises CannotRun, HistoryCut."""
+    """Copies, and makes the pool. partitions: None for as many. into: `host:port`
+    of another cluster. Raises CannotRun, HistoryCut."""
     with log_for_reading(prefix) as log:
         source = as_on_broker(log)
         target = _target(source, to, partitions or source.partitions, into or source.bootstrap_servers)

@@ -34,7 +34,8 @@ LETTER = f"{MARK}letter"
 DISMISSES, WHO, WHY = f"{MARK}dismisses", f"{MARK}who", f"{MARK}why"
 """The headers of a dismissal."""
 KEPT = tuple(f"{MARK}{name}" for name in ("source_topic", "source_partition", "source_offset", "failed_at", "attempt"))
-"""The headers that a letter of the same record, should it fail again, takes over (`claw_r1.eventlog.dead_letters`)."""
+"""The headers that a letter of the same record, should it fail again, takes over
+(`claw_r1.eventlog.dead_letters`)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Letter:
         return {name: value.decode("utf-8", "replace") for name, value in self.record.headers}
 
     def header(self, name: str) -> str:
-        """Returns one of our headers, without its mark in the name; empty when the letter has none."""
+        """Returns one of our headers, without its mark in the name; empty when the
+        letter has none."""
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
@@ -69,7 +71,8 @@ class Letter:
 
     @property
     def source(self) -> Position | None:
-        """The position where the record stood first; None when the letter does not say."""
+        """The position where the record stood first; None when the letter does not
+        say."""
         partition, offset = self.header("source_partition"), self.header("source_offset")
         if not (self.header("source_topic") and partition.isdecimal() and offset.isdecimal()):
             return None
@@ -122,7 +125,8 @@ def _judged(letter: Letter, dismissal: Letter | None) -> Letter:
 
 
 def dismiss(producer: Producer, candidates: Iterable[Letter], who: str, why: str) -> list[str]:
-    """Says of each letter that nobody need look at it any more, unless that was said; ids of those. Raises LogError."""
+    """Says of each letter that nobody need look at it any more, unless that was
+    said; ids of those. Raises LogError."""
     fresh = [letter for letter in candidates if not letter.dismissed]
     for sent in [producer.produce(_dismissal(letter, who, why)) for letter in fresh]:
         sent.result()
@@ -171,7 +175,8 @@ def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list
 
 
 def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
-    """Ids of the letters whose copy stands in its fact topic. Reads each partition once, from the first source on."""
+    """Ids of the letters whose copy stands in its fact topic. Reads each partition
+    once, from the first source on."""
     starts: dict[Place, int] = {}
     for route in routes:
         starts[route.place] = min(route.start, starts.get(route.place, route.start))
@@ -187,13 +192,15 @@ def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
 
 
 def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
-    """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
+    """Appends the letters; returns when all are acknowledged. Raises LogError:
+    whoever repeats it does no harm."""
     for future in [producer.produce(route.outgoing()) for route in routes]:
         future.result()
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Returns the letters that nobody dismissed and whose copy does not stand in a fact topic yet."""
+    """Returns the letters that nobody dismissed and whose copy does not stand in a
+    fact topic yet."""
     waiting = [letter for letter in candidates if not letter.dismissed]
     routes, _ = routes_of(settings, waiting)
     copied = redriven(settings, routes)
@@ -201,7 +208,8 @@ def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]
 
 
 def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
-    """Redrives what was not redriven before and says what became of each. producer: None for a dry run. Raises LogError."""
+    """Redrives what was not redriven before and says what became of each.
+    producer: None for a dry run. Raises LogError."""
     routes, refused = routes_of(settings, candidates)
     done = redriven(settings, routes) if routes else set()
     fresh = [route for route in routes if route.letter.id not in done]
