@@ -56,6 +56,9 @@ VERSION_MAX = (1 << 63) - 1
 ORDINAL_TAKEN = "ordinal_taken"
 """Code of the refusal (409) to open a group of an order whose ordinal another request has opened."""
 
+TASK_GROUPS_MAX = 8
+"""The latest groups of a task whose returns a gateway tells."""
+
 
 class Channel:
     """Channels with a meaning of their own; any other word is a channel of the operator's."""
