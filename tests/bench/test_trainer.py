@@ -1,6 +1,10 @@
 """The frame of `make bench-trainer`: figures with targets, parts that break alone, and the loop in one process."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bench import report, trainer, trainer_staleness
 from bench.in_process import batches_until
@@ -23,6 +27,39 @@ def test_every_part_is_a_module_of_its_own() -> None:
     assert "failed" in report.measured("nonsense", "bench.trainer_nonsense")["nonsense"]
     modules = {path.stem.removeprefix("trainer_") for path in report.OUT.parent.glob("trainer_*.py")}
     assert modules >= set(trainer.LEARNING)
+
+
+def test_a_bench_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Resumed, it measures the part that was cut off, the ones behind it and one that failed; then it is whole, and begins anew."""
+    calls: list[str] = []
+
+    def part(name: str, *endings: Any) -> report.Measure:
+        rest = iter(endings)
+
+        def measure() -> report.Figures:
+            calls.append(name)
+            ending = next(rest, {"n": 1})
+            if ending is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            return {name: ending}
+
+        return measure
+
+    parts = {
+        "a": part("a", {"n": 3}),
+        "b": part("b", {"failed": "why"}),
+        "c": part("c", KeyboardInterrupt),
+        "d": part("d"),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        report.run("t", parts, {}, folder=tmp_path)
+    assert report.run("t", parts, {}, resume=True, folder=tmp_path) == 0
+    assert "".join(calls) == "abcbcd"
+    figures = json.loads((tmp_path / "t.json").read_text())
+    assert {name: figures[name]["n"] for name in parts} == {"a": 3, "b": 1, "c": 1, "d": 1}
+    calls.clear()
+    assert report.run("t", parts, {}, resume=True, folder=tmp_path) == 0
+    assert "".join(calls) == "abcd"
 
 
 def test_an_episode_that_outlasts_the_bound_trains_by_its_young_tokens_alone() -> None:
