@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from bench.report import Targets, in_child, run
 
 MEASURED = ("trees", "step", "publish", "ranks", "history")
-LEARNING = ("verbs", "staleness", "long_episodes", "critic", "credit")
+LEARNING = ("verbs", "staleness", "long_episodes", "critic", "credit", "environments")
 TARGETS: Targets = {
     "tree_ratio": (">=", 2.4),
     "call_rows_ratio": (">=", 12),
@@ -31,6 +31,7 @@ TARGETS: Targets = {
     "long_episodes.tokens": (">=", 0.9),
     "critic.reward_last_min": (">=", 0.85),
     "credit.reward_ahead": (">", 0),
+    "environments.behind": ("<=", 0.05),
 }
 
 
