@@ -2,8 +2,10 @@
 
 Invariant: the task of an ordinal is a function of the tasks, the seed and the ordinal. Of a list of n tasks each n ordinals
 are an epoch, in which each task comes once, shuffled by seed and epoch. Whether a task is held out is a function of its
-content alone, so it is so after every restart, under every seed and wherever it stands in a file. With a curriculum the task
-of an ordinal is a function of what is known of the tasks, too.
+content alone, so it is so after every restart, under every seed and wherever it stands in a file.
+
+With a curriculum the task of an ordinal is a function of what is
+known of the tasks, too.
 """
 
 import hashlib

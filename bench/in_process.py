@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -317,10 +318,7 @@ class InProcessLoop:
         episodes = [episode for _, members in groups for episode in members]
         self._player.play(episodes)
         for number, (name, members) in enumerate(groups):
-            group_id = f"g{self._version:05d}-{number}"
-            tags = (f"{ENVIRONMENT_TAG}{name}",) if name else ()
-            facts = facts_of(group_id, members, settings.run_id, lambda _: sampled_by, tags)
-            self._folded.write(facts)
+            self._write(f"g{self._version:05d}-{number}", name, members, sampled_by)
         selection = self._selector.select(self._version, self._consumed, self._version)
         assert selection.complete, dict(selection.left_out) | dict(selection.skipped)
         plan = assemble(
@@ -339,12 +337,15 @@ class InProcessLoop:
             self._folded.pool.forget(group_id)
         self.rewards.append(fmean(episode.earned for episode in episodes))
         for name in dict(groups):
-            own = [members for other, members in groups if other == name]
-            earned = [episode.earned for members in own for episode in members]
-            self.rewards_of[name].append(fmean(earned))
+            own = chain.from_iterable(members for other, members in groups if other == name)
+            self.rewards_of[name].append(fmean(episode.earned for episode in own))
         self.calls.append(fmean(len(episode.calls) for episode in episodes))
         self._version += 1
         self._weights.append(self._snapshot())
+
+    def _write(self, group_id: str, name: str, members: Sequence[PlayedEpisode], version: int) -> None:
+        tags = (f"{ENVIRONMENT_TAG}{name}",) if name else ()
+        self._folded.write(facts_of(group_id, members, self._settings.run_id, lambda _: version, tags))
 
     def _groups(self) -> list[tuple[str, list[PlayedEpisode]]]:
         """Returns the groups of the next batch, not played yet, each with its environment."""

@@ -47,14 +47,17 @@ def run(
         print(f"measuring {part} ...", file=sys.stderr, flush=True)
         kept.pop(part, None)
         figures = parts[part]()
-        if figures.keys() == {part} and "failed" in figures[part]:
-            kept |= figures
-        else:
+        kept |= figures
+        if not _has_failed(part, figures):
             left.remove(part)
-            kept |= {**figures, "_dates": {**kept.get("_dates", {}), part: time.strftime("%Y-%m-%d")}}
+            kept["_dates"] = {**kept.get("_dates", {}), part: time.strftime("%Y-%m-%d")}
         _write(path, kept)
     print(json.dumps(kept) if as_json else table(kept, targets))
     return 1 if left else 0
+
+
+def _has_failed(part: str, figures: Figures) -> bool:
+    return figures.keys() == {part} and "failed" in figures[part]
 
 
 def _write(path: Path, figures: Figures) -> None:

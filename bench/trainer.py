@@ -1,5 +1,5 @@
-"""The trainer measured: `make bench-trainer` [ARGS="--learn --resume"], or `python -m bench.trainer [--only PART]…`. A table and
-bench/out/trainer.json.
+"""The trainer measured: `make bench-trainer` [ARGS="--learn --resume"],
+or `python -m bench.trainer [--only PART]…`. A table and bench/out/trainer.json.
 
 Each part is a module `bench/trainer_PART.py` with `measure() -> dict`, and runs in a process of its own, so that no part
 pays for another's memory and threads. Figures are CPU seconds and ratios of both sides in one run, repeats interleaved,

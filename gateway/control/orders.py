@@ -1,5 +1,6 @@
-"""The progress of each order of tasks, so that a runner that starts again goes on behind what was opened, and knows how its tasks
-went.
+"""The progress of each order of tasks, so that a runner that
+starts again goes on behind what was opened, and knows how its
+tasks went.
 
 An order is what one run makes of one set of tasks under one seed; the id of a group in it is `<order>-<ordinal>`. The next
 ordinal is one more than the highest of three sources, which together hold every opening that was ever acknowledged:
@@ -70,9 +71,7 @@ class Orders:
         order = order_of(opening.group_id, opening.ordinal)
         if order is None or opening.ordinal is None:
             return
-        returns = None
-        if isinstance(opening, GroupRecord):
-            returns = returns_of(order, opening.ordinal, opening)
+        returns = returns_of(order, opening.ordinal, opening)
         event_id = opening.envelope.event_id if isinstance(opening, GroupOpened) else opening.declared_event_id
         with self._lock:
             self._next[order] = max(self.next_ordinal(order), opening.ordinal + 1)
@@ -81,10 +80,13 @@ class Orders:
             if len(self._claims) > CLAIMS_MAX:
                 self._claims.popitem(last=False)
             if returns is not None:
-                self._returns[opening.group_id] = returns
-                self._returns.move_to_end(opening.group_id)
-            if len(self._returns) > self._returns_max:
-                self._returns.popitem(last=False)
+                self._keep(opening.group_id, returns)
+
+    def _keep(self, group_id: str, returns: GroupReturns) -> None:
+        self._returns[group_id] = returns
+        self._returns.move_to_end(group_id)
+        if len(self._returns) > self._returns_max:
+            self._returns.popitem(last=False)
 
     def task_returns(self, order: str) -> dict[str, list[list[float]]]:
         """Returns the lowest and the highest return of the latest
@@ -108,9 +110,11 @@ class Orders:
         return self._claims.get(opening.group_id) != opening.envelope.event_id
 
 
-def returns_of(order: str, ordinal: int, group: GroupRecord) -> GroupReturns | None:
+def returns_of(order: str, ordinal: int, group: GroupRecord | GroupOpened) -> GroupReturns | None:
     """Returns what the members of a ready group earned; None: it is
     not ready, or nobody knows its task."""
+    if isinstance(group, GroupOpened):
+        return None
     ready = [member.return_total for member in group.members if member.ready]
     returns = [value for value in ready if value is not None]
     if not group.ready or group.task is None or not returns:
