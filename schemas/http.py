@@ -102,6 +102,11 @@ def order_of(group_id: str, ordinal: int | None) -> str | None:
     return order if dash and order and number == str(ordinal) else None
 
 
+def adapter_run(run_id: str) -> str:
+    """The name under which a trainer offers the adapters of a run's versions, beside the whole ones."""
+    return f"{run_id}/adapter"
+
+
 def version_label(run_id: str, version: int) -> str:
     """The label of a policy version, `<run_id>/<version>`, with which the engine stamps every sampled token."""
     return f"{run_id}/{version}"

@@ -1,17 +1,25 @@
-"""The adapter of an export in the engine that it is for."""
+"""Adapters in the engine that they are for: that of an export, and those of a run, live."""
 
+import copy
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from claw_r1.schemas.codec import encode
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.sections.lora import LoraSettings
-from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from tests.children import HEAVY_START_S
+from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
+from tests.rollout.worker import PROBE as WORKER_PROBE
+from tests.rollout.worker import RUN, Worker, gap, spans_of
 from tests.soak import only_in_soak
 from tests.trainer.learn.test_engine import HOW, batch
 
@@ -56,3 +64,82 @@ def test_vllm_says_of_an_adapter_what_the_trainer_says(tmp_path):
     scores = json.loads((tmp_path / "scores").read_text())
     assert scores == pytest.approx(subject.logprobs(PROBE).tolist(), abs=1e-4)
     assert scores != pytest.approx(before.tolist(), abs=1e-2)
+
+
+class LiveRun:
+    """A trainer that publishes what it has learned to a worker that takes adapters."""
+
+    def __init__(self, base: Path, folder: Path) -> None:
+        lora = LoraSettings(rank=4, learning_rate=3e-2)
+        self.policy = TrainingEngine(base, EngineSettings(learning_rate=3e-2, lora=lora))
+        self.worker = Worker(base, folder, lora_rank_max=4)
+        self.version = -1
+        self.publisher = Publisher(
+            weights=self.policy,
+            transfer_server=self.worker.transfer_server,
+            exports=folder / "hf",
+            run_id=RUN,
+            model_id="tiny",
+            epoch="e",
+            producer="trainer/test",
+            exports_kept=1,
+            snapshots=Snapshots(),
+            adapter_snapshots=Snapshots(),
+            lora=lora,
+            probe_ids=tuple(WORKER_PROBE),
+        )
+
+    def publish(self, seconds: float = HEAVY_START_S) -> None:
+        """The weights as they are become the next version, which is served when this returns."""
+        self.version += 1
+        weights = copy.deepcopy(self.worker.base)
+        weights.load_state_dict(dict(self.policy.named_tensors()), strict=False)
+        self.worker.versions[self.version] = weights
+        candidate = self.publisher.candidate()
+        self.publisher.stage(self.version, candidate)
+        event = self.publisher.event(self.version, candidate, None, None)
+        with self.worker.events.open("a") as events:
+            events.write(encode(event).hex() + "\n")
+        self.worker.wait_ready(self.version, seconds)
+        self.publisher.settle(self.version)
+
+
+@only_in_soak
+def test_a_version_is_an_adapter_whose_tokens_are_exact(tmp_path):
+    """Published live, while replies run: each token has the log-probability that the merged weights of its span's version give it,
+    the probe agrees, what came is a fraction of the version, and an engine that is started again serves the newest."""
+    make_tiny_model(tmp_path / "base")
+    run = LiveRun(tmp_path / "base", tmp_path)
+    worker = run.worker
+    try:
+        run.publish()
+        assert worker.label() == f"{RUN}/0"
+        assert worker.greedy_gap(0) <= 1e-4
+        with ThreadPoolExecutor(4) as pool:
+            long = {"max_tokens": 1500, "temperature": 1.0, "ignore_eos": True}
+            replies = [pool.submit(worker.chat, seed=seed, **long) for seed in range(4)]
+            until(lambda: worker.http.get(f"{worker.url}/claw/info").json()["in_flight"] == 4, "four in flight")
+            for number in range(3):
+                run.policy.train(batch(number), **HOW)
+                run.publish()
+        labels = set()
+        for reply in (future.result() for future in replies):
+            body = reply.json()
+            prompt, ids = body["prompt_token_ids"], body["choices"][0]["token_ids"]
+            logprobs = [entry["logprob"] for entry in body["choices"][0]["logprobs"]["content"]]
+            for label, start, end in spans_of(reply)["0"]:
+                reference = worker.reference(int(label.split("/")[1]), prompt, ids)[start:end]
+                assert gap(reference, ids[start:end], logprobs[start:end]) <= 1e-4
+                labels.add(label)
+        assert len(labels) >= 3, labels
+        assert worker.greedy_gap(3) <= 1e-4
+        assert worker.greedy_gap(0) > 1e-2, "the versions do not differ"
+        times_ms = worker.last_sync_ms()
+        assert times_ms["probe_gap"] <= 1e-4
+        print(times_ms, labels)
+        worker.engine_core().kill()
+        until(lambda: worker.states()[-1] == "starting", "the engine's end is seen")
+        worker.wait_ready(3, HEAVY_START_S)
+        assert worker.greedy_gap(3) <= 1e-4
+    finally:
+        worker.close()
