@@ -142,6 +142,21 @@ async def test_a_gateway_knows_how_the_tasks_of_an_order_went(house: House) -> N
     assert await next_ordinal(house) == 10
 
 
+async def test_a_task_is_known_by_what_the_runner_sent(house: House) -> None:
+    """From the request over the event and the fold to the answer its digest is the runner's, whatever JSON is in it."""
+    task = {"ü": [1.0, 1e22, 0.1, -0.0, 1 << 60], "a": {"z": None, "b": "\u2028 \U0001f600"}, "": True}
+    body = {"group_id": "o-3", "ordinal": 3, "admission": False, "size": 1, "task": task}
+    assert (await post(house, "/groups", body))[0] == 201
+    (opening,) = house.events(GroupOpened)
+    state = None
+    for fact, at in facts.placed([opening, facts.call("o-3"), facts.reward("o-3"), facts.completed("o-3")]):
+        state = fold(state, fact, at)
+    assert state is not None
+    (row,) = (each for each in project(state).values() if isinstance(each, GroupRecord))
+    house.admission.apply(record(row))
+    assert house.admission.orders.task_returns("o").keys() == {json_digest(task)}
+
+
 def test_what_is_known_of_tasks_is_bounded() -> None:
     """Groups over all orders, those that were told of last; and of one task the latest groups."""
     orders = Orders()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from claw_r1.schemas.codec import encode
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
@@ -69,10 +70,11 @@ def test_vllm_says_of_an_adapter_what_the_trainer_says(tmp_path):
 class LiveRun:
     """A trainer that publishes what it has learned to a worker that takes adapters."""
 
-    def __init__(self, base: Path, folder: Path) -> None:
+    def __init__(self, base: Path, folder: Path, served: Path | None = None) -> None:
+        """served: the worker's model, where it is another than the run's."""
         lora = LoraSettings(rank=4, learning_rate=3e-2)
         self.policy = TrainingEngine(base, EngineSettings(learning_rate=3e-2, lora=lora))
-        self.worker = Worker(base, folder, lora_rank_max=4)
+        self.worker = Worker(served or base, folder, lora_rank_max=4)
         self.version = -1
         self.publisher = Publisher(
             weights=self.policy,
@@ -89,8 +91,8 @@ class LiveRun:
             probe_ids=tuple(WORKER_PROBE),
         )
 
-    def publish(self, seconds: float = HEAVY_START_S) -> None:
-        """The weights as they are become the next version, which is served when this returns."""
+    def announce(self) -> None:
+        """The weights as they are become the next version."""
         self.version += 1
         weights = copy.deepcopy(self.worker.base)
         weights.load_state_dict(dict(self.policy.named_tensors()), strict=False)
@@ -100,7 +102,11 @@ class LiveRun:
         event = self.publisher.event(self.version, candidate, None, None)
         with self.worker.events.open("a") as events:
             events.write(encode(event).hex() + "\n")
-        self.worker.wait_ready(self.version, seconds)
+
+    def publish(self) -> None:
+        """The same; it is served when this returns."""
+        self.announce()
+        self.worker.wait_ready(self.version, HEAVY_START_S)
         self.publisher.settle(self.version)
 
 
@@ -136,10 +142,33 @@ def test_a_version_is_an_adapter_whose_tokens_are_exact(tmp_path):
         assert worker.greedy_gap(0) > 1e-2, "the versions do not differ"
         times_ms = worker.last_sync_ms()
         assert times_ms["probe_gap"] <= 1e-4
-        print(times_ms, labels)
         worker.engine_core().kill()
         until(lambda: worker.states()[-1] == "starting", "the engine's end is seen")
         worker.wait_ready(3, HEAVY_START_S)
         assert worker.greedy_gap(3) <= 1e-4
     finally:
         worker.close()
+
+
+@only_in_soak
+def test_an_adapter_of_another_model_is_given_up(tmp_path):
+    """The engine that computes with it is not the trainer's: its probe says so, and no call is answered by it."""
+    make_tiny_model(tmp_path / "base")
+    make_tiny_model(tmp_path / "other")
+    weights = load_file(tmp_path / "other" / "model.safetensors")
+    save_file(
+        {name: 1.01 * tensor for name, tensor in weights.items()},
+        tmp_path / "other" / "model.safetensors",
+        {"format": "pt"},
+    )
+    run = LiveRun(tmp_path / "base", tmp_path, tmp_path / "other")
+    try:
+        run.announce()
+        until(
+            lambda: run.worker.report_with("is given up", since=0), "the version is given up", patience_s=HEAVY_START_S
+        )
+        detail = run.worker.report_with("is given up", since=0)["detail"]
+        assert "its probe is" in detail
+        assert "ready" not in run.worker.states()
+    finally:
+        run.worker.close()
