@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from claw_r1.schemas.codec import encode
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
-from claw_r1.trainer.publication import Publisher
+from claw_r1.trainer.publication import Candidate, Publisher
 from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from tests.children import HEAVY_START_S
@@ -70,11 +70,11 @@ def test_vllm_says_of_an_adapter_what_the_trainer_says(tmp_path):
 class LiveRun:
     """A trainer that publishes what it has learned to a worker that takes adapters."""
 
-    def __init__(self, base: Path, folder: Path, served: Path | None = None) -> None:
-        """served: the worker's model, where it is another than the run's."""
+    def __init__(self, base: Path, folder: Path, served: Path | None = None, **settings: object) -> None:
+        """served: the worker's model, where it is another than the run's. settings: of the worker."""
         lora = LoraSettings(rank=4, learning_rate=3e-2)
         self.policy = TrainingEngine(base, EngineSettings(learning_rate=3e-2, lora=lora))
-        self.worker = Worker(served or base, folder, lora_rank_max=4)
+        self.worker = Worker(served or base, folder, lora_rank_max=4, **settings)
         self.version = -1
         self.publisher = Publisher(
             weights=self.policy,
@@ -91,43 +91,50 @@ class LiveRun:
             probe_ids=tuple(WORKER_PROBE),
         )
 
-    def announce(self) -> None:
-        """The weights as they are become the next version."""
-        self.version += 1
+    def candidate(self, version: int) -> Candidate:
+        """The weights as they are, for `announce`."""
         weights = copy.deepcopy(self.worker.base)
         weights.load_state_dict(dict(self.policy.named_tensors()), strict=False)
-        self.worker.versions[self.version] = weights
-        candidate = self.publisher.candidate()
+        self.worker.versions[version] = weights
+        return self.publisher.candidate()
+
+    def announce(self, candidate: Candidate) -> None:
+        """It becomes the next version."""
+        self.version += 1
         self.publisher.stage(self.version, candidate)
         event = self.publisher.event(self.version, candidate, None, None)
         with self.worker.events.open("a") as events:
             events.write(encode(event).hex() + "\n")
 
-    def publish(self) -> None:
+    def publish(self, candidate: Candidate) -> None:
         """The same; it is served when this returns."""
-        self.announce()
+        self.announce(candidate)
         self.worker.wait_ready(self.version, HEAVY_START_S)
         self.publisher.settle(self.version)
 
 
 @only_in_soak
-def test_a_version_is_an_adapter_whose_tokens_are_exact(tmp_path):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_version_is_an_adapter_whose_tokens_are_exact(tmp_path, ranks):
     """Published live, while replies run: each token has the log-probability that the merged weights of its span's version give it,
     the probe agrees, what came is a fraction of the version, and an engine that is started again serves the newest."""
-    make_tiny_model(tmp_path / "base")
-    run = LiveRun(tmp_path / "base", tmp_path)
+    make_tiny_model(tmp_path / "base", kv_heads=2)
+    run = LiveRun(tmp_path / "base", tmp_path, tensor_parallel=ranks)
     worker = run.worker
     try:
-        run.publish()
+        run.publish(run.candidate(0))
+        candidates = []  # made before there are replies, which would be over by then
+        for version in (1, 2, 3):
+            run.policy.train(batch(version), **HOW)
+            candidates.append(run.candidate(version))
         assert worker.label() == f"{RUN}/0"
         assert worker.greedy_gap(0) <= 1e-4
         with ThreadPoolExecutor(4) as pool:
             long = {"max_tokens": 1500, "temperature": 1.0, "ignore_eos": True}
             replies = [pool.submit(worker.chat, seed=seed, **long) for seed in range(4)]
             until(lambda: worker.http.get(f"{worker.url}/claw/info").json()["in_flight"] == 4, "four in flight")
-            for number in range(3):
-                run.policy.train(batch(number), **HOW)
-                run.publish()
+            for candidate in candidates:
+                run.publish(candidate)
         labels = set()
         for reply in (future.result() for future in replies):
             body = reply.json()
@@ -163,7 +170,7 @@ def test_an_adapter_of_another_model_is_given_up(tmp_path):
     )
     run = LiveRun(tmp_path / "base", tmp_path, tmp_path / "other")
     try:
-        run.announce()
+        run.announce(run.candidate(0))
         until(
             lambda: run.worker.report_with("is given up", since=0), "the version is given up", patience_s=HEAVY_START_S
         )
