@@ -130,6 +130,15 @@ class GatewayClient:
             raise MalformedReply("the gateway does not say where an order goes on")
         return ordinal
 
+    async def task_returns(self, order: str) -> dict[str, list[list[float]]]:
+        """Returns the lowest and the highest return of the latest
+        groups of an order, by the digest of their task."""
+        path = f"/orders/{quote(order, safe='')}/returns"
+        tasks = (await self._transport.get(path)).body.get("tasks")
+        if not isinstance(tasks, dict):
+            raise MalformedReply("the gateway does not say how the tasks of an order went")
+        return tasks
+
     async def replied(self, trajectory: TrajectoryId) -> list[JsonObject]:
         """`call_id` and `policy_version` of the calls that the gateway's process replied to; another process has others."""
         return list((await self._transport.get(_path(trajectory, "calls"))).body.get("calls", []))

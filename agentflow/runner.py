@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import structlog
+
 from claw_r1.agentflow.bodies import GroupSpec, JsonObject, TrajectoryId
 from claw_r1.agentflow.client import GatewayClient, open_when_admitted
 from claw_r1.agentflow.episode import Episode
@@ -20,9 +22,13 @@ from claw_r1.agentflow.flow import AgentFlow, play
 from claw_r1.agentflow.seeds import derived_seed
 from claw_r1.agentflow.settings import RunPlan
 from claw_r1.agentflow.stats import Stats, Summary, write_summary
-from claw_r1.agentflow.tasks import FlowTasks, Tasks, order_of_run
+from claw_r1.agentflow.tasks import Curriculum, FlowTasks, Tasks, order_of_run
 from claw_r1.agentflow.version_evaluation import VersionEvaluation
 from claw_r1.schemas.http import ORDINAL_TAKEN, ordered_group_id
+
+log = structlog.get_logger()
+LEARNINGS_PER_EPOCH = 20
+"""How often a curriculum asks how tasks went, while as many groups are opened as there are tasks."""
 
 
 class Runner:
@@ -42,12 +48,18 @@ class Runner:
         """`on_progress` gets the counts whenever the statistics file is written.
 
         `evaluation_client` carries the channel `val`; it is needed where the plan evaluates. `held_out`: the tasks of the
-        evaluations, none of which is among `tasks`; None: they are of those.
+        evaluations, none of which is among `tasks`; None: they are of those. Raises InvalidPlan where tasks without an end have
+        a curriculum.
         """
         self._flow = flow
         self._client = client
         self._plan = plan
         self._tasks = tasks or FlowTasks(flow)
+        self._curriculum: Curriculum | None = None
+        if plan.curriculum_rate is not None:
+            self._curriculum = Curriculum(
+                self._tasks, plan.curriculum_rate, plan.curriculum_groups, plan.curriculum_solved
+            )
         self._order: str | None = None
         if plan.run_id is not None:
             self._order = order_of_run(self._tasks, plan.run_id, plan.channel, plan.seed)
@@ -92,14 +104,29 @@ class Runner:
         while self._plan.groups_max is None or self._stats.groups_opened < self._plan.groups_max:
             for _ in range(self._plan.group_size):
                 await self._slots.acquire()
+            await self._learn()
             while (spec := await self._opened(ordinal)) is None:
                 ordinal += 1
             self._start_group(spec, derived_seed(self._plan.seed, ordinal))
             ordinal += 1
 
+    async def _learn(self) -> None:
+        """Asks the gateway how the tasks went, for the curriculum."""
+        curriculum, stats = self._curriculum, self._stats
+        if curriculum is None or self._order is None:
+            return
+        if stats.groups_opened % max(1, curriculum.count // LEARNINGS_PER_EPOCH):
+            return
+        curriculum.learn(await self._client.task_returns(self._order))
+        if curriculum.at_rest != stats.tasks_at_rest:
+            by_all, by_none = len(curriculum.by_all), len(curriculum.by_none)
+            log.info("tasks_at_rest", solved_by_all=by_all, solved_by_none=by_none, of=curriculum.count)
+        stats.tasks_at_rest = curriculum.at_rest
+
     async def _opened(self, ordinal: int) -> GroupSpec | None:
         """The group of this ordinal, opened; None when another runner has it."""
-        plan, task = self._plan, self._tasks.at(ordinal, self._plan.seed)
+        plan = self._plan
+        task = (self._curriculum or self._tasks).at(ordinal, plan.seed)
         spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
         if self._order is not None:
             spec = replace(spec, ordinal=ordinal, group_id=ordered_group_id(self._order, ordinal))
@@ -109,7 +136,7 @@ class Runner:
             if refusal.code != ORDINAL_TAKEN:
                 raise
             return None
-        self._stats.count_opened()
+        self._stats.count_opened(at_rest=self._curriculum is not None and self._curriculum.rests(task))
         return spec
 
     def _start_group(self, spec: GroupSpec, seed: int) -> None:

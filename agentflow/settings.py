@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from claw_r1.agentflow.errors import InvalidPlan
-from claw_r1.schemas.http import Channel
+from claw_r1.schemas.http import TASK_GROUPS_MAX, Channel
 
 FAILURES_FEWEST = 32
 """The fewest failures of one agent at a time that stop a run; so many in a row may still be the luck of its tasks."""
@@ -106,6 +106,13 @@ class RunPlan(_Settings):
     """Episodes of each of these tasks beside the greedy one, sampled as the flow samples, for pass@k. 0: none."""
     eval_solved: float = 1.0
     """Return from which an episode counts as a solution of its task."""
+    curriculum_rate: float | None = Field(default=None, gt=0, le=1)
+    """How often a task is drawn that all or none solve of late, beside 1 for the others, like 0.1. It needs `tasks`
+    and a `run_id`. Not set: all alike."""
+    curriculum_groups: int = Field(default=2, ge=1, le=TASK_GROUPS_MAX)
+    """Latest groups of a task in all of which its members must agree for that."""
+    curriculum_solved: float = 1.0
+    """Return from which such a member has solved its task."""
 
     @property
     def failures_max(self) -> float:
@@ -121,6 +128,8 @@ class RunPlan(_Settings):
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
         if self.eval_every is not None and self.run_id is None:
             raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
+        if self.curriculum_rate is not None and self.run_id is None:
+            raise InvalidPlan("--curriculum-rate goes by the groups of a run: it needs --run-id")
         if self.eval_tasks is not None and self.eval_holdout is not None:
             raise InvalidPlan(
                 "evaluations have tasks of their own, or some of the training's: --eval-tasks or --eval-holdout"

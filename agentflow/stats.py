@@ -36,6 +36,10 @@ class Counts:
     """Answers "not now" of the gateway: how often the runner waited for the trainer."""
     refused_for: str | None = None
     """The gateway's word for why the next group has to wait; None: it does not."""
+    tasks_at_rest: int | None = None
+    """Tasks that are drawn less, as far as is known; None: there is no curriculum."""
+    groups_at_rest: int = 0
+    """Opened groups of tasks that were at rest then."""
     episodes_completed: int = 0
     episodes_failed: int = 0
     episodes_stopped: int = 0
@@ -82,9 +86,10 @@ class Stats(Counts):
         self.groups_refused += 1
         self.refused_for = reason
 
-    def count_opened(self) -> None:
-        """A group was admitted."""
+    def count_opened(self, *, at_rest: bool = False) -> None:
+        """A group was admitted. at_rest: its task was."""
         self.groups_opened += 1
+        self.groups_at_rest += at_rest
         self.refused_for = None
 
     def count(self, result: EpisodeResult) -> None:
@@ -141,6 +146,9 @@ def progress_line(summary: Summary, groups_max: int | None) -> str:
         f"calls {summary.calls_replied}",
         f"told to wait {summary.groups_refused} times",
     ]
+    if summary.tasks_at_rest is not None:
+        share = summary.groups_at_rest / max(summary.groups_opened, 1)
+        parts.append(f"tasks at rest {summary.tasks_at_rest}, {share:.0%} of the groups")
     return "  ".join(parts) + _outlook(summary, groups_max)
 
 

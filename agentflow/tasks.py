@@ -3,11 +3,14 @@
 Invariant: the task of an ordinal is a function of the tasks, the seed and the ordinal. Of a list of n tasks each n ordinals
 are an epoch, in which each task comes once, shuffled by seed and epoch. Whether a task is held out is a function of its
 content alone, so it is so after every restart, under every seed and wherever it stands in a file.
+
+With a curriculum the task of an ordinal is a function of what is
+known of the tasks, too.
 """
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -20,6 +23,7 @@ from claw_r1.agentflow.bodies import JsonObject
 from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.agentflow.flow import AgentFlow
 from claw_r1.agentflow.seeds import derived_seed
+from claw_r1.schemas.json_values import json_digest
 
 Seed = tuple[int | str, ...]
 DRAWS_MAX = 10_000
@@ -89,13 +93,13 @@ class HoldOut:
     def share(cls, share: float) -> "HoldOut":
         """So many of all tasks, by their digest: those of a smaller share are among those of a larger one."""
         below = share * 2**64
-        return cls(f"{share!r}", lambda task: int.from_bytes(_digest(task)[:8], "big") < below)
+        return cls(f"{share!r}", lambda task: int(json_digest(task)[:16], 16) < below)
 
     @classmethod
     def listed(cls, tasks: TaskList) -> "HoldOut":
         """Holds out the tasks of a list."""
-        digests = {_digest(task) for task in tasks.tasks}
-        return cls(tasks.name, lambda task: _digest(task) in digests)
+        digests = {json_digest(task) for task in tasks.tasks}
+        return cls(tasks.name, lambda task: json_digest(task) in digests)
 
     def trained(self, tasks: Tasks) -> Tasks:
         """Returns the tasks that are left for training. Raises InvalidPlan where nothing is."""
@@ -137,8 +141,61 @@ class _DrawnTasks:
         raise InvalidPlan(f"of {DRAWS_MAX} tasks that the flow made none {whether} held out of training")
 
 
-def _digest(task: JsonObject) -> bytes:
-    return hashlib.sha256(orjson.dumps(task, option=orjson.OPT_SORT_KEYS)).digest()
+class Curriculum:
+    """The tasks of a list, of which those at rest are drawn less.
+
+    A task is at rest when all members of each of its latest groups
+    solved it, or none did: there is little to learn from such a
+    group. Of a task that has fewer groups nothing is known yet.
+    """
+
+    def __init__(self, tasks: Tasks, rate: float, groups: int, solved: float) -> None:
+        """rate: that of a task at rest, beside 1. groups: those that
+        are looked at. solved: the return of a solution. Raises
+        InvalidPlan unless the tasks are a list.
+        """
+        if not isinstance(tasks, TaskList):
+            raise InvalidPlan("--curriculum-rate is of --tasks: those that a flow makes of seeds do not come again")
+        self._tasks, self._rate, self._groups, self._solved = tasks, rate, groups, solved
+        self._digests = [json_digest(task) for task in tasks.tasks]
+        self.name, self.count = tasks.name, tasks.count
+        self.by_all: frozenset[str] = frozenset()
+        self.by_none: frozenset[str] = frozenset()
+
+    @property
+    def at_rest(self) -> int:
+        """The number of tasks at rest."""
+        return len(self.by_all) + len(self.by_none)
+
+    def learn(self, returns: Mapping[str, Sequence[Sequence[float]]]) -> None:
+        """Takes over what is known now.
+
+        returns: digest of a task -> lowest and highest return of its
+        groups, the latest last.
+        """
+        by_all, by_none = set[str](), set[str]()
+        for digest in self._digests:
+            groups = returns.get(digest, ())[-self._groups :]
+            if len(groups) < self._groups:
+                continue
+            if all(low >= self._solved for low, _ in groups):
+                by_all.add(digest)
+            elif all(high < self._solved for _, high in groups):
+                by_none.add(digest)
+        self.by_all, self.by_none = frozenset(by_all), frozenset(by_none)
+
+    def at(self, ordinal: int, *seed: int | str) -> JsonObject:
+        """Returns the task whose turn it is, or one drawn from all where that rests and has no luck."""
+        task = self._tasks.at(ordinal, *seed)
+        luck = random.Random(derived_seed(*seed, "curriculum", ordinal))  # noqa: S311  # no secret
+        while self.rests(task) and luck.random() >= self._rate:
+            task = luck.choice(self._tasks.tasks)
+        return task
+
+    def rests(self, task: JsonObject) -> bool:
+        """Returns whether a task is at rest, as far as is known."""
+        digest = json_digest(task)
+        return digest in self.by_all or digest in self.by_none
 
 
 def order_of_run(tasks: Tasks, run_id: str, channel: str, seed: int) -> str:

@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 
 from bench import verbs
-from bench.in_process import Game, InProcessLoop, batches_until
+from bench.in_process import Game, InProcessLoop, TaskDraw, batches_until
 from claw_r1.claw.demo.models.tiny_model import ensure
 from claw_r1.claw.demo.turn import TurnOf
 from claw_r1.claw.demo.verbs import demonstrations as verbs_shown
@@ -53,7 +53,7 @@ class TurnsGame:
 class Course:
     """The course of a bench:"""
 
-    game: Callable[[random.Random], Callable[[], Game]]
+    tasks: TaskDraw
     demonstrations: ModuleType
     groups: int
     batches_max: int
@@ -91,7 +91,7 @@ def measure(environment: str, seed: int, batches_max: int | None = None) -> dict
     warm_up_s, began = time.monotonic() - began, time.monotonic()
     spec = {"groups_per_batch": course.groups, "group_size": MEMBERS}
     with verbs.settings(seed, spec, model_dir=model, learning_rate=course.learning_rate) as settings:
-        loop = InProcessLoop(settings, learner_of(settings), course.game, new_tokens_max=course.new_tokens_max)
+        loop = InProcessLoop(settings, learner_of(settings), course.tasks, new_tokens_max=course.new_tokens_max)
         for _ in range(batches_max or course.batches_max):
             loop.round()
             print(f"batch {len(loop.rewards)}: {loop.rewards[-1]:.3f}, {loop.calls[-1]:.1f} calls", file=sys.stderr)

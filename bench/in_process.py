@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -16,8 +17,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from bench.episodes import call, prompt_edge
+from claw_r1.datapool.batch.figures import ENVIRONMENT_TAG
 from claw_r1.datapool.batch.plan import assemble, groups_of
 from claw_r1.datapool.batch.selection import Selector
+from claw_r1.datapool.batch.shares import Quotas
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import GroupImage, changes
 from claw_r1.datapool.fold.state import Fact, GroupState
@@ -67,6 +70,10 @@ class Game(Protocol):
 
     def answer(self, text: str) -> float:
         """The reward of an answer to it."""
+
+
+TaskDraw = Callable[[random.Random], Callable[[], Game]]
+"""A random source -> a task; called, that gives a game of it for one member."""
 
 
 @dataclass(slots=True)
@@ -215,11 +222,20 @@ class FoldedLog:
 
 
 def facts_of(
-    group_id: str, episodes: Sequence[PlayedEpisode], run_id: str, version_of: Callable[[int], int]
+    group_id: str,
+    episodes: Sequence[PlayedEpisode],
+    run_id: str,
+    version_of: Callable[[int], int],
+    tags: tuple[str, ...] = (),
 ) -> Iterator[Event]:
     """Yields the facts of a group that gateway and agents write. version_of: the version that sampled the n-th call of
     an episode."""
-    yield GroupOpened(envelope=envelope("bench", run_id=run_id), group_id=group_id, expected_size=len(episodes))
+    yield GroupOpened(
+        envelope=envelope("bench", run_id=run_id),
+        group_id=group_id,
+        expected_size=len(episodes),
+        tags=tags,
+    )
     for member, episode in enumerate(episodes):
         name = f"t{member}"
         for number, played in enumerate(episode.calls):
@@ -264,12 +280,14 @@ class InProcessLoop:
         self,
         settings: TrainerSettings,
         learner: Learns,
-        game: Callable[[random.Random], Callable[[], Game]],
+        tasks: TaskDraw | Mapping[str, TaskDraw],
         lag: int = 0,
         new_tokens_max: int = NEW_TOKENS_MAX,
     ) -> None:
-        """game: a task from a random source; called, it gives a game of that task for one member."""
-        self._settings, self._learner, self._game = settings, learner, game
+        """tasks: of the one environment, or of each that has a share in the spec."""
+        self._settings, self._learner = settings, learner
+        self._tasks = tasks if isinstance(tasks, Mapping) else {"": tasks}
+        self._quotas = Quotas(settings.spec.environments, settings.spec.groups_per_batch)
         self._dice = random.Random(settings.seed)
         self._player = Player(settings.model_dir, settings.seed, new_tokens_max)
         self._folded = FoldedLog()
@@ -278,6 +296,8 @@ class InProcessLoop:
         self._version = 0
         self._weights: deque[dict[str, Tensor]] = deque([self._snapshot()], maxlen=lag + 1)
         self.rewards: list[float] = []
+        self.rewards_of: dict[str, list[float]] = {name: [] for name in self._tasks}
+        """Environment -> the same of its own episodes, for each batch that has some."""
         self.metrics: list[dict[str, Any]] = []
         self.calls: list[float] = []
 
@@ -294,17 +314,12 @@ class InProcessLoop:
         settings, spec = self._settings, self._settings.spec
         self._player.take(self._weights[0])
         sampled_by = self._version - len(self._weights) + 1
-        episodes: list[PlayedEpisode] = []
-        for _ in range(spec.groups_per_batch):
-            start = self._game(self._dice)
-            episodes += [PlayedEpisode(start()) for _ in range(spec.group_size)]
+        groups = self._groups()
+        episodes = [episode for _, members in groups for episode in members]
         self._player.play(episodes)
-        for number in range(spec.groups_per_batch):
-            members = episodes[number * spec.group_size : (number + 1) * spec.group_size]
-            self._folded.write(
-                facts_of(f"g{self._version:05d}-{number}", members, settings.run_id, lambda _: sampled_by)
-            )
-        selection = self._selector.select(self._version, self._consumed)
+        for number, (name, members) in enumerate(groups):
+            self._write(f"g{self._version:05d}-{number}", name, members, sampled_by)
+        selection = self._selector.select(self._version, self._consumed, self._version)
         assert selection.complete, dict(selection.left_out) | dict(selection.skipped)
         plan = assemble(
             selection.chosen,
@@ -321,9 +336,24 @@ class InProcessLoop:
             self._consumed.add(group_id)
             self._folded.pool.forget(group_id)
         self.rewards.append(fmean(episode.earned for episode in episodes))
+        for name in dict(groups):
+            own = chain.from_iterable(members for other, members in groups if other == name)
+            self.rewards_of[name].append(fmean(episode.earned for episode in own))
         self.calls.append(fmean(len(episode.calls) for episode in episodes))
         self._version += 1
         self._weights.append(self._snapshot())
+
+    def _write(self, group_id: str, name: str, members: Sequence[PlayedEpisode], version: int) -> None:
+        tags = (f"{ENVIRONMENT_TAG}{name}",) if name else ()
+        self._folded.write(facts_of(group_id, members, self._settings.run_id, lambda _: version, tags))
+
+    def _groups(self) -> list[tuple[str, list[PlayedEpisode]]]:
+        """Returns the groups of the next batch, not played yet, each with its environment."""
+        spec = self._settings.spec
+        counts = self._quotas.of(self._version) or dict.fromkeys(self._tasks, spec.groups_per_batch)
+        drawn = [(name, self._tasks[name](self._dice)) for name, count in counts.items() for _ in range(count)]
+        size = range(spec.group_size)
+        return [(name, [PlayedEpisode(task()) for _ in size]) for name, task in drawn]
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self._learner.named_tensors()}

@@ -24,22 +24,46 @@ CHILD = (
 )
 
 
-def run(name: str, parts: Mapping[str, Measure], targets: Targets, *, as_json: bool = False) -> int:
-    """Measures the parts and prints all that is known; 0: measured, whatever the figures say, 1: a part could not be."""
-    path, failed = OUT / f"{name}.json", False
+def run(
+    name: str,
+    parts: Mapping[str, Measure],
+    targets: Targets,
+    *,
+    as_json: bool = False,
+    resume: bool = False,
+    folder: Path = OUT,
+) -> int:
+    """Measures the parts and prints all that is known; 0: measured, whatever the figures say, 1: a part could not be.
+
+    resume: where the run before was stopped, or a part failed, only what it left.
+    """
+    path = folder / f"{name}.json"
     kept: Figures = json.loads(path.read_text()) if path.exists() else {}
-    OUT.mkdir(exist_ok=True)
-    for part, measure in parts.items():
+    folder.mkdir(exist_ok=True)
+    left = [part for part in parts if resume and part in kept.get("_left", ())] or list(parts)
+    for part in tuple(left):
+        kept["_left"] = left
+        _write(path, kept)
         print(f"measuring {part} ...", file=sys.stderr, flush=True)
         kept.pop(part, None)
-        figures = measure()
-        if figures.keys() == {part} and "failed" in figures[part]:
-            kept, failed = kept | figures, True
-        else:
-            kept |= {**figures, "_dates": {**kept.get("_dates", {}), part: time.strftime("%Y-%m-%d")}}
-        path.write_text(json.dumps(kept, indent=1) + "\n")
+        figures = parts[part]()
+        kept |= figures
+        if not _has_failed(part, figures):
+            left.remove(part)
+            kept["_dates"] = {**kept.get("_dates", {}), part: time.strftime("%Y-%m-%d")}
+        _write(path, kept)
     print(json.dumps(kept) if as_json else table(kept, targets))
-    return 1 if failed else 0
+    return 1 if left else 0
+
+
+def _has_failed(part: str, figures: Figures) -> bool:
+    return figures.keys() == {part} and "failed" in figures[part]
+
+
+def _write(path: Path, figures: Figures) -> None:
+    draft = path.with_suffix(".draft")  # a kill leaves the old figures or the new ones
+    draft.write_text(json.dumps(figures, indent=1) + "\n")
+    draft.rename(path)
 
 
 def in_child(part: str, module: str, function: str = "measure", *arguments: int) -> Measure:

@@ -185,6 +185,7 @@ def _updater(
         producer="bench",
         exports_kept=settings.hf_kept,
         snapshots=Snapshots(),
+        adapter_snapshots=Snapshots(),
     )
     checkpoints = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept)
     return Updater(

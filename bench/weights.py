@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 from bench.report import Targets, in_child, run
 
-PARTS = ("pause", "transfer", "carrier", "halt", "patch", "throughput", "ranks", "feed")
+PARTS = ("pause", "adapter", "transfer", "carrier", "halt", "patch", "throughput", "ranks", "feed")
 TARGETS: Targets = {
     "pause_ratio": ("<=", 1.2),
+    "adapter_bytes_ratio": ("<=", 0.1),
+    "adapter_ratio": ("<=", 0.1),
     "transfer_ratio": ("<=", 2),
     "transfer_host_ratio": ("<=", 0.3),
     "carrier_ratio": ("<=", 1.5),

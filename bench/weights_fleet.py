@@ -15,16 +15,18 @@ from typing import Any
 
 import aiohttp
 import torch
+from msgspec.structs import replace
 
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor
 from claw_r1.runtime import child
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
-from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER
+from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER, adapter_run
 from claw_r1.weights.carry.carrier_process import CARRIER
 from claw_r1.weights.carry.carrying import Carrying
+from claw_r1.weights.checkpoint import ADAPTER_PREFIX
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
@@ -33,6 +35,7 @@ from claw_r1.weights.transfer_server import TransferServer
 RUN, MODEL = "bench", "bench"
 SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 18, "num_attention_heads": 8}
 """With the demo's vocabulary 57 M parameters; in float32, 228 MB."""
+RANK = 8
 READY_S = 300.0
 SYNC_S = 120.0
 SHM = Path("/dev/shm")  # noqa: S108  # where the engine's own reload reads from
@@ -84,6 +87,32 @@ class Trainer:
         self.close()
 
 
+class AdapterTrainer:
+    """Offers each version as its adapter of rank 8, of every linear layer of the blocks."""
+
+    def __init__(self, model: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self._whole = WeightsManifest.of((name, p.detach()) for name, p in module.named_parameters())
+        named = ((name, each) for name, each in module.named_modules() if isinstance(each, torch.nn.Linear))
+        self._layers = {name: each.weight.shape for name, each in named if ".layers." in name}
+        self._server = TransferServer()
+
+    def stage(self, version: int) -> WeightsPublished:
+        """The event that announces it."""
+        snapshot = WeightsSnapshot.of(self._matrices(version * 1e-4))
+        self._server.stage(adapter_run(RUN), version, snapshot)
+        event, manifest = announced(version, self._server.url, self._whole), snapshot.manifest
+        spec = AdapterSpec(digest=manifest.digest, manifest=_specs(manifest), rank=RANK, alpha=32)
+        return replace(event, adapter=spec)
+
+    def _matrices(self, value: float) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, (out, width) in self._layers.items():
+            yield f"{ADAPTER_PREFIX}{name}.lora_A.weight", torch.full((RANK, width), value)
+            yield f"{ADAPTER_PREFIX}{name}.lora_B.weight", torch.full((out, RANK), value)
+
+
 def announced(version: int, url: str, manifest: WeightsManifest) -> WeightsPublished:
     """The event of a version that is offered there."""
     return WeightsPublished(
@@ -93,9 +122,13 @@ def announced(version: int, url: str, manifest: WeightsManifest) -> WeightsPubli
         version=version,
         digest=manifest.digest,
         bytes_total=manifest.bytes_total,
-        manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+        manifest=_specs(manifest),
         offer_url=url,
     )
+
+
+def _specs(manifest: WeightsManifest) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors)
 
 
 def _offer(model: str, copies: Path | None, pipe: "Connection[Any, Any]") -> None:
@@ -150,7 +183,7 @@ class Worker:
         assert self.last is not None
         return self.last
 
-    async def push(self, trainer: Trainer) -> Mapping[str, float]:
+    async def push(self, trainer: Trainer | AdapterTrainer) -> Mapping[str, float]:
         """The next version; the phases of its sync in ms."""
         self._version += 1
         self._events.put_nowait(await asyncio.to_thread(trainer.stage, self._version))

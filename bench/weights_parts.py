@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
@@ -15,17 +15,30 @@ from typing import Any
 import torch
 
 from bench import weights_feed
-from bench.weights_fleet import MODEL, RUN, SHM, Clients, Trainer, Worker, announced, models, worker
+from bench.weights_fleet import (
+    MODEL,
+    RANK,
+    RUN,
+    SHM,
+    AdapterTrainer,
+    Clients,
+    Trainer,
+    Worker,
+    announced,
+    models,
+    worker,
+)
 from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
-from claw_r1.schemas.events import WeightsPublished
+from claw_r1.schemas.events import TensorSpec, WeightsPublished
 from claw_r1.weights.carry.carrier_process import CARRIER, Transport, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.manifest import TensorShape
 from claw_r1.weights.snapshot import Snapshots
 from claw_r1.weights.sources import Base, FromTrainer
 from claw_r1.weights.transfer_server import Sent, TransferServer
@@ -58,6 +71,37 @@ async def _pause(repeats: int) -> Figures:
     phases = {name: median(sync[name] for sync in syncs[1:]) for name in syncs[0]}
     reload_ms = median(reloads_ms[1:])  # without the first turn, which everybody begins in fresh pages
     return {"pause_ratio": round(phases["paused"] / reload_ms, 3), "reload_ms": round(reload_ms), "sync_ms": phases}
+
+
+def adapter(repeats: int) -> Figures:
+    """A version that comes as its adapter, beside the whole one from another host: bytes, and milliseconds to fetch it and paused."""
+    return asyncio.run(_adapter(repeats))
+
+
+async def _adapter(repeats: int) -> Figures:
+    with models() as directories, Trainer(directories["57m"]) as trainer:
+        model, small = directories["57m"], AdapterTrainer(directories["57m"])
+        async with worker(model) as whole, worker(model, lora_rank_max=RANK) as adapted:
+            pushed = [(await whole.push(trainer), await adapted.push(small)) for _ in range(repeats + 1)]
+    whole_ms, adapter_ms = (
+        {name: median(ms[name] for ms in side[1:]) for name in side[0]} for side in zip(*pushed, strict=True)
+    )
+    event = small.stage(repeats + 1)
+    assert event.adapter is not None
+    return {
+        "adapter_bytes_ratio": round(sum(map(_nbytes, event.adapter.manifest)) / event.bytes_total, 4),
+        "adapter_ratio": round(_travel(adapter_ms) / _travel(whole_ms), 3),
+        "adapter_ms": {name: adapter_ms[name] for name in ("fetch", "paused")},
+        "adapter_whole_ms": {name: whole_ms[name] for name in ("fetch", "paused")},
+    }
+
+
+def _travel(sync_ms: Mapping[str, float]) -> float:
+    return sync_ms["fetch"] + sync_ms["paused"]
+
+
+def _nbytes(spec: TensorSpec) -> int:
+    return TensorShape(spec.name, spec.dtype, tuple(spec.shape)).nbytes
 
 
 def transfer(repeats: int) -> Figures:

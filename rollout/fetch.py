@@ -6,12 +6,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from claw_r1.rollout.errors import SourceFailed
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.events import WeightsPublished
+from claw_r1.schemas.http import adapter_run
 from claw_r1.weights.archive import FromArchive
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
+from claw_r1.weights.checkpoint import ADAPTER_FOLDER
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
 from claw_r1.weights.host_copies import HostCopies, HostCopy, host_directories
@@ -54,6 +58,7 @@ async def fetch(
     held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker, where it has one.
     """
     began = time.monotonic()
+    target = _as_taken(settings, target)
     reasons: list[str] = []
     sources = _sources(settings, target, held, carriage)
     while sources:
@@ -82,6 +87,24 @@ async def fetch(
         )
         return Fetched(copy, manifest, way, time.monotonic() - began, tuple(reasons))
     raise SourceFailed("; ".join(reasons) or "the event names neither a trainer nor a checkpoint")
+
+
+def _as_taken(settings: RolloutSettings, target: WeightsPublished) -> WeightsPublished:
+    """Returns the version as this worker gets it: whole, or its adapter in the place of it. Raises SourceFailed."""
+    if not settings.lora_rank_max:
+        return target
+    if (adapter := target.adapter) is None:
+        raise SourceFailed("it has no adapter, and with lora_rank_max a worker takes nothing else")
+    if adapter.rank > settings.lora_rank_max:
+        raise SourceFailed(f"its adapter has rank {adapter.rank}, lora_rank_max is {settings.lora_rank_max}")
+    export = target.checkpoint_uri and f"{target.checkpoint_uri}/{ADAPTER_FOLDER}"
+    return replace(
+        target,
+        run_id=adapter_run(target.run_id),
+        digest=adapter.digest,
+        manifest=adapter.manifest,
+        checkpoint_uri=export,
+    )
 
 
 def _is_patched(source: VersionSource) -> bool:

@@ -11,6 +11,9 @@ from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
 from claw_r1.weights.carry.carrier_process import Transport
 from claw_r1.weights.device import Wish, resolved
 
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The bounds of a rank that vLLM knows."""
+
 
 class RolloutSettings(BaseSettings):
     """One vLLM server and the supervisor that keeps it alive and current."""
@@ -56,6 +59,10 @@ class RolloutSettings(BaseSettings):
     """Share of a GPU's memory that vLLM may take, weights and KV cache together. With a trainer on the same GPU: 0.45."""
     kv_cache_bytes: str | None = None
     """Size of the KV cache, as vLLM takes it. Not set: what `gpu_memory_share` leaves on a GPU; 256M on the CPU."""
+    lora_rank_max: int = Field(default=0, ge=0, le=LORA_RANKS[-1])
+    """Largest rank of a LoRA adapter. Above 0 vLLM takes
+    versions as adapters of `model`, and nothing else
+    (docs/lora.md). 0: whole versions."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser of tool calls; with None, tools are not parsed."""
     threads: int = Field(default=1, ge=1)

@@ -8,7 +8,7 @@ replay    reading claw.weights again changes nothing: a version that is loaded i
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -215,7 +215,8 @@ class Supervisor:
         if self._reporter.status.state == "ready":
             self._reporter.change(state="updating")
         self._loading = target
-        times_ms = await load(engine, fetched.copy.path, fetched.manifest, target.run_id, target.version)
+        update = await self._update(engine, target, fetched)
+        times_ms = await load(engine, update, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
         times_ms |= await probe(engine, self._settings, target)
         self._loading = None
@@ -227,6 +228,16 @@ class Supervisor:
             "weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms, **more
         )
         self._reporter.change(loaded=target, sync_ms=times_ms, weights_from=fetched.told())
+
+    async def _update(
+        self, engine: EngineClient, target: WeightsPublished, fetched: Fetched
+    ) -> Callable[[], Awaitable[None]]:
+        """Returns what loads a version: an adapter is written down now, while the engine samples, and put in its place then."""
+        path, manifest = fetched.copy.path, fetched.manifest
+        if (place := self._server.adapter) is None or target.adapter is None:
+            return partial(engine.update, {"manifest": manifest.to_json(), "path": path})
+        draft = await asyncio.to_thread(place.prepare, path, manifest, target.adapter)
+        return partial(asyncio.to_thread, place.serve, draft)
 
     async def _probe_on_wish(self, engine: EngineClient) -> None:
         """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""

@@ -5,12 +5,11 @@ engine itself: whatever does raises EngineLost, and the caller starts a new one.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from claw_r1.schemas.http import version_label
-from claw_r1.weights.manifest import WeightsManifest
 
 
 class EngineControl(Protocol):
@@ -24,17 +23,16 @@ class EngineControl(Protocol):
 
 
 async def load(
-    engine: EngineControl, path: str, manifest: WeightsManifest, run_id: str, version: int
+    engine: EngineControl, update: Callable[[], Awaitable[None]], run_id: str, version: int
 ) -> dict[str, float]:
-    """Milliseconds of each phase, and `paused`, the time without sampling. path: a `HostCopy`'s."""
-    update = {"manifest": manifest.to_json(), "path": path}
+    """Milliseconds of each phase, and `paused`, the time without sampling. update: what the load is."""
     label = version_label(run_id, version)
     began = time.monotonic()
     phases_ms: dict[str, float] = {}
     for name, step in (
         ("pause", engine.pause),
         ("start", engine.start),
-        ("load", partial(engine.update, update)),
+        ("load", update),
         ("finish", partial(engine.finish, label)),
         ("resume", engine.resume),
     ):

@@ -156,7 +156,10 @@ def _parsed(schema_id: int) -> Parsed:
 @cache
 def _schema_without(schema_id: int, name: str) -> Parsed:
     schema = dict(written_schema(schema_id) or {})
-    return parse_schema({**schema, "fields": [field for field in schema["fields"] if field["name"] != name]})
+    types: dict[str, Any] = {}  # what a field names, the one that is left out may have written out
+    parse_schema(next(field["type"]["items"] for field in schema["fields"] if field["name"] == name), types)
+    fields = [field for field in schema["fields"] if field["name"] != name]
+    return parse_schema({**schema, "fields": fields}, types)
 
 
 @cache

@@ -20,6 +20,26 @@ WorkerState = Literal["starting", "ready", "updating", "behind", "draining", "de
 """What a rollout worker can do now; only `ready` and `updating` take calls to train on; `behind` serves weights that are too old for that."""
 
 
+class TensorSpec(Struct, frozen=True, kw_only=True):
+    """One tensor of a weights version."""
+
+    name: str
+    dtype: str
+    """As torch prints it, without `torch.`."""
+    shape: tuple[Int64, ...]
+
+
+class AdapterSpec(Struct, frozen=True, kw_only=True):
+    """The LoRA adapter of a weights version: W + alpha / rank * B A of the model that the run began with is that version."""
+
+    digest: str
+    """Of its tensors' bytes, as that of a version."""
+    manifest: tuple[TensorSpec, ...]
+    """By the names in peft's file."""
+    rank: Int32
+    alpha: Int32
+
+
 class Envelope(Struct, frozen=True, kw_only=True):
     """What every event carries, whoever made it."""
 
@@ -745,15 +765,6 @@ class StreamPosition(Struct, frozen=True, kw_only=True):
     updated_at_us: Int64
 
 
-class TensorSpec(Struct, frozen=True, kw_only=True):
-    """One tensor of a weights version."""
-
-    name: str
-    dtype: str
-    """As torch prints it, without `torch.`."""
-    shape: tuple[Int64, ...]
-
-
 class TrajectoryAbandoned(Struct, frozen=True, kw_only=True):
     """A reactor saw no progress until the deadline. event_id is uuid5 of subject, kind and last progress."""
 
@@ -974,6 +985,8 @@ class WeightsPublished(Struct, frozen=True, kw_only=True):
     """Token ids, little-endian int32, with which a worker checks what it loaded; empty: nothing to check with."""
     probe_logprobs: bytes = b""
     """Log-probability of each of these ids but the first, given those before it, at temperature 1 by the trainer; little-endian float32."""
+    adapter: AdapterSpec | None = None
+    """What may be had in the place of the whole version, by who began with the same model; null: it was not trained by adapters."""
 
 
 class WorkerReported(Struct, frozen=True, kw_only=True):

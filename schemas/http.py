@@ -56,6 +56,9 @@ VERSION_MAX = (1 << 63) - 1
 ORDINAL_TAKEN = "ordinal_taken"
 """Code of the refusal (409) to open a group of an order whose ordinal another request has opened."""
 
+TASK_GROUPS_MAX = 8
+"""The latest groups of a task whose returns a gateway tells."""
+
 
 class Channel:
     """Channels with a meaning of their own; any other word is a channel of the operator's."""
@@ -97,6 +100,11 @@ def order_of(group_id: str, ordinal: int | None) -> str | None:
     """The order that a group is in, the inverse of `ordered_group_id`; None when it is in none."""
     order, dash, number = group_id.rpartition("-")
     return order if dash and order and number == str(ordinal) else None
+
+
+def adapter_run(run_id: str) -> str:
+    """The name under which a trainer offers the adapters of a run's versions, beside the whole ones."""
+    return f"{run_id}/adapter"
 
 
 def version_label(run_id: str, version: int) -> str:

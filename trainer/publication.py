@@ -6,14 +6,16 @@ its event names.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import TensorSpec, WeightsPublished
+from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished
+from claw_r1.schemas.http import adapter_run
+from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.trainer.storage.directories import remove
 from claw_r1.weights.digests import short
 from claw_r1.weights.manifest import WeightsManifest
@@ -59,12 +61,13 @@ class Weights(Protocol):
 class Candidate:
     """Weights that may become a version. `probe_logprobs`: of the publisher's probe, by exactly these weights.
 
-    `adapter`: what is merged in them, where they have any.
+    `adapter`: what is merged in them, where they have any, and its snapshot.
     """
 
     snapshot: "WeightsSnapshot"
     probe_logprobs: bytes
     adapter: Mapping[str, "Tensor"]
+    adapter_snapshot: "WeightsSnapshot | None" = None
 
     @property
     def manifest(self) -> WeightsManifest:
@@ -94,6 +97,8 @@ class Publisher:
     producer: str
     exports_kept: int
     snapshots: "Snapshots"
+    adapter_snapshots: "Snapshots"
+    lora: LoraSettings = field(default_factory=LoraSettings)
     staleness_max: int | None = None
     probe_ids: tuple[int, ...] = ()
 
@@ -101,15 +106,21 @@ class Publisher:
         """The weights as they are now, held still. Reads every byte, once; every rank of the learner takes part."""
         snapshot = self.snapshots.take(self.weights.named_tensors())
         probe = self.weights.logprobs(self.probe_ids).astype("<f4").tobytes() if self.probe_ids else b""
-        return Candidate(snapshot, probe, self.weights.adapter_tensors())
+        adapter = self.weights.adapter_tensors()
+        beside = self.adapter_snapshots.take(adapter.items()) if adapter else None
+        return Candidate(snapshot, probe, adapter, beside)
 
     def stage(self, version: int, candidate: Candidate) -> None:
         """For workers that ask for this number."""
         self.transfer_server.stage(self.run_id, version, candidate.snapshot)
+        if candidate.adapter_snapshot is not None:
+            self.transfer_server.stage(adapter_run(self.run_id), version, candidate.adapter_snapshot)
 
     def settle(self, version: int) -> None:
         """The version is published: the memory of the one before it serves the next one."""
         self.transfer_server.settle(self.run_id, version)
+        if self.lora.rank:
+            self.transfer_server.settle(adapter_run(self.run_id), version)
         self.snapshots.prepare()
 
     def export(self, version: int, candidate: Candidate) -> Path:
@@ -139,7 +150,7 @@ class Publisher:
             version=version,
             digest=manifest.digest,
             bytes_total=manifest.bytes_total,
-            manifest=tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors),
+            manifest=_specs(manifest),
             offer_url=self.transfer_server.url,
             epoch=self.epoch,
             checkpoint_uri=None if export is None else export.resolve().as_uri(),
@@ -147,4 +158,15 @@ class Publisher:
             staleness_max=self.staleness_max,
             probe_ids=np.array(self.probe_ids, "<i4").tobytes(),
             probe_logprobs=candidate.probe_logprobs,
+            adapter=self._adapter(candidate.adapter_snapshot),
         )
+
+    def _adapter(self, snapshot: "WeightsSnapshot | None") -> AdapterSpec | None:
+        if snapshot is None:
+            return None
+        manifest, lora = snapshot.manifest, self.lora
+        return AdapterSpec(digest=manifest.digest, manifest=_specs(manifest), rank=lora.rank, alpha=lora.alpha)
+
+
+def _specs(manifest: WeightsManifest) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in manifest.tensors)

@@ -67,6 +67,8 @@ class TrainingRun:
             producer=dependencies.producer,
             exports_kept=settings.hf_kept,
             snapshots=Snapshots(dependencies.copies),
+            adapter_snapshots=Snapshots(dependencies.copies),
+            lora=settings.lora,
             staleness_max=settings.spec.staleness_max,
             probe_ids=probe_ids(settings.model_dir, dependencies.learner.vocabulary, settings.probe_tokens),
         )

@@ -1,4 +1,6 @@
-"""Writes the weights of a HF checkpoint directory: the way to a worker when the trainer is gone (`claw_r1.weights.sources`).
+"""Writes the weights of a HF checkpoint directory, and an adapter.
+
+The way to a worker when the trainer is gone (`claw_r1.weights.sources`).
 
 Format of a file: https://github.com/safetensors/safetensors#format. It is written here, because a snapshot's memory goes to
 disk as it is, while the library wants each tensor whole.
@@ -29,6 +31,18 @@ DTYPES = {
     "bool": "BOOL",
 }
 Shard = list[tuple[TensorShape, memoryview]]
+ADAPTER_FOLDER = "adapter"
+"""The folder of an export in which the adapter lies."""
+ADAPTER_PREFIX = "base_model.model."
+"""The front of each name in the file of an adapter, as peft has it."""
+ADAPTER_KIND = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "lora_dropout": 0.0,
+    "bias": "none",
+    "inference_mode": True,
+}
+"""The part of an adapter's config that is always the same."""
 
 
 def write(directory: Path, snapshot: "WeightsSnapshot", shard_bytes_max: int = SHARD_BYTES_MAX) -> None:
@@ -47,6 +61,19 @@ def write(directory: Path, snapshot: "WeightsSnapshot", shard_bytes_max: int = S
         metadata = {"total_size": snapshot.manifest.bytes_total}
         text = json.dumps({"metadata": metadata, "weight_map": index}, indent=2, sort_keys=True)
         (directory / "model.safetensors.index.json").write_text(text + "\n")
+
+
+def write_adapter(directory: Path, tensors: Shard, *, rank: int, alpha: int, base: str | None = None) -> None:
+    """Writes a LoRA adapter; of no tensors it changes nothing.
+
+    base: the directory of its model. Raises OSError.
+    """
+    _write_file(directory / "adapter_model.safetensors", tensors)
+    names = [spec.name.removeprefix(ADAPTER_PREFIX) for spec, _ in tensors]
+    layers = sorted({name.partition(".lora_")[0] for name in names})
+    own = {"r": rank, "lora_alpha": alpha, "target_modules": layers}
+    config = {**ADAPTER_KIND, "base_model_name_or_path": base, **own}
+    (directory / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
 def _shards(snapshot: "WeightsSnapshot", bytes_max: int) -> list[Shard]:

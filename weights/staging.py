@@ -1,4 +1,5 @@
-"""The versions that are ready to be sent: the newest, and until that is published the one before it.
+"""The versions that are ready to be sent: of each name the
+newest, and until that is published the one before it.
 
 A worker asks for exactly the version that it saw published, while the trainer may already have staged the next one.
 Whoever sends a version holds its snapshot.
@@ -51,7 +52,9 @@ class Stagings:
         with self._lock:
             same = [kept for kept in self._kept if (kept.run_id, kept.version) == (staging.run_id, staging.version)]
             if not same:
-                self._kept = [*self._kept, staging][-VERSIONS_KEPT:]
+                own = [kept for kept in self._kept if kept.run_id == staging.run_id]
+                others = [kept for kept in self._kept if kept.run_id != staging.run_id]
+                self._kept = [*others, *[*own, staging][-VERSIONS_KEPT:]]
                 staging.snapshot.show()
             elif same[0].snapshot.manifest != staging.snapshot.manifest:
                 label = version_label(staging.run_id, staging.version)

@@ -20,6 +20,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -83,7 +84,7 @@ class TransferServer:
         self._stagings = Stagings()
         self._free = threading.Semaphore(senders_max)
         self._patching = ThreadPoolExecutor(1, thread_name_prefix="weights-patch")
-        self._are_patches_wanted, self._patchless = False, 0
+        self._are_patches_wanted, self._patchless = False, Counter[str]()
         self._on_sent = on_sent
         self._server = _Listener((host, port), self)
         self._thread = threading.Thread(
@@ -163,9 +164,9 @@ class TransferServer:
             if not before.patch.done():
                 return False
             if before.patch.exception() is not None or before.patch.result() is None:
-                self._patchless = PATCHLESS
-        self._patchless = max(0, self._patchless - 1)
-        return self._are_patches_wanted and not self._patchless
+                self._patchless[before.run_id] = PATCHLESS
+        self._patchless[before.run_id] = max(0, self._patchless[before.run_id] - 1)
+        return self._are_patches_wanted and not self._patchless[before.run_id]
 
     def _patch(self, staging: Staging, base: str) -> bytes | None:
         """Returns a patch for who asks, and has them made from now on: nobody pays where all workers are on this host."""

@@ -1,4 +1,6 @@
-"""The progress of each order of tasks, so that a runner that starts again goes on behind what was opened.
+"""The progress of each order of tasks, so that a runner that
+starts again goes on behind what was opened, and knows how its
+tasks went.
 
 An order is what one run makes of one set of tasks under one seed; the id of a group in it is `<order>-<ordinal>`. The next
 ordinal is one more than the highest of three sources, which together hold every opening that was ever acknowledged:
@@ -13,8 +15,11 @@ anything, there is no answer: openings of a process before this one may be in it
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from typing import NamedTuple
+
+import orjson
 
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.log import KafkaLog
@@ -22,21 +27,39 @@ from claw_r1.eventlog.records import Record
 from claw_r1.schemas.codec import event_name
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import GroupOpened, GroupRecord
-from claw_r1.schemas.http import order_of
+from claw_r1.schemas.http import TASK_GROUPS_MAX, order_of
+from claw_r1.schemas.json_values import json_digest
 from claw_r1.schemas.topics import CALLS
 
 CLAIMS_MAX = 10_000
 """Openings whose event ids are remembered, to know a repeated request from a second runner's, also after a restart."""
 
+RETURNS_MAX = 50_000
+"""Groups whose returns are remembered, over all orders: those that were told of last."""
+
+
+class GroupReturns(NamedTuple):
+    """The returns of the members of one group."""
+
+    ordinal: int
+    order: str
+    task: str
+    """The digest of its content."""
+    lowest: float
+    highest: float
+
 
 class Orders:
     """The next ordinal of each order. Written by the loop, a follower's thread and that of `Unfolded`; a lock guards it."""
 
-    def __init__(self) -> None:
+    def __init__(self, returns_max: int = RETURNS_MAX) -> None:
+        """returns_max: groups whose returns are kept."""
+        self._returns_max = returns_max
         self.read_unfolded: Callable[[], None] = lambda: None
         """The reader of `Unfolded.read`."""
         self._next: dict[str, int] = {}
         self._claims: OrderedDict[str, str] = OrderedDict()
+        self._returns: OrderedDict[str, GroupReturns] = OrderedDict()
         self._lock = threading.Lock()
 
     def next_ordinal(self, order: str) -> int:
@@ -48,6 +71,7 @@ class Orders:
         order = order_of(opening.group_id, opening.ordinal)
         if order is None or opening.ordinal is None:
             return
+        returns = returns_of(order, opening.ordinal, opening)
         event_id = opening.envelope.event_id if isinstance(opening, GroupOpened) else opening.declared_event_id
         with self._lock:
             self._next[order] = max(self.next_ordinal(order), opening.ordinal + 1)
@@ -55,6 +79,28 @@ class Orders:
                 self._claims.setdefault(opening.group_id, event_id)
             if len(self._claims) > CLAIMS_MAX:
                 self._claims.popitem(last=False)
+            if returns is not None:
+                self._keep(opening.group_id, returns)
+
+    def _keep(self, group_id: str, returns: GroupReturns) -> None:
+        self._returns[group_id] = returns
+        self._returns.move_to_end(group_id)
+        if len(self._returns) > self._returns_max:
+            self._returns.popitem(last=False)
+
+    def task_returns(self, order: str) -> dict[str, list[list[float]]]:
+        """Returns the lowest and the highest return of the latest
+        groups of each task, by its digest, in the order of ordinals.
+
+        Of groups that the pool has forgotten a gateway that was
+        started since knows none.
+        """
+        with self._lock:
+            groups = sorted(each for each in self._returns.values() if each.order == order)
+        tasks = defaultdict[str, list[list[float]]](list)
+        for group in groups:
+            tasks[group.task].append([group.lowest, group.highest])
+        return {task: pairs[-TASK_GROUPS_MAX:] for task, pairs in tasks.items()}
 
     def is_taken(self, opening: GroupOpened) -> bool:
         """Returns whether the ordinal was opened, by another event than this one."""
@@ -62,6 +108,19 @@ class Orders:
         if order is None or opening.ordinal is None or opening.ordinal >= self.next_ordinal(order):
             return False
         return self._claims.get(opening.group_id) != opening.envelope.event_id
+
+
+def returns_of(order: str, ordinal: int, group: GroupRecord | GroupOpened) -> GroupReturns | None:
+    """Returns what the members of a ready group earned; None: it is
+    not ready, or nobody knows its task."""
+    if isinstance(group, GroupOpened):
+        return None
+    ready = [member.return_total for member in group.members if member.ready]
+    returns = [value for value in ready if value is not None]
+    if not group.ready or group.task is None or not returns:
+        return None
+    task = json_digest(orjson.loads(group.task))
+    return GroupReturns(ordinal, order, task, min(returns), max(returns))
 
 
 class Unfolded:

@@ -137,6 +137,10 @@ class Control:
             raise NotCaptured(f"the log cannot be read to its end: {error}", retry_after_s=1.0) from error
         return JSONResponse({"next_ordinal": self._orders.next_ordinal(order)})
 
+    async def task_returns(self, request: Request, order: str) -> JSONResponse:
+        require_own(request.scope[KEY], order=order)
+        return JSONResponse({"tasks": await asyncio.to_thread(self._orders.task_returns, order)})
+
     async def replied(self, request: Request) -> JSONResponse:
         return JSONResponse({"calls": self._replied.of(_identity(request))})
 
@@ -318,6 +322,7 @@ def control_app(
     app.add_api_route("/v1/api/hello", health.live, methods=["GET"])
     app.add_api_route("/v1/api/hello", health.live, methods=["HEAD"], include_in_schema=False)
     app.add_api_route("/v1/calls", control.replied, methods=["GET"])
+    app.add_api_route("/orders/{order:path}/returns", control.task_returns, methods=["GET"])
     app.add_api_route("/orders/{order:path}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])
     app.add_api_route("/readyz", health.ready, methods=["GET"])

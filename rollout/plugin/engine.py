@@ -38,20 +38,29 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
     def init_transfer_engine(self, init_info: ClawInitInfo) -> None:
         """Nothing to set up."""
 
-    def start_weight_update(self) -> None:
-        """Put the layers on the meta device; the engine must be paused."""
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+    _is_received = False
+    """An update without weights is an adapter's, which vLLM
+    reads by itself (`rollout/process/adapter_place.py`)."""
 
-        initialize_layerwise_reload(self.model)
+    def start_weight_update(self) -> None:
+        """Nothing yet: it may be an adapter that comes."""
+        self._is_received = False
 
     def receive_weights(self, update_info: ClawUpdateInfo) -> None:
-        """Raises RuntimeError when the version lacks weights of this model, WeightsError when the copy is not there."""
+        """Loads; the engine must be paused. Raises RuntimeError when the version lacks weights of this model, WeightsError
+        when the copy is not there."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        self._is_received = True
+        initialize_layerwise_reload(self.model)
         manifest = WeightsManifest.from_json(update_info.manifest)
         loaded: set[str] | None = self.model.load_weights(tensors(update_info.path, manifest))
         self._refuse_missing(loaded)
 
     def finish_weight_update(self) -> None:
         """Pack what was loaded as the kernels want it."""
+        if not self._is_received:
+            return
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)

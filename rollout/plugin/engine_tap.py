@@ -34,11 +34,13 @@ current: ContextVar[Generations | None] = ContextVar("claw_generations", default
 """The generations of the request that is answered; None: nobody asked for its tokens."""
 
 
-def tap_engine(engine: Any) -> None:  # Any: vLLM's EngineClient; importing it here would load the engine
-    """Replace `engine.generate` by one that notes what was sampled, and by which versions."""
+def tap_engine(engine: Any, adapter: Any = None) -> None:  # Any: vLLM's; importing them here would load the engine
+    """Replace `engine.generate` by one that notes what was sampled, by which versions. adapter: LoRARequest of all calls."""
     inner = engine.generate
 
     def generate(prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        if adapter is not None:
+            kwargs["lora_request"] = adapter
         request_id = args[0] if args else kwargs.get("request_id", "")
         record = current.get()
         if record is None or "-beam-" in request_id:  # beam search is many one-token calls: it has no spans

@@ -8,12 +8,14 @@ A request with the header `x-claw-tokens` gets what was sampled, of whatever rou
 Any other gets vLLM's reply as it is.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from claw_r1.rollout.plugin import engine_tap
 from claw_r1.rollout.plugin.guard import CONTROLS
 from claw_r1.rollout.plugin.occupancy import Occupancy
 from claw_r1.rollout.plugin.wishes import Wishes
+from claw_r1.rollout.process.adapter_place import VARIABLE as ADAPTER_VARIABLE
 from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
 if TYPE_CHECKING:
@@ -135,4 +137,13 @@ class ClawTokens:
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types
         """vLLM calls it once, before the first request."""
         if engine_client is not None:
-            engine_tap.tap_engine(engine_client)
+            engine_tap.tap_engine(engine_client, adapter_request(os.environ.get(ADAPTER_VARIABLE)))
+
+
+def adapter_request(path: str | None) -> Any:  # Any: vLLM's LoRARequest
+    """Returns what names the adapter at this path, the same for all versions."""
+    if path is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("claw", 1, path)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from claw_r1.rollout.plugin.guard import SECRET_VARIABLE
 from claw_r1.rollout.plugin.register import BACKEND, DIE_WITH_PARENT
-from claw_r1.rollout.settings import RolloutSettings
+from claw_r1.rollout.process.adapter_place import linear_layers
+from claw_r1.rollout.settings import LORA_RANKS, RolloutSettings
 from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.monitoring.tracing import PROTOCOL, PROTOCOLS, receiver
 
@@ -44,6 +45,11 @@ def arguments(settings: RolloutSettings, port: int) -> list[str]:
         command += ["--gpu-memory-utilization", str(settings.gpu_memory_share)]
     if (kv_cache := settings.kv_cache_bytes or (CPU_KV_CACHE if settings.runs_on_cpu else None)) is not None:
         command += ["--kv-cache-memory-bytes", kv_cache]
+    if rank := settings.lora_rank_max:
+        rank = next(bound for bound in LORA_RANKS if bound >= rank)
+        command += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(rank)]
+        # Not the head: with an adapter of it vLLM 0.32 on the CPU ends at a probe that meets other calls.
+        command += ["--lora-target-modules", *linear_layers(settings.model)]
     if settings.tool_call_parser is not None:
         command += ["--enable-auto-tool-choice", "--tool-call-parser", settings.tool_call_parser]
     if settings.runs_on_cpu:

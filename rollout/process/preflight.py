@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.process.adapter_place import linear_layers
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.monitoring.tracing import TracingRefused, receiver
 from claw_r1.weights.device import cuda_devices, vllm_is_for_cpu
@@ -19,6 +20,8 @@ def check(settings: RolloutSettings) -> None:
     """Raises CannotStart with one line that says what is missing, and what to do."""
     check_model(settings.model, settings.extra_args)
     _check_extra_args(settings.extra_args)
+    if settings.lora_rank_max:
+        _check_layers(settings.model)
     if settings.tensor_parallel > 1:
         _check_heads(settings.model, settings.tensor_parallel)
     if settings.device == "cuda" or not settings.runs_on_cpu:
@@ -71,6 +74,15 @@ def _check_heads(model: Path, ranks: int) -> None:
         count = text.get(name, heads)
         if isinstance(count, int) and count % ranks:
             raise CannotStart(f"--tensor-parallel {ranks} does not divide {name} {count} of {model / 'config.json'}")
+
+
+def _check_layers(model: Path) -> None:
+    try:
+        layers = linear_layers(model)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise CannotStart(f"--lora-rank-max: the files of {model} do not name their tensors: {error}") from error
+    if not layers:
+        raise CannotStart(f"--lora-rank-max: {model} has no blocks with linear layers that could have an adapter")
 
 
 def check_gpus(ranks: int) -> None:

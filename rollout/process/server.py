@@ -14,6 +14,8 @@ import structlog
 
 from claw_r1.rollout.errors import ServerDied
 from claw_r1.rollout.process.activity import Activity, activity_of
+from claw_r1.rollout.process.adapter_place import VARIABLE as ADAPTER_VARIABLE
+from claw_r1.rollout.process.adapter_place import AdapterPlace
 from claw_r1.rollout.process.command import arguments, environment
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
@@ -34,6 +36,7 @@ class VllmServer:
         self._port = settings.port or free_port(settings.host)
         self._reaper: subprocess.Popen[bytes] | None = None
         self.secret = ""
+        self.adapter = AdapterPlace() if settings.lora_rank_max else None
 
     @property
     def local_url(self) -> str:
@@ -48,13 +51,17 @@ class VllmServer:
     async def start(self) -> None:
         """Spawn; returns before vLLM is healthy."""
         self.secret = secrets.token_urlsafe(32)
+        own = environment(self._settings, self.secret, os.environ)
+        if self.adapter is not None:
+            self.adapter.clear()
+            own[ADAPTER_VARIABLE] = str(self.adapter.path)
         command = reaped(arguments(self._settings, self._port))
         output = open_log(self._settings.log_file)
         try:
             self._reaper = child.start(
                 command,
                 death_signal=KILL_NOW,
-                env=environment(self._settings, self.secret, os.environ),
+                env=own,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -23,6 +23,8 @@ class FakeGateway:
     requests: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     ordinals: dict[str, int] = field(default_factory=dict)
     """Order -> its next ordinal."""
+    returns: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Digest of a task -> lowest and highest return of its groups, of any order."""
     rivals: int = 0
     """Ordinals that another runner opens as soon as one knows where to begin."""
     refused_values: Sequence[float] = ()
@@ -35,6 +37,7 @@ class FakeGateway:
         app = web.Application()
         app.router.add_post("/groups", self._open_group)
         app.router.add_get("/orders/{order}", self._next_ordinal)
+        app.router.add_get("/orders/{order}/returns", self._task_returns)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/{trajectory}/{group}/v1/calls", self._replied)
         app.router.add_post("/{trajectory}/{group}/v1/{action:.+}", self._act)
@@ -74,6 +77,9 @@ class FakeGateway:
         ordinal = self.ordinals.get(order, 0)
         self.ordinals[order] = ordinal + self.rivals
         return web.json_response({"next_ordinal": ordinal})
+
+    async def _task_returns(self, _: web.Request) -> web.Response:
+        return web.json_response({"tasks": self.returns})
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny"}]})

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from aiohttp import web
 
+from claw_r1.agentflow.tasks import Curriculum, TaskList
+from claw_r1.schemas.json_values import json_digest
 from tests.agentflow.fake_gateway import FakeGateway
 from tests.agentflow.test_runner import refused
 
@@ -161,12 +163,45 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         (*black_box, "--episode-tokens-max", "9"),
         ("--command", "echo {task.question}", *nobody),
         (*FLOW, *nobody, "--run-id", "r", "--eval-every", "1", "--eval-tasks", "32"),
+        (*FLOW, *nobody, "--run-id", "r", "--curriculum-rate", "0.1"),
         nobody,
     ):
         process = await started("run", *arguments)
         out, err = await process.communicate()
         assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1), (arguments, err)
         assert err.startswith(b"agentflow: ")
+
+
+async def test_a_killed_runner_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
+    """With a curriculum, killed in the middle of a group and started again: each ordinal has the task that follows from seed, tasks
+    and what the gateway knows of them, and few of them rest."""
+    tasks = [{"observations": [f"find {n}"]} for n in "abcd"]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
+    known = {json_digest(task): [[0.0, 0.5]] for task in tasks[:2]}
+    flags = ("--tasks", str(tmp_path / "tasks.jsonl"), "--run-id", "r", "--seed", "5", "--group-size", "2")
+    flags += ("--concurrency", "4", "--curriculum-rate", "0.05", "--curriculum-groups", "1")
+    many = asyncio.Event()
+
+    def model(_: object) -> str:
+        if len(fake.bodies("groups")) >= 30:
+            many.set()
+        return "hello"
+
+    async with FakeGateway(model, returns=known) as fake, asyncio.timeout(60):
+        process = await started("run", *FLOW, "--gateway", fake.url, *flags)
+        await many.wait()
+        process.kill()
+        await process.communicate()
+        process = await started("run", *FLOW, "--gateway", fake.url, *flags, "--groups-max", "30")
+        out, err = await process.communicate()
+    assert process.returncode == 0, err
+    curriculum = Curriculum(TaskList(tasks), 0.05, groups=1, solved=1.0)
+    curriculum.learn(known)
+    drawn = {body["ordinal"]: body["task"] for body in fake.bodies("groups")}
+    assert drawn == {ordinal: curriculum.at(ordinal, 5) for ordinal in drawn}
+    assert sum(task in tasks[:2] for task in drawn.values()) < len(drawn) / 5
+    assert (json.loads(out)["tasks_at_rest"], len(drawn) >= 60) == (2, True)
+    assert b'"solved_by_none": 2, "of": 4' in err
 
 
 async def test_tasks_of_evaluations_are_not_trained_on(tmp_path: Path) -> None:

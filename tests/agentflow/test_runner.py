@@ -14,7 +14,9 @@ from claw_r1.agentflow.evaluate import evaluate
 from claw_r1.agentflow.flow import AgentFlow
 from claw_r1.agentflow.runner import Runner
 from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
-from claw_r1.agentflow.stats import Stats
+from claw_r1.agentflow.stats import Stats, progress_line
+from claw_r1.agentflow.tasks import TaskList
+from claw_r1.schemas.json_values import json_digest
 from tests.agentflow.fake_gateway import FakeGateway
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
@@ -209,3 +211,52 @@ async def test_a_run_has_an_order_and_goes_on_behind_what_was_opened() -> None:
     assert [(body["group_id"], body["ordinal"]) for body in first] == [(f"{order}-{k}", k) for k in range(6)]
     assert [body["ordinal"] for body in again] == [2, 3, 4]
     assert [body["task"] for body in again] == [body["task"] for body in first[2:5]]
+
+
+async def test_a_run_with_a_curriculum_goes_on_as_if_it_had_not_been_killed() -> None:
+    """What rests is known from the gateway alone: a runner that was cut off and another one after it open what one does, and say
+    how many tasks rest and how many groups of them were opened."""
+    tasks = TaskList([{"seed": n} for n in range(6)])
+    ids, plan = {n: json_digest({"seed": n}) for n in range(6)}, {"group_size": 1, "concurrency": 1, "run_id": "r"}
+    plan |= {"curriculum_rate": 0.5, "curriculum_groups": 1}
+
+    async def played(*parts: int) -> list[int]:
+        async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+            fake.returns = {ids[0]: [[0.0, 0.5]], ids[1]: [[1.0, 1.0]], ids[2]: [[0.0, 1.0]]}
+            for groups in parts:
+                self = Runner(Echo(), client, RunPlan(**plan, groups_max=groups), tasks=tasks)
+                summaries.append(await self.run())
+            return [body["task"]["seed"] for body in fake.bodies("groups")]
+
+    summaries = []
+    whole = await played(60)
+    assert await played(7, 53) == whole
+    assert (summaries[0].tasks_at_rest, summaries[0].groups_at_rest) == (2, whole.count(0) + whole.count(1))
+    assert f"tasks at rest 2, {summaries[0].groups_at_rest / 60:.0%} of the groups" in progress_line(summaries[0], 60)
+    assert 0 < summaries[0].groups_at_rest < 60 * 0.3
+
+
+async def test_a_curriculum_learns_while_it_plays() -> None:
+    """What the pool says in the middle of a run counts from then on."""
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        tasks = TaskList([{"seed": n} for n in range(4)])
+
+        def answer(_: object) -> str:
+            if len(fake.bodies("groups")) == 40:
+                fake.returns = {json_digest({"seed": n}): [[0.0, 0.0]] for n in range(3)}
+            return "hello"
+
+        fake.model = answer
+        plan = RunPlan(
+            group_size=1, concurrency=1, run_id="r", groups_max=200, curriculum_rate=0.01, curriculum_groups=1
+        )
+        await Runner(Echo(), client, plan, tasks=tasks).run()
+    seeds = [body["task"]["seed"] for body in fake.bodies("groups")]
+    assert sorted(seeds[:40]) == sorted(list(range(4)) * 10)
+    assert seeds[44:].count(3) > 0.85 * len(seeds[44:])
+
+
+def test_a_curriculum_needs_a_run() -> None:
+    """Its groups are where the history is."""
+    with pytest.raises(InvalidPlan, match="--run-id"):
+        RunPlan(curriculum_rate=0.1)

@@ -1,5 +1,6 @@
 """Tasks from files: their order, and what is none."""
 
+from collections import Counter
 from pathlib import Path
 
 import orjson
@@ -11,7 +12,8 @@ from claw_r1.agentflow.bodies import JsonObject
 from claw_r1.agentflow.episode import Episode
 from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.agentflow.flow import AgentFlow
-from claw_r1.agentflow.tasks import FlowTasks, HoldOut, TaskList, Tasks, order_of_run, read_tasks
+from claw_r1.agentflow.tasks import Curriculum, FlowTasks, HoldOut, TaskList, Tasks, order_of_run, read_tasks
+from claw_r1.schemas.json_values import json_digest
 
 TASKS = [{"n": number} for number in range(7)]
 
@@ -157,3 +159,69 @@ def test_a_share_that_leaves_a_side_empty_is_refused() -> None:
     ):
         with pytest.raises(InvalidPlan, match=says):
             part(tasks)
+
+
+def drawn(curriculum: Curriculum, ordinals: int, seed: int = 3) -> list[int]:
+    return [curriculum.at(ordinal, seed)["n"] for ordinal in range(ordinals)]
+
+
+def returns(**tasks: list[list[float]]) -> dict[str, list[list[float]]]:
+    """Of `n4=[[0, 1]]`: the task with this number had one group with these returns."""
+    return {json_digest({"n": int(name[1:])}): groups for name, groups in tasks.items()}
+
+
+def test_without_history_a_curriculum_changes_nothing() -> None:
+    """Each task once per epoch, in the order that it has without one; so it is with too few groups, and of unknown tasks."""
+    plain = [TaskList(TASKS).at(ordinal, 3)["n"] for ordinal in range(70)]
+    curriculum = Curriculum(TaskList(TASKS), 0.1, groups=2, solved=1.0)
+    assert drawn(curriculum, 70) == plain
+    curriculum.learn(returns(n1=[[0, 0]], n2=[[1, 1]], n99=[[0, 0], [0, 0]]))
+    assert (drawn(curriculum, 70), curriculum.at_rest) == (plain, 0)
+
+
+def test_tasks_that_all_or_none_solve_are_drawn_at_the_rate_and_never_left_out() -> None:
+    """One of both in seven tasks: each of them comes a tenth as often as one of the others, which share the rest evenly."""
+    curriculum = Curriculum(TaskList(TASKS), 0.1, groups=2, solved=1.0)
+    curriculum.learn(returns(n1=[[0, 0.9], [0, 0]], n2=[[0, 0], [1, 1], [1, 2]]))
+    assert (curriculum.by_none, curriculum.by_all) == tuple(frozenset({json_digest({"n": n})}) for n in (1, 2))
+    counts = Counter(drawn(curriculum, 7000))
+    others = [counts[n] for n in (0, 3, 4, 5, 6)]
+    for n in (1, 2):
+        assert 0.07 < counts[n] / (sum(others) / 5) < 0.13
+    assert max(others) < 1.1 * min(others)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [[[0, 0], [1, 1]], [[0, 0], [0, 1]], [[1, 1], [0, 1]], [[0, 0], [0, 0], [0, 1]], [[1, 1]]],
+    ids=str,
+)
+def test_a_task_on_which_members_differ_does_not_rest(groups: list[list[float]]) -> None:
+    """Within one of its latest groups, or between them: the latest are what counts."""
+    curriculum = Curriculum(TaskList(TASKS), 0.1, groups=2, solved=1.0)
+    curriculum.learn(returns(n1=[[0, 0], [0, 0]]))
+    assert curriculum.at_rest == 1
+    curriculum.learn(returns(n1=groups))
+    assert curriculum.at_rest == 0
+
+
+def test_a_curriculum_is_a_function_of_seed_and_what_is_known() -> None:
+    """Another process that knows the same draws the same; another seed, or other knowledge, does not. Where all rest, all are drawn."""
+    known = returns(n1=[[0, 0]], n2=[[0, 0]], n3=[[1, 1]])
+    first, second = (Curriculum(TaskList(TASKS), 0.1, groups=1, solved=1.0) for _ in range(2))
+    first.learn(returns(n5=[[0, 0]]))
+    for each in (first, second):
+        each.learn(known)
+    assert drawn(first, 50) == drawn(second, 50) != drawn(first, 50, seed=4)
+    second.learn(returns(n1=[[0, 0]]))
+    assert drawn(first, 50) != drawn(second, 50)
+    first.learn(returns(**{f"n{n}": [[0, 0]] for n in range(7)}))
+    counts = Counter(drawn(first, 700))
+    assert len(counts) == 7
+    assert max(counts.values()) < 1.6 * min(counts.values())
+
+
+def test_tasks_without_an_end_have_no_curriculum() -> None:
+    """A task that never comes again has no history."""
+    with pytest.raises(InvalidPlan, match="--curriculum-rate is of --tasks"):
+        Curriculum(FlowTasks(Dice()), 0.1, groups=2, solved=1.0)

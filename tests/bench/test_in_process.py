@@ -1,8 +1,14 @@
+import random
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
+from torch import Tensor
 
-from bench.in_process import Context
+from bench import verbs
+from bench.in_process import Context, Game, InProcessLoop, TaskDraw
 from claw_r1.claw.demo.verbs.tiny_model import ensure
+from claw_r1.trainer.learn.examples import LearnerBatch
 from tests.caches import CACHE
 
 
@@ -30,3 +36,44 @@ def test_a_conversation_that_goes_on_is_as_if_computed_anew() -> None:
                 torch.testing.assert_close(row, model(torch.tensor([ids])).logits[0, -1], atol=1e-4, rtol=1e-4)
     assert context.ids == [[66, 67, 68, 74, 75], [70, 71, 73, 76]]
     assert not context.extended_by([[66, 67, 68, 74, 75], [70, 71, 73]])
+
+
+class Idle:
+    """Learns nothing, and keeps what it should have learned from."""
+
+    vocabulary = 262
+
+    def __init__(self) -> None:
+        self.batches: list[LearnerBatch] = []
+
+    def train(self, batch: LearnerBatch) -> dict[str, float]:
+        self.batches.append(batch)
+        return {}
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return iter(())
+
+
+def drawn_for(name: str, drawn: list[str]) -> TaskDraw:
+    """Verbs under the name of an environment, which is noted with each task."""
+
+    def task(dice: random.Random) -> Callable[[], Game]:
+        drawn.append(name)
+        return verbs.verbs(dice)
+
+    return task
+
+
+@pytest.mark.slow
+def test_environments_have_their_shares_of_each_batch() -> None:
+    """Three of five groups over two batches, whose rewards are told apart; the mean of all is that of both by their episodes."""
+    idle, drawn = Idle(), list[str]()
+    shares = {"groups_per_batch": 5, "group_size": 2, "environments": {"a": 0.5, "b": 0.5}}
+    with verbs.settings(0, shares, model_dir=ensure(CACHE / "models", 0)) as settings:
+        loop = InProcessLoop(settings, idle, {name: drawn_for(name, drawn) for name in "ab"})
+        loop.run(2)
+    assert "".join(drawn) == "aaabbaabbb"
+    assert [len(batch.group_sizes) for batch in idle.batches] == [5, 5]
+    assert {name: len(rewards) for name, rewards in loop.rewards_of.items()} == {"a": 2, "b": 2}
+    first = (3 * loop.rewards_of["a"][0] + 2 * loop.rewards_of["b"][0]) / 5
+    assert loop.rewards[0] == pytest.approx(first)

@@ -1,10 +1,16 @@
 """The frame of `make bench-trainer`: figures with targets, parts that break alone, and the loop in one process."""
 
+import json
+import random
 from pathlib import Path
+from typing import Any
 
-from bench import report, trainer, trainer_staleness
+import pytest
+
+from bench import report, trainer, trainer_environments, trainer_staleness
 from bench.in_process import batches_until
 from bench.trainer_long_episodes import trained_share
+from claw_r1.claw.demo.models.tiny_model import Demonstration, Recipe
 from claw_r1.trainer.sections.objective import ObjectiveSettings
 
 
@@ -23,6 +29,39 @@ def test_every_part_is_a_module_of_its_own() -> None:
     assert "failed" in report.measured("nonsense", "bench.trainer_nonsense")["nonsense"]
     modules = {path.stem.removeprefix("trainer_") for path in report.OUT.parent.glob("trainer_*.py")}
     assert modules >= set(trainer.LEARNING)
+
+
+def test_a_bench_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Resumed, it measures the part that was cut off, the ones behind it and one that failed; then it is whole, and begins anew."""
+    calls: list[str] = []
+
+    def part(name: str, *endings: Any) -> report.Measure:
+        rest = iter(endings)
+
+        def measure() -> report.Figures:
+            calls.append(name)
+            ending = next(rest, {"n": 1})
+            if ending is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            return {name: ending}
+
+        return measure
+
+    parts = {
+        "a": part("a", {"n": 3}),
+        "b": part("b", {"failed": "why"}),
+        "c": part("c", KeyboardInterrupt),
+        "d": part("d"),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        report.run("t", parts, {}, folder=tmp_path)
+    assert report.run("t", parts, {}, resume=True, folder=tmp_path) == 0
+    assert "".join(calls) == "abcbcd"
+    figures = json.loads((tmp_path / "t.json").read_text())
+    assert {name: figures[name]["n"] for name in parts} == {"a": 3, "b": 1, "c": 1, "d": 1}
+    calls.clear()
+    assert report.run("t", parts, {}, resume=True, folder=tmp_path) == 0
+    assert "".join(calls) == "abcd"
 
 
 def test_an_episode_that_outlasts_the_bound_trains_by_its_young_tokens_alone() -> None:
@@ -75,6 +114,30 @@ def test_the_table_of_staleness_has_bands_of_whole_rows(tmp_path: Path) -> None:
     rows = trainer_staleness.table(known).splitlines()
     assert "| `none` | 21 (20 to 22) | 23 (22 to 24) |  |" in rows
     assert "| `tis` | >60 (>60 to >60) | >60 (>60 to >60) | >60 (>60 to >60) |" in rows
+
+
+def test_the_model_of_two_environments_sees_each_as_often_as_its_own_model() -> None:
+    """The steps of both, and their dialogues in proportion; which comes is drawn."""
+    often = Recipe(steps=100, batch_dialogues=32), Recipe(steps=120, batch_dialogues=8)
+    joint = trainer_environments.joint_recipe(often)
+    assert (joint.steps, joint.batch_dialogues) == (220, 19)
+    weights = {shown(word): trainer_environments.dialogues(recipe) for word, recipe in zip("ab", often, strict=True)}
+    speak, dice = trainer_environments.joint_demonstration(weights), random.Random(0)
+    share = sum(speak(dice)[0]["content"] == "a" for _ in range(2000)) / 2000
+    assert share == pytest.approx(3200 / 4160, abs=0.03)
+
+
+def shown(word: str) -> Demonstration:
+    return lambda _: [{"role": "user", "content": word}]
+
+
+def test_an_environment_that_falls_behind_is_seen() -> None:
+    """By the means of the last five batches over the seeds, and of the worst seed; one that gains makes up for nothing."""
+    one = {"a": [0.0] * 5 + [0.9] * 5, "b": [0.5] * 5}, {"a": [0.1] * 5 + [0.8] * 5, "b": [0.9] * 5}
+    other = {"a": [0.9] * 5, "b": [0.5] * 5}, {"a": [0.3] * 5 + [0.9] * 5, "b": [0.5] * 5}
+    figures = trainer_environments.figures_of([one, other])
+    assert (figures["behind"], figures["behind_worst"]) == (pytest.approx(0.05), pytest.approx(0.1))
+    assert figures["a"] == {"first": 0.2, "alone": 0.9, "together": 0.85}
 
 
 def test_the_goal_is_a_mean_of_five() -> None:

@@ -13,12 +13,15 @@ import torch
 from aiohttp import web
 
 from claw_r1.rollout.process.activity import Activity
+from claw_r1.rollout.process.adapter_place import AdapterPlace
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.reporter import ReportSink
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor, WeightsFeed
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished, WorkerReported
+from claw_r1.schemas.http import adapter_run
+from claw_r1.weights.checkpoint import ADAPTER_PREFIX
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
@@ -37,6 +40,10 @@ class ScriptedEngine:
         self.load: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(self.load_s)
         """Ends when a load does; a test that waits for more than time puts its own here."""
         self.labels: list[str] = []
+        self.updates = 0
+        """How often weights were loaded."""
+        self.on_finish: Callable[[], object] = lambda: None
+        """Called at the end of each update, while the engine is paused."""
         self.unloadable: set[str] = set()
         """Digests of versions with which the engine ends."""
         self.score = RIGHT_SCORE
@@ -72,12 +79,14 @@ class ScriptedEngine:
 
     async def _update(self, request: web.Request) -> web.Response:
         digest = (await request.json())["update_info"]["manifest"]["digest"]
+        self.updates += 1
         async with self._busy:
             await self.load()
         return web.json_response({}, status=500 if digest in self.unloadable else 200)
 
     async def _finish(self, request: web.Request) -> web.Response:
         self.labels.append((await request.json())["weight_version"])
+        self.on_finish()
         return web.json_response({})
 
     async def _score(self, request: web.Request) -> web.Response:
@@ -101,6 +110,7 @@ class PlayedServer:
     """VllmServer's face without a process."""
 
     secret = "s"  # of a script
+    adapter: AdapterPlace | None = None
 
     def __init__(self, url: str, engine: ScriptedEngine) -> None:
         self.url = self.local_url = url
@@ -132,8 +142,9 @@ class Trainer:
         self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
 
     def publish(
-        self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None
+        self, version: int, *, offer_url: str | None = None, staleness_max: int | None = None, rank: int = 0
     ) -> WeightsPublished:
+        """rank: of an adapter that may be had in the place of the version; 0: there is none."""
         tensors = [("t", torch.full((4,), float(version)))]
         manifest = WeightsManifest.of(tensors)
         self.transfer.stage("run", version, WeightsSnapshot.of(tensors))
@@ -149,9 +160,17 @@ class Trainer:
             staleness_max=staleness_max,
             probe_ids=struct.pack("<3i", *PROBE),
             probe_logprobs=struct.pack("<2f", RIGHT_SCORE, RIGHT_SCORE),
+            adapter=self._adapter(version, rank) if rank else None,
         )
         self._queue.put_nowait(event)
         return event
+
+    def _adapter(self, version: int, rank: int) -> AdapterSpec:
+        matrix = (f"{ADAPTER_PREFIX}layers.0.up.lora_A.weight", torch.full((rank, 3), float(version)))
+        snapshot = WeightsSnapshot.of([matrix])
+        self.transfer.stage(adapter_run("run"), version, snapshot)
+        specs = tuple(TensorSpec(name=t.name, dtype=t.dtype, shape=t.shape) for t in snapshot.specs)
+        return AdapterSpec(digest=snapshot.manifest.digest, manifest=specs, rank=rank, alpha=32)
 
     async def run(self, on_event: Callable[[WeightsPublished], None], caught_up: asyncio.Event) -> None:
         while not self._queue.empty():

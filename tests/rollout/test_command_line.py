@@ -8,7 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 
 from claw_r1.rollout.__main__ import main
 from claw_r1.rollout.errors import CannotStart
@@ -67,6 +69,7 @@ def chat_model(directory: Path, **config: object) -> Path:
         ({"extra_args": ("-dp=2",)}, "more workers"),
         ({"extra_args": ("--pipeline_parallel_size=2",)}, "more workers"),
         ({"extra_args": ("-tp", "2")}, "--tensor-parallel"),
+        ({"lora_rank_max": 8}, "do not name their tensors"),
         ({"device": "cuda"}, "CPU build"),
         ({"host": "203.0.113.1"}, "cannot listen"),
     ],
@@ -148,6 +151,29 @@ def test_memory_is_vllms_to_decide_on_a_gpu_and_small_on_the_cpu() -> None:
     assert "--gpu-memory-utilization" not in cpu
     chosen = dict(pairwise(arguments(settings(device="cuda", kv_cache_bytes="1G"), 1)))
     assert chosen["--kv-cache-memory-bytes"] == "1G"
+
+
+def test_adapters_have_a_bound_that_vllm_knows_and_no_head(tmp_path: Path) -> None:
+    """Without a rank nothing of them is asked for."""
+    ends = ("embed_tokens", "layers.0.mlp.up_proj", "layers.1.mlp.up_proj", "layers.0.self_attn.q_proj")
+    tensors = {f"model.{name}.weight": torch.zeros(2, 2) for name in ends}
+    tensors |= {"lm_head.weight": torch.zeros(2, 2), "model.layers.0.norm.weight": torch.zeros(2)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    command = arguments(settings(device="cpu", model=tmp_path, lora_rank_max=9), 1)
+    assert dict(pairwise(command))["--max-lora-rank"] == "16"
+    at = command.index("--lora-target-modules")
+    assert command[at + 1 : at + 4] == ["q_proj", "up_proj", "--enable-auto-tool-choice"]
+    assert not any("lora" in word for word in arguments(settings(device="cpu"), 1))
+    save_file({"lm_head.weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CannotStart, match="no blocks"):
+        preflight.check(settings(device="cpu", model=chat_model_beside(tmp_path), lora_rank_max=8))
+
+
+def chat_model_beside(directory: Path) -> Path:
+    """The same directory, with all that a chat model has beside its weights."""
+    (directory / "config.json").write_text("{}")
+    (directory / "chat_template.jinja").touch()
+    return directory
 
 
 def test_several_ranks_are_processes_of_their_own() -> None:

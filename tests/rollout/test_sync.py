@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from claw_r1.weights.transfer_server import TransferServer
 
 TENSORS = {"t": torch.arange(4.0)}
 MANIFEST = WeightsManifest.of(TENSORS.items())
+UPDATE_INFO = {"manifest": MANIFEST.to_json(), "path": "/copy"}
 UPDATE = ["pause", "start", "update", "finish run/7", "resume"]
 
 
@@ -76,9 +78,9 @@ class Engine:
 async def test_an_update_labels_before_it_resumes() -> None:
     """The label changes while the engine is paused, so no token gets the wrong one; every phase is timed."""
     engine = Engine()
-    times_ms = await load(engine, "/copy", MANIFEST, "run", 7)
+    times_ms = await load(engine, partial(engine.update, UPDATE_INFO), "run", 7)
     assert engine.steps == UPDATE
-    assert engine.updates == [{"manifest": MANIFEST.to_json(), "path": "/copy"}]
+    assert engine.updates == [UPDATE_INFO]
     assert set(times_ms) == {"pause", "start", "load", "finish", "resume", "paused"}
     assert times_ms["paused"] >= sum(ms for name, ms in times_ms.items() if name != "paused") - 1
 
@@ -88,7 +90,7 @@ async def test_a_step_that_fails_gives_the_engine_up(step: str) -> None:
     """Whatever fails, the engine is never resumed: it may be of two versions."""
     engine = Engine(step)
     with pytest.raises(EngineLost):
-        await load(engine, "/copy", MANIFEST, "run", 7)
+        await load(engine, partial(engine.update, UPDATE_INFO), "run", 7)
     assert engine.steps[-1].split()[0] == step
 
 

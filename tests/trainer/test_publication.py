@@ -17,6 +17,7 @@ from claw_r1.weights.archive import FromArchive
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.digests import Digest
 from claw_r1.weights.host_copies import HostCopies, tensors
+from claw_r1.weights.sources import FromDirectory
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.test_run import events, two_batches, world_of
 from tests.trainer.tiny import make_model
@@ -47,6 +48,36 @@ def test_each_version_carries_log_probabilities_by_exactly_its_weights(tmp_path)
             with torch.no_grad():
                 logprobs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
             assert np.frombuffer(event.probe_logprobs, "<f4") == pytest.approx(logprobs.numpy(), abs=1e-5)
+
+
+def test_a_version_of_adapters_can_be_had_as_its_adapter(tmp_path):
+    """Base + alpha / rank * B A of the staged adapter is the version; without LoRA there is none."""
+    model_dir = make_model(tmp_path / "tiny")
+    chosen = settings(tmp_path / "out", model_dir, batches_max=1, hf_every=1, lora={"rank": 2, "alpha": 8})
+    log, collaborators = world_of(chosen, two_batches())
+    TrainingRun(chosen, collaborators).run()
+    versions = {event.version: event for event in events(log, WeightsPublished) if event.checkpoint_uri}
+    staged = collaborators.transfer_server.staged
+    for number, event in versions.items():
+        assert (event.adapter.rank, event.adapter.alpha) == (2, 8)
+        assert {(number, event.digest), (number, event.adapter.digest)} <= set(staged)
+        adapter = WeightsPublished(
+            **{name: getattr(event, name) for name in event.__struct_fields__}
+            | {"digest": event.adapter.digest, "manifest": event.adapter.manifest}
+        )
+        source = FromDirectory(f"{event.checkpoint_uri}/adapter")
+        copy = HostCopies(tmp_path / "copies").take(manifest_of(adapter), source, Deadline(10))
+        matrices = dict(tensors(copy.path, manifest_of(adapter)))
+        name = "model.layers.0.self_attn.q_proj"
+        a, b = (matrices[f"base_model.model.{name}.lora_{matrix}.weight"] for matrix in "AB")
+        base, whole = (
+            AutoModelForCausalLM.from_pretrained(path).get_submodule(name).weight
+            for path in (model_dir, event.checkpoint_uri.removeprefix("file://"))
+        )
+        torch.testing.assert_close(whole, base + 4 * b @ a)
+        assert b.any() == (number > 0)
+    plain = published(tmp_path / "plain")
+    assert {event.adapter for event in plain} == {None}
 
 
 def test_the_loop_hashes_nothing(tmp_path, monkeypatch):

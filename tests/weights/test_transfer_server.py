@@ -18,7 +18,7 @@ from claw_r1.claw.tls.authority import Authority
 from claw_r1.runtime.files import write_secret
 from claw_r1.runtime.tls.pem import PemFiles
 from claw_r1.weights.deadline import Deadline
-from claw_r1.weights.errors import DeadlineExceeded, ManifestMismatch, SecretMissing, TransferFailed
+from claw_r1.weights.errors import DeadlineExceeded, ManifestMismatch, NotStaged, SecretMissing, TransferFailed
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
@@ -39,6 +39,22 @@ def stage(server: TransferServer, version: int, tensors: Tensors | None = None) 
     tensors = tensors_of(version) if tensors is None else tensors
     server.stage("run", version, WeightsSnapshot.of(tensors))
     return tensors
+
+
+def test_the_versions_of_one_name_do_not_end_those_of_another(server: TransferServer) -> None:
+    """A run's versions and its adapters are offered side by side: of each the newest two, until one is published."""
+    for name in ("run", "run/adapter"):
+        for version in range(3):
+            server.stage(name, version, WeightsSnapshot.of(tensors_of(version)))
+    digest = WeightsSnapshot.of(tensors_of(1)).manifest.digest
+    for name in ("run", "run/adapter"):
+        assert server.staged(name, 1, digest).run_id == name
+        with pytest.raises(NotStaged):
+            server.staged(name, 0, WeightsSnapshot.of(tensors_of(0)).manifest.digest)
+    server.settle("run", 2)
+    assert server.staged("run/adapter", 1, digest).version == 1
+    with pytest.raises(NotStaged):
+        server.staged("run", 1, digest)
 
 
 def half_read(server: TransferServer, version: int, manifest: WeightsManifest) -> socket.socket:

@@ -174,6 +174,7 @@ async def test_openapi_names_every_control_route(house: House) -> None:
             "/groups/{group_id}/preferences",
             "/init_trajectory",
             "/orders/{order}",
+            "/orders/{order}/returns",
             "/livez",
             "/readyz",
             "/version",

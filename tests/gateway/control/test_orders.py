@@ -7,7 +7,8 @@ from claw_r1.datapool.fold.project import project
 from claw_r1.eventlog.errors import LogError
 from claw_r1.gateway.control.orders import Orders
 from claw_r1.schemas.envelopes import decision_id, envelope
-from claw_r1.schemas.events import GroupOpened, GroupRecord
+from claw_r1.schemas.events import GroupMember, GroupOpened, GroupRecord
+from claw_r1.schemas.json_values import json_digest
 from tests import facts
 from tests.gateway.control.test_lifecycle import post
 from tests.gateway.house import House, record
@@ -106,3 +107,63 @@ async def test_without_the_log_nobody_says_where_an_order_goes_on() -> None:
         house.admission.orders.read_unfolded = unreachable
         async with aiohttp.ClientSession() as session, session.get(f"{house.url}/orders/o") as reply:
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+
+
+def played(ordinal: int, *returns: float | None, task: str | None = '{"n": 1}', ready: bool = True) -> GroupRecord:
+    members = tuple(
+        GroupMember(trajectory_id=f"t{n}", status="completed", ready=value is not None, return_total=value, digest="")
+        for n, value in enumerate(returns)
+    )
+    return GroupRecord(
+        group_id=f"o-{ordinal}",
+        channel="train",
+        declared=True,
+        task=task,
+        ready=ready,
+        ordinal=ordinal,
+        members=members,
+    )
+
+
+async def test_a_gateway_knows_how_the_tasks_of_an_order_went(house: House) -> None:
+    """Lowest and highest return of each ready group, by task, in the order of the groups and not of their rows; a later row replaces
+    an earlier one, what is not ready does not count, other orders are not concerned."""
+    rows = [played(9, 1.0, 0.0), played(2, 0.0, 0.5, None), played(3, 1.0, task='{"b": [], "a": 2.0}')]
+    rows += [played(4, 1.0, ready=False), played(5, None), played(6, 1.0, task=None), played(9, 1.0, 1.0)]
+    for row in rows:
+        house.admission.apply(record(row))
+    tasks = {}
+    async with aiohttp.ClientSession() as session:
+        for order in ("o", "p"):
+            async with session.get(f"{house.url}/orders/{order}/returns") as reply:
+                tasks[order] = (await reply.json())["tasks"]
+    one, other = json_digest({"n": 1}), json_digest({"a": 2.0, "b": []})
+    assert tasks == {"o": {one: [[0.0, 0.5], [1.0, 1.0]], other: [[1.0, 1.0]]}, "p": {}}
+    assert await next_ordinal(house) == 10
+
+
+async def test_a_task_is_known_by_what_the_runner_sent(house: House) -> None:
+    """From the request over the event and the fold to the answer its digest is the runner's, whatever JSON is in it."""
+    task = {"ü": [1.0, 1e22, 0.1, -0.0, 1 << 60], "a": {"z": None, "b": "\u2028 \U0001f600"}, "": True}
+    body = {"group_id": "o-3", "ordinal": 3, "admission": False, "size": 1, "task": task}
+    assert (await post(house, "/groups", body))[0] == 201
+    (opening,) = house.events(GroupOpened)
+    state = None
+    for fact, at in facts.placed([opening, facts.call("o-3"), facts.reward("o-3"), facts.completed("o-3")]):
+        state = fold(state, fact, at)
+    assert state is not None
+    (row,) = (each for each in project(state).values() if isinstance(each, GroupRecord))
+    house.admission.apply(record(row))
+    assert house.admission.orders.task_returns("o").keys() == {json_digest(task)}
+
+
+def test_what_is_known_of_tasks_is_bounded() -> None:
+    """Groups over all orders, those that were told of last; and of one task the latest groups."""
+    orders = Orders()
+    for ordinal in reversed(range(12)):
+        orders.note(played(ordinal, ordinal))
+    assert orders.task_returns("o") == {json_digest({"n": 1}): [[n, n] for n in range(4, 12)]}
+    orders = Orders(returns_max=3)
+    for ordinal in (0, 1, 2, 0, 3):
+        orders.note(played(ordinal, ordinal))
+    assert orders.task_returns("o") == {json_digest({"n": 1}): [[0, 0], [2, 2], [3, 3]]}

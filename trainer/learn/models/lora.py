@@ -7,7 +7,6 @@ dtypes of the model without adapters, and each layer whose B is still zero has i
 bytes.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,25 +20,15 @@ from torch import Tensor, nn
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.models.adapted_linear import AdaptedLinear
 from claw_r1.trainer.sections.lora import ALL_LINEAR, LoraSettings
+from claw_r1.weights.checkpoint import ADAPTER_FOLDER, ADAPTER_PREFIX, write_adapter
+from claw_r1.weights.manifest import memory_of, spec_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "default"
 """The adapter's name in peft."""
-PREFIX = "base_model.model."
-"""The front of each name in the file of an adapter, as peft has it."""
 MATRICES = ("lora_A", "lora_B")
-KIND = {
-    "peft_type": "LORA",
-    "task_type": "CAUSAL_LM",
-    "lora_dropout": 0.0,
-    "bias": "none",
-    "inference_mode": True,
-}
-"""The part of an adapter's config that is always the same."""
-FOLDER = "adapter"
-"""The folder of an export in which the adapter lies."""
 
 
 @dataclass
@@ -98,7 +87,7 @@ class LoraAdapter:
     def named_matrices(self) -> list[tuple[str, Tensor]]:
         """Every A and B by its name in the file of an adapter."""
         return [
-            (f"{PREFIX}{layer}.{name}.weight", matrix)
+            (f"{ADAPTER_PREFIX}{layer}.{name}.weight", matrix)
             for layer in self.layers
             for name, matrix in zip(MATRICES, self.matrices(layer), strict=True)
         ]
@@ -129,17 +118,10 @@ class LoraAdapter:
 
         tensors: by the names in the file. export: where its folder is made. Raises OSError.
         """
-        from safetensors.torch import save_file
-
-        (folder := export / FOLDER).mkdir()
-        save_file(dict(tensors), folder / "adapter_model.safetensors", {"format": "pt"})
-        config = json.dumps(self._config(model_dir), indent=2, sort_keys=True)
-        (folder / "adapter_config.json").write_text(config)
-
-    def _config(self, model_dir: Path) -> dict[str, Any]:  # JSON
-        own = {"r": self.settings.rank, "lora_alpha": self.settings.alpha}
-        base = {"base_model_name_or_path": str(model_dir.absolute())}
-        return {**KIND, **base, **own, "target_modules": sorted(self.layers)}
+        (folder := export / ADAPTER_FOLDER).mkdir()
+        written = [(spec_of(name, tensor), memory_of(tensor)) for name, tensor in tensors.items()]
+        rank, alpha = self.settings.rank, self.settings.alpha
+        write_adapter(folder, written, rank=rank, alpha=alpha, base=str(model_dir.absolute()))
 
 
 def target_layers(model: "PreTrainedModel", targets: Sequence[str]) -> list[str]:

@@ -1,0 +1,70 @@
+"""The adapter that an engine serves, in a directory from which vLLM reads it.
+
+vLLM forgets its adapters when an update of its weights ends, and
+reads the one that a request names at the next step. Invariant: what
+the directory holds changes while the engine is paused in an update,
+or before it is started, so the label of that update is the adapter's.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from claw_r1.schemas.events import AdapterSpec
+from claw_r1.weights.checkpoint import write_adapter
+from claw_r1.weights.manifest import TensorShape, WeightsManifest
+
+BLOCK = re.compile(r"\.\d+\..*?(\w+)\.weight$")
+VARIABLE = "CLAW_ROLLOUT_ADAPTER"
+"""Names the directory to the engine's processes."""
+
+
+class AdapterPlace:
+    """The directory of one worker; gone with this."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="claw-adapter-")
+        self.path = Path(self._folder.name) / "served"
+
+    def clear(self) -> None:
+        """Serves an adapter that changes nothing; for an engine that is started."""
+        write_adapter(draft := self._draft(), [], rank=1, alpha=1)
+        self.serve(draft)
+
+    def prepare(self, copy: str, manifest: WeightsManifest, spec: AdapterSpec) -> Path:
+        """Writes an adapter for `serve`. copy: the path of its verified bytes. Raises OSError."""
+        flat = memoryview(Path(copy).read_bytes())
+        draft = self._draft()
+        write_adapter(draft, list(_tensors(manifest, flat)), rank=spec.rank, alpha=spec.alpha)
+        return draft
+
+    def serve(self, draft: Path) -> None:
+        """Puts it in the place of the one before."""
+        before = self.path.readlink() if self.path.is_symlink() else None
+        link = draft.with_suffix(".link")
+        link.symlink_to(draft)
+        link.replace(self.path)
+        if before is not None:
+            shutil.rmtree(before, ignore_errors=True)
+
+    def _draft(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._folder.name))
+
+
+def linear_layers(model: Path) -> list[str]:
+    """Returns the ends of the names of the linear layers in a model's blocks, as its files have them."""
+    shapes: dict[str, list[int]] = {}
+    for path in sorted(model.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header.pop("__metadata__", None)
+        shapes |= {name: entry["shape"] for name, entry in header.items()}
+    named = (BLOCK.search(name) for name, shape in shapes.items() if len(shape) == 2)
+    return sorted({match[1] for match in named if match})
+
+
+def _tensors(manifest: WeightsManifest, flat: memoryview) -> Iterator[tuple[TensorShape, memoryview]]:
+    return ((spec, flat[begin : begin + spec.nbytes]) for spec, begin in manifest.offsets())
