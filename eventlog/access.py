@@ -4,7 +4,7 @@ least privilege. Pure."""
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from claw_r1.schemas.topics import Catalogue
+from claw_r1.schemas.topics import WORKERS, Catalogue
 
 Operation = Literal["read", "write", "describe", "describe_configs", "create", "delete", "alter", "all"]
 Resource = Literal["topic", "group", "transactional_id"]
@@ -23,7 +23,7 @@ ROLES: Mapping[str, frozenset[str]] = {
 names what runs under it."""
 SEES = ("read", "write", "delete", "alter")
 """Operations whose grant includes to describe."""
-READS_FACTS = frozenset({"streams", "rewards", "quality", "operator"})
+READS_FACTS = frozenset({"streams", "rewards", "quality"})
 """The roles that put what they cannot read into the dead letters."""
 
 
@@ -80,10 +80,11 @@ def _topics(catalogue: Catalogue, role: str, names: frozenset[str]) -> Iterator[
         yield Grant("topic", full, "describe")
         if names & {reader.partition(" (")[0] for reader in topic.readers}:
             yield Grant("topic", full, "read")
-        if names & set(topic.writers) or (not topic.records and role in READS_FACTS):
-            yield Grant("topic", full, "write")
         if role == "operator":
             yield from (Grant("topic", full, operation) for operation in ("create", "describe_configs", "delete"))
+        copies = role == "operator" and topic.name != WORKERS.name  # a rebuild writes the pool, and a copy the rest
+        if copies or names & set(topic.writers) or (not topic.records and role in READS_FACTS):
+            yield Grant("topic", full, "write")
 
 
 def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
@@ -103,9 +104,11 @@ def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
 def _transactions(catalogue: Catalogue, role: str) -> Iterator[Grant]:
     stems = {
         "streams": f"{catalogue.streams_group}-",
-        "operator": f"{catalogue.streams_group}-",  # a rebuild writes what streams would
         "trainer": f"{catalogue.prefix}.trainer.",
         "rewards": f"{catalogue.prefix}.rewards.",
     }
     if stem := stems.get(role):
         yield Grant("transactional_id", stem, "write", prefixed=True)
+    if role == "operator":  # as streams in a rebuild, and a copy's own
+        for stem in (f"{catalogue.streams_group}-", f"{catalogue.prefix}.copy."):
+            yield Grant("transactional_id", stem, "write", prefixed=True)

@@ -15,6 +15,8 @@ keeps offsets of topics that it has.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -23,7 +25,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import Progress
 from claw_r1.eventlog.errors import HistoryCut
-from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, create_topics, end_offsets
+from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, create_topics, end_offsets, topics_id
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing, Place, Record, readable
@@ -55,11 +57,12 @@ class LogCopy:
     left_out: set[str] = field(default_factory=set)
     """Runs with a plan that names a call which the old log does not hold any more."""
 
-    @property
+    @cached_property
     def group(self) -> str:
         """The consumer group that is as far as the copy is, and the transactional
         id that writes it."""
-        return f"{self.target.prefix}.copy"
+        origin = sha256(topics_id(self.source, COPIED).encode()).hexdigest()[:12]
+        return f"{self.target.prefix}.copy.{origin}"
 
     def run(self) -> None:
         """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where
@@ -67,12 +70,15 @@ class LogCopy:
         with closing(TransactionalProducer(self.target, self.group, positions=False, group_id=self.group)) as producer:
             producer.open()  # ends what a killed one left open, so that the group's offsets are known
             self._refuse_foreign_facts()
+            # Where plans end first: what a plan of a run that goes on names stood in the log before it.
+            ranges = {topic.name: self._ranges(topic) for topic in reversed(COPIED)}
             for topic in COPIED:
-                ranges = self._ranges(topic)
-                self.records[topic.name] = self._write(producer, topic, self._copies(topic, ranges), size(ranges))
+                mine = ranges[topic.name]
+                self.records[topic.name] = self._write(producer, topic, self._copies(topic, mine), size(mine))
 
     def _copies(self, topic: Topic, ranges: Ranges) -> Iterator[Copy]:
         if topic is BATCHES:
+            self.left_out = self._left_out_before(ranges)
             return self._plans(ranges)
         return ((record, as_it_is(topic, record)) for record in stream_ranges(self.source, ranges))
 
@@ -113,9 +119,17 @@ class LogCopy:
             if isinstance(event, BatchAssembled):
                 named.setdefault(event.run_id, set()).update(places_in(event))
         places = self._translation(set().union(*named.values()))
-        self.left_out = {run for run, mine in named.items() if mine - places.keys()}
+        self.left_out |= {run for run, mine in named.items() if mine - places.keys()}
         for record in stream_ranges(self.source, ranges):
             yield record, self._plan(record, places)
+
+    def _left_out_before(self, ranges: Ranges) -> set[str]:
+        """Finds the runs that were read and of which nothing was copied."""
+        begins = begin_offsets(self.source, [BATCHES])
+        read = {place: (begins[place], start) for place, (start, _) in ranges.items() if begins[place] < start}
+        copied = {record.key for record in read_topics(self.target, [BATCHES])} if read else set()
+        events = readable(record for record in stream_ranges(self.source, read) if record.key not in copied)
+        return {event.run_id for event in events if isinstance(event, BatchAssembled)}
 
     def _plan(self, record: Record, places: Translation) -> Outgoing | None:
         event = next(readable([record]), None)
@@ -183,12 +197,20 @@ def translated(plan: BatchAssembled, places: Translation) -> BatchAssembled:
     return replace(plan, trajectories=tuple(rows))
 
 
-def run_copy(prefix: str, to: str, partitions: int | None = None, into: str = "") -> Answer:
+def run_copy(
+    prefix: str, to: str, partitions: int | None = None, into: str = "", replication: int | None = None
+) -> Answer:
     """Copies, and makes the pool. partitions: None for as many. into: `host:port`
     of another cluster. Raises CannotRun, HistoryCut."""
     with log_for_reading(prefix) as log:
         source = as_on_broker(log)
-        target = _target(source, to, partitions or source.partitions, into or source.bootstrap_servers)
+        place = {
+            "prefix": to,
+            "partitions": partitions or source.partitions,
+            "bootstrap_servers": into or source.bootstrap_servers,
+            "replication": replication or source.replication,
+        }
+        target = _target(source, source.model_copy(update=place))
         copy = LogCopy(source, target)
         copy.run()
         pool = Progress("claw topics copy: pool: {done} of {total} facts")
@@ -197,17 +219,18 @@ def run_copy(prefix: str, to: str, partitions: int | None = None, into: str = ""
     return Answer({**answer, "rows": rows}, as_text(copy, rows))
 
 
-def _target(source: LogSettings, to: str, partitions: int, bootstrap: str) -> LogSettings:
+def _target(source: LogSettings, target: LogSettings) -> LogSettings:
     """The new log, with its topics."""
-    if not to or (to, bootstrap) == (source.prefix, source.bootstrap_servers):
+    if not target.prefix or (target.prefix, target.bootstrap_servers) == (
+        source.prefix,
+        source.bootstrap_servers,
+    ):
         raise CannotRun("claw topics copy takes --to PREFIX, of topics that are made for it")
-    if partitions < source.partitions:
+    if target.partitions < source.partitions:
         raise CannotRun(f"{source.prefix} has {source.partitions} partitions: --partitions takes as many, or more")
-    place = {"prefix": to, "partitions": partitions, "bootstrap_servers": bootstrap, "generation": 1}
-    target = source.model_copy(update=place)
     create_topics(target)
-    if (there := as_on_broker(target).partitions) != partitions:
-        raise CannotRun(f"{to} was begun with {there} partitions: go on with --partitions {there}")
+    if (there := as_on_broker(target).partitions) != target.partitions:
+        raise CannotRun(f"{target.prefix} was begun with {there} partitions: go on with --partitions {there}")
     return target
 
 
@@ -226,7 +249,7 @@ def as_text(copy: LogCopy, rows: int) -> Iterator[str]:
         else (broker, f"{source.prefix}@{source.bootstrap_servers}")
     )
     yield (
-        f"cut over: stop gateways and trainers of {source.prefix}, "
+        f"cut over: stop all that writes to {source.prefix}, streams last, "
         "say this once more (it copies what came since), check it by "
         f"`{there}claw verify --prefix {target.prefix} --against {against}`, "
         "and start all with "

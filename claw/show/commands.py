@@ -36,8 +36,12 @@ def topics(
         typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic (32; copy: as many as there are)."),
     ] = None,
     replication: Annotated[
-        int, typer.Option(envvar="CLAW_LOG_REPLICATION", help="Replicas; 3 outside the local stack.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            envvar="CLAW_LOG_REPLICATION",
+            help="Replicas; 3 outside the local stack (1; copy: as many as there are).",
+        ),
+    ] = None,
     generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
     users: Annotated[str, typer.Option(help="acls, manifests: what the name of a role's user begins with.")] = "claw-",
     apply: Annotated[
@@ -52,10 +56,10 @@ def topics(
     if action == "copy":
         from claw_r1.claw.data.copy_log import run_copy  # the folds' code, which no other action waits for
 
-        return run_copy(prefix, to, partitions, into)
+        return run_copy(prefix, to, partitions, into, replication)
     from claw_r1.claw.show.topics import run_topics
 
-    shape = {"partitions": partitions or 32, "replication": replication, "generation": generation}
+    shape = {"partitions": partitions or 32, "replication": replication or 1, "generation": generation}
     return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)
 
 
