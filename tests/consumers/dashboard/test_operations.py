@@ -62,7 +62,7 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         # the partition without a commit, too: it was read from nowhere
         assert {place["offset"]: place["behind"] for place in group["places"]} == {1: 2, None: 1}
         assert {"gateways", "this page"} <= told.keys()
-        assert answers["processes"]["letters"] == 2
+        assert answers["processes"]["letters"] == http.get("overview/log").json()["dead_letters"] == 2
         (calls,) = [each for each in answers["topics"]["topics"] if each["topic"].endswith(".calls")]
         assert (calls["records"], answers["topics"]["missing"]) == (4, [])
         assert (answers["letters"]["total"], answers["letters"]["reasons"]) == (2, {"wrong_type": 2})
@@ -82,6 +82,8 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         expect(page.get_by_text("All were redriven.")).to_be_visible()
         assert len(read(broken, CALLS)) == 6
         assert http.get("operations/letters").json()["total"] == 0  # what was kept of before is forgotten
+        home = http.get("overview/log").json()
+        assert (home["dead_letters"], [each for each in home["alarms"] if "letters" in each["what"]]) == (0, [])
         again = http.post("operations/redrive", json={"ids": ids, "dry_run": False}, headers={"x-page-token": token})
         assert (again.json()["redriven"], sorted(again.json()["already"])) == ([], sorted(ids))
         assert len(read(broken, CALLS)) == 6
