@@ -74,7 +74,7 @@ function Bar({ who, state }) {
     return () => clearTimeout(timer);
   }, [state.data]);
   const away = liveState.value !== "lost" && state.data?.log_away_since_us; // what is old is not said to be live
-  return html`<header class="bar">
+  return html`<header class="row bar">
     <nav aria-label="Views">${
     open(who).filter(({ key }) => key).map(({ name, title, key }) =>
       html`

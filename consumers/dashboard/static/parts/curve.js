@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { html, theme, Word } from "/web/shell.js";
+import { Table } from "./table.js";
 import { number } from "./words.js";
 
 const COLOURS = 8;
@@ -157,10 +158,10 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
     steps[event.key]();
   };
   return html`<figure class="curve">
-    <figcaption><b>${label}</b> ${
+    <figcaption class="row" ref=${marks}><b>${label}</b> ${
     at !== null && data.xs.length > 0 && html`<span class="quiet">${xText(x, data.xs[index])}</span>`
-  }
-      <span class="curve-legend" ref=${marks}><i class="curve-quiet" hidden></i><i class="curve-line" hidden></i>${
+  }<i class="curve-quiet" hidden></i><i class="curve-line" hidden></i>
+      <span class="row legend curve-legend">${
     series.map((each, row) =>
       html`
         <span
@@ -190,32 +191,19 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
 function AsTable({ series, data, x }) {
   const [open, setOpen] = useState(false);
   const every = Math.ceil(data.xs.length / TABLE_ROWS);
+  const drawn = data.xs.map((_, at) => at).filter((at) => at % every === 0 || at === data.xs.length - 1);
   return html`<details class="curve-table" onToggle=${({ currentTarget }) =>
     setOpen(currentTarget.open)}><summary>as a table</summary>
     ${
-    open && html`
-      <div class="scrolls" tabindex="0">
-        <table>
-          <thead>
-            <tr><th>${x}</th>${series.map(({ label }) =>
-              html`
-                <th class="number">
-                  <${Word}>${label}<//></th>
-              `
-            )}</tr>
-          </thead>
-          <tbody>${data.xs.map((each, at) => [each, at]).filter(([, at]) =>
-            at % every === 0 || at === data.xs.length - 1
-          ).map(([each, at]) =>
-            html`
-              <tr><th>${x === "time" ? moment(each) : number(each)}</th>${data.rows.map((row) =>
-                html`<td class="number">${number(row[at]?.[1])}</td>`
-              )}</tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
-    `
+    open && html`<${Table} first label="points" heads=${[
+      x,
+      ...series.map(({ label }) => `#${label}`),
+    ]} rows=${
+      drawn.map((at) => [
+        x === "time" ? moment(data.xs[at]) : number(data.xs[at]),
+        ...data.rows.map((row) => number(row[at]?.[1])),
+      ])
+    } />`
   }
     ${open && every > 1 && html`<p class="quiet">one of ${every} points</p>`}</details>`;
 }
