@@ -28,6 +28,7 @@ function joined(series) {
 }
 
 function options({ box, size, x, series, colours, onIndex }) {
+  const edges = series.flatMap((each, at) => (each.edge ? [at + 1] : []));
   const axis = {
     stroke: colours.quiet,
     font: "11px system-ui, sans-serif",
@@ -40,6 +41,9 @@ function options({ box, size, x, series, colours, onIndex }) {
     scales: { x: { time: x === "time" } },
     focus: { alpha: 0.4 },
     padding: [8, 18, 0, 0],
+    bands: edges.length === 2
+      ? [{ series: edges.reverse(), fill: `color-mix(in srgb, ${colours.lines[0]} 18%, transparent)` }]
+      : [],
     cursor: { drag: { x: true, y: false }, points: { size: 7 } },
     axes: [{
       ...axis,
@@ -52,10 +56,10 @@ function options({ box, size, x, series, colours, onIndex }) {
       {},
       ...series.map((each, at) => ({
         stroke: colours.lines[at],
-        width: each.width || 1.5,
+        width: each.edge ? 0.5 : 1.5,
         dash: each.dashed ? [4, 4] : undefined,
         spanGaps: true,
-        points: { show: each.points.length < 60, size: 4 },
+        points: { show: !each.edge && each.points.length < 60, size: 4 },
       })),
     ],
     hooks: {
@@ -66,7 +70,7 @@ function options({ box, size, x, series, colours, onIndex }) {
   };
 }
 
-/** Curves. label: what they are of. series: [{label, points: [[x, y, …], …] in order of x, dashed, width}]; y may be null. x: "time" (UTC
+/** Curves. label: what they are of. series: [{label, points: [[x, y, …], …] in order of x, dashed, edge: one of the two of a band}]; y may be null. x: "time" (UTC
  * microseconds), or the word for one: batch, version, tokens. onPoint({series, point}): a click on a point, or Enter, with the point as it was
  * handed in. Drag: a closer look; double click: all again. Arrows go from point to point. */
 export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
@@ -83,7 +87,7 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
     [data, x],
   );
   const look = `${x} ${height} ${theme.value} ${
-    series.map((each) => `${each.label} ${each.dashed || ""} ${each.width || ""}`).join("\n")
+    series.map((each) => `${each.label} ${each.dashed || ""} ${each.edge || ""}`).join("\n")
   }`;
   const dark = useDark();
 

@@ -114,6 +114,7 @@ function Curves({ runs }) {
     label,
     run: of.run,
     dashed: at > 0,
+    edge: /_p[19]0$/.test(metric),
     points: of.batch.map((batch, n) => [batch, of.metrics[metric][n] ?? null, batch]),
   });
   const open = isOpen("batch") ? ({ series, point }) => go(link("batch", { run: series.run, n: point[2] })) : undefined;
