@@ -1,4 +1,4 @@
-"""The operation of the system: consumer groups, topics, workers, dead letters and their way back."""
+"""The operation of the system: processes, topics, dead letters and their way back."""
 
 from collections import Counter
 from contextlib import closing
@@ -11,7 +11,6 @@ from claw_r1.consumers.dashboard.processes import GATEWAYS, ProgressWatch, other
 from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
-from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Operating, Watching
@@ -82,13 +81,6 @@ def topics(source: Source, _: Watching) -> Response:
     """`records`: offsets in use, an upper bound."""
     settings = _on_kafka(source)
     return SafeJson(source.kept.answer("operations/topics", lambda: _topics(settings), FRESH_S))
-
-
-@routes.get("/workers", summary="Rollout workers: versions, load, and why each is in the state that it is in.")
-def workers(source: Source, _: Watching) -> Response:
-    """Returns the JSON of `claw workers list --json`."""
-    rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
-    return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
 
 @routes.get("/letters", summary="Dead letters, the newest first; by default those that were not redriven.")

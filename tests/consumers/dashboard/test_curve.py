@@ -23,7 +23,7 @@ INK = """() => {
   const canvas = document.querySelector(".curve canvas");
   if (canvas === null) return 0; // it comes after the slider
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  const colour = getComputedStyle(document.querySelector(".curve i.curve-0")).color.match(/\\d+/g).map(Number);
+  const colour = getComputedStyle(document.querySelector(".curve .legend i")).color.match(/\\d+/g).map(Number);
   let count = 0;
   for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 200 && colour.every((part, n) => Math.abs(data[at + n] - part) < 12)) count += 1;
   return count;

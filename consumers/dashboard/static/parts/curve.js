@@ -5,7 +5,16 @@ import { html, theme, Word } from "/web/shell.js";
 import { Table } from "./table.js";
 import { number } from "./words.js";
 
-const COLOURS = 8;
+const COLOURS = [
+  "var(--accent)",
+  "light-dark(#b35900, #ffb066)",
+  "var(--good)",
+  "light-dark(#8a3fb0, #d3a0f0)",
+  "var(--bad)",
+  "light-dark(#00788a, #5ad0e0)",
+  "light-dark(#7a6a00, #d8c850)",
+  "light-dark(#a02c6c, #f58fc0)",
+];
 const TABLE_ROWS = 200;
 const NEAR_PX = 40;
 const moment = (us) => new Date(us / 1000).toLocaleString("sv");
@@ -94,11 +103,11 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
   useEffect(() => {
     const element = box.current;
     if (!data.xs.length || !element) return undefined;
-    const colour = (name) => getComputedStyle(marks.current.querySelector(name)).color;
+    const colour = (mark) => getComputedStyle(mark).color;
     const colours = {
-      quiet: colour(".curve-quiet"),
-      line: colour(".curve-line"),
-      lines: series.map((_, each) => colour(`.curve-${each % COLOURS}`)),
+      quiet: colour(marks.current.querySelector(".curve-quiet")),
+      line: colour(marks.current.querySelector(".curve-line")),
+      lines: [...marks.current.querySelectorAll(".legend i")].map(colour),
     };
     const size = { width: Math.max(120, element.clientWidth), height };
     const made = new uPlot(options({ box: element, size, x, series, colours, onIndex: setAt }), scaled, element);
@@ -169,9 +178,9 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
     series.map((each, row) =>
       html`
         <span
-          class=${row === lit && series.length > 1 && onPoint ? "lit" : ""}><i class=${`curve-${
-            row % COLOURS
-          }`} aria-hidden="true"></i><${Word}>${each.label}<//> <b class="number">${number(value(row)?.[1])}</b></span>
+          class=${row === lit && series.length > 1 && onPoint ? "lit" : ""}><i style=${{
+            color: COLOURS[row % COLOURS.length],
+          }} aria-hidden="true"></i><${Word}>${each.label}<//> <b class="number">${number(value(row)?.[1])}</b></span>
       `
     )
   }</span>

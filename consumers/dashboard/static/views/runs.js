@@ -26,10 +26,6 @@ const FIRST = [
   "wait_s",
   "train_s",
 ];
-const query = (values) =>
-  new URLSearchParams(
-    values.flatMap(([name, value]) => (value === null || value === undefined ? [] : [[name, value]])),
-  );
 
 function View({ params }) {
   const list = useAnswer("runs?limit=200", (update) => concerns(update, "run"));
@@ -121,9 +117,7 @@ function Curves({ names, all, params }) {
     : chosen.length
     ? chosen.filter((name) => all.includes(name))
     : FIRST.filter((name) => all.includes(name));
-  const path = names.length && metrics.length
-    ? `runs/curves?${query([...names.map((run) => ["run", run]), ...metrics.map((name) => ["metric", name])])}`
-    : null;
+  const path = names.length && metrics.length ? link("runs/curves", { run: names, metric: metrics }).slice(1) : null;
   const answer = useAnswer(path, (update) => names.some((run) => concerns(update, "run", run)));
   const pick = (name) =>
     change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
@@ -175,7 +169,7 @@ function Drawn({ data, metrics, x, opened }) {
 
 function Compared({ names }) {
   const answer = useAnswer(
-    `runs/compare?${query(names.map((run) => ["run", run]))}`,
+    link("runs/compare", { run: names }).slice(1),
     (update) => names.some((run) => concerns(update, "run", run)),
   );
   const figures = (pairs, cell) => Object.entries(pairs).map(([name, pair]) => [name, ...pair.map(cell)]);
@@ -199,7 +193,7 @@ function Compared({ names }) {
 const HELD_OUT = { true: "held out", false: "not held out of training", null: "" };
 
 function Whole({ run }) {
-  const answer = useAnswer(`runs/whole?${query([["run", run]])}`, (update) => concerns(update, "run", run));
+  const answer = useAnswer(link("runs/whole", { run }).slice(1), (update) => concerns(update, "run", run));
   return html`<${Awaited} answer=${answer}>${(data) =>
     html`
       <div class="runs-whole">
@@ -241,7 +235,7 @@ function Skipped({ run, reasons }) {
   const [open, setOpen] = useState(false);
   const total = Object.values(reasons).reduce((sum, each) => sum + each, 0);
   const answer = useAnswer(
-    open ? `runs/skipped?${query([["run", run], ["limit", PAGE]])}` : null,
+    open ? link("runs/skipped", { run, limit: PAGE }).slice(1) : null,
     (update) => concerns(update, "run", run),
   );
   return html`<section class="panel"><h2>Skipped</h2>${total === 0 && html`<p class="quiet">No group was.</p>`}
