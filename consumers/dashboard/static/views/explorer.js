@@ -237,7 +237,7 @@ function Columns({ types, columns, kind }) {
 }
 
 function Facets({ query, order, filter }) {
-  const answer = useAnswer(`facets?${query}#${order}`);
+  const answer = useAnswer(order && `facets?${query}#${order}`); // after the rows, whose order it names
   const last = useRef(null);
   if (answer.data) last.current = answer.data;
   const press = (field, text, before) => () => {

@@ -30,6 +30,9 @@ function Overview({ params }) {
   const run = params.get("run") || "";
   const answer = useAnswer(link("overview", { run }).slice(1));
   const log = useAnswer("overview/log");
+  const { runs = [], run: newest = null } = answer.data || {};
+  const drawn = run === ALL ? runs.slice(0, RUNS_MAX) : run || newest ? [newest || { run }] : [];
+  const curves = useCurves(drawn.map((each) => each.run)); // of a run that the address names beside all else, not after it
   useBeat(() => {
     answer.again();
     log.again();
@@ -44,11 +47,7 @@ function Overview({ params }) {
     html`
       <${Head} data=${data} all=${run === ALL} />
       <${Alarms} alarms=${[...data.alarms, ...(log.data?.alarms || [])]} problem=${log.problem} />
-      <${Curves} runs=${run === ALL
-        ? data.runs.slice(0, RUNS_MAX).map((each) => each.run)
-        : data.run
-        ? [data.run.run]
-        : []} />
+      ${curves.data && html`<${Curves} runs=${curves.data.runs} />`}
       ${data.run && data.pool.of_all &&
         html`<p class="warn">No call names this run: the numbers below are of all runs.</p>`}
       <${Stations} data=${data} behind=${log.data?.behind} />
@@ -102,14 +101,15 @@ function Alarms({ alarms, problem }) {
   }</ul></section>`;
 }
 
-function Curves({ runs }) {
-  const query = new URLSearchParams([...runs.map((run) => ["run", run]), ...METRICS.map((name) => ["metric", name])]);
-  const answer = useAnswer(
-    runs.length ? `runs/curves?${query}` : null,
+function useCurves(runs) {
+  return useAnswer(
+    runs.length && link("runs/curves", { run: runs, metric: METRICS }).slice(1),
     (update) => runs.some((run) => concerns(update, "run", run)),
   );
-  if (!answer.data) return null;
-  const [first, ...others] = answer.data.runs;
+}
+
+function Curves({ runs }) {
+  const [first, ...others] = runs;
   const line = (of, [metric, label], at) => ({
     label,
     run: of.run,
@@ -123,7 +123,7 @@ function Curves({ runs }) {
       html`
         <${Curve} key=${title} label=${others.length ? `${title}: ${lines[0][1]}` : title} height=${110} onPoint=${open}
           series=${others.length
-            ? answer.data.runs.map((run) => line(run, [lines[0][0], run.run], 0))
+            ? runs.map((run) => line(run, [lines[0][0], run.run], 0))
             : lines.map((each, at) => line(first, each, at)).filter(({ points }) =>
               points.some(([, value]) => value !== null)
             )} />
