@@ -392,21 +392,24 @@ function Acts({ kind, filter, marks, total }) {
   </details>`;
 }
 
-function List({ params, types, kind }) {
-  const filter = filterOf(params);
-  const names = (params.get("cols") || SHOWN[kind]).split(",").filter((name) => types[name] && name !== "id");
-  const columns = ["id", ...names];
-  const sort = params.get("sort") || "";
-  const desc = params.get("desc") === "true";
+/** The rows of the address, asked for beside what their columns are. */
+function useRows(params, kind) {
+  const [sort, desc] = [params.get("sort") || "", params.get("desc") === "true"];
+  const names = (params.get("cols") || SHOWN[kind]).split(",");
   const order = { kind, sort, desc: desc ? "true" : "" };
-  const f = queryOf(filter, order);
-  const query = queryOf(filter, { ...order, columns: columnsOf(columns) });
+  const query = queryOf(filterOf(params), { ...order, columns: columnsOf(names) });
   const list = useSparse(
     query,
     params.get("at"),
     (update) => ["group", "trajectory"].some((each) => concerns(update, each)),
     params.get("follow") === "1",
   );
+  return { list, names, sort, desc, f: queryOf(filterOf(params), order) };
+}
+
+function List({ params, types, kind, rows: { list, names, sort, desc, f } }) {
+  const filter = filterOf(params);
+  const columns = ["id", ...names.filter((name) => types[name] && name !== "id")];
   const marks = params.getAll("m");
   const [chosen, setChosen] = useState({ order: "", index: -1 });
   const index = chosen.order === list.shown ? chosen.index : list.place ?? -1; // by an effect it came after a key of who sees the rows
@@ -520,7 +523,7 @@ function List({ params, types, kind }) {
 
 function View({ params }) {
   const kind = KINDS.includes(params.get("kind")) ? params.get("kind") : "trajectories";
-  const answer = useAnswer("columns");
+  const [answer, rows] = [useAnswer("columns"), useRows(params, kind)];
   const unknown = params.get("kind") && kind !== params.get("kind");
   return html`
     <div class="row" role="group"
@@ -538,7 +541,7 @@ function View({ params }) {
         <${Awaited} answer=${answer}>${(columns) =>
           html`<${List} key=${kind} params=${params} types=${
             kind === "groups" ? columns[kind] : { ...columns[kind], reply: REPLY }
-          } kind=${kind} />`}<//>
+          } kind=${kind} rows=${rows} />`}<//>
   `;
 }
 
