@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test soak test-unit alerts-test wheel-test images-test manifests-test clients setup light check format lint types contracts schemas lock release gpu-check clean help
+.PHONY: demo test soak test-unit alerts-test wheel-test images-test manifests-test clients setup light check format lint types contracts schemas lock release pictures gpu-check clean help
 
 help:  ## these lines
 	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ release: setup  ## freeze and build a version, and print what a person must do: 
 
 bench-%: setup  ## measure one room: bench-agents, bench-datapool, bench-gateway, bench-loop, bench-rewards, bench-trainer, bench-weights
 	$(BIN)/python -m bench.$* $(ARGS)
+
+pictures: setup  ## every view of the dashboard, 1440 and 360 px wide, light and dark, in .tools/pictures; `ARGS=--docs`: those of docs/dashboard
+	$(BIN)/python -m tests.consumers.dashboard.pictures $(ARGS)
 
 alerts-test: setup  ## run Prometheus's own test over the alerts of infra/alerts (fetches Debian's promtool)
 	$(BIN)/pytest -q tests/infra/test_alerts.py

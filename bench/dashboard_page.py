@@ -15,16 +15,19 @@ from itertools import product
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
-from bench.dashboard_pool import MEMBERS, group_rows
+from bench.dashboard_pool import CALLS, MEMBERS, group_rows
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.web.serve import bind_page, run_page
 from claw_r1.eventlog.records import Outgoing
+from claw_r1.schemas.events import EpisodeFigures, Event, FactPosition, PlannedStep, PlannedTrajectory
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
 from tests.browser import ARGUMENTS, chromium
 from tests.consumers.dashboard.stage import DashboardStage
+from tests.consumers.runs import observed
 
 KINDS = ("groups", "trajectories", "steps")
 COLUMNS = "task,run,version_max,reasons,channel"
@@ -35,12 +38,28 @@ FILTERS: tuple[dict[str, str], ...] = (
     {"finish": "stop", "version_min": "50"},
     {"agent": "agent-1", "tag": "maths"},
 )
+RUN, RUN_BATCHES, RUN_GROUPS = "run-1", 100, 8
+"""The run whose home is opened: of the groups that name it, it trained so many batches of so many groups."""
+METRICS = (
+    "reward_p10",
+    "reward_p90",
+    "zero_variance_share",
+    "truncated_share",
+    "response_tokens_p50",
+    "response_tokens_p95",
+)
 UPDATES_OF_AN_HOUR = 4 * 3600
 SCROLL_S = 3.0
 READ_TIMEOUT_S = 600.0
 Figures = dict[str, float]
 LIST = "/explorer?kind=trajectories&sort=changed&desc=true"
 ROWS = '.windowed [role="row"][aria-selected]'
+FIRST = {
+    "first_rows_ms": (LIST, ROWS),
+    "home_ms": (f"/overview?run={RUN}", ".curves canvas"),
+    "batch_ms": (f"/batch?run={RUN}&n={RUN_BATCHES - 1}", ".batch-members tbody tr"),
+}
+"""Figure -> the address that is opened, and what is then on the screen: rows; curves, which come after the numbers; members."""
 FRAMES = """(seconds) => new Promise((done) => {
   const list = document.querySelector('.windowed'), times = [], begin = performance.now();
   let before = begin;
@@ -68,12 +87,36 @@ def serve(trajectories: int) -> None:
     for number in range(trajectories // MEMBERS):
         written = group_rows(number)
         stage.log.append([Outgoing(topic=topics[name], key=key, value=value) for name, key, value in written])
+    stage.report(*run_events())
     (port,) = free_ports(1)
     app: Any = stage.page(port=port)
     settings = DashboardSettings(port=port)
     listener = bind_page(settings)
     print(json.dumps({"url": f"http://127.0.0.1:{port}"}), flush=True)
     run_page(app, listener, settings)
+
+
+def run_events() -> Iterator[Event]:
+    """The events of a run of `RUN_BATCHES` batches."""
+    yield observed.started(RUN)
+    for n in range(RUN_BATCHES):
+        groups = range(3 * RUN_GROUPS * n + 1, 3 * RUN_GROUPS * (n + 1) + 1, 3)
+        members = tuple(planned(group, member) for group in groups for member in range(MEMBERS))
+        yield replace(observed.planned(n, RUN), trajectories=members)
+        yield observed.trained(n, n / RUN_BATCHES, RUN, train_s=2.0, **dict.fromkeys(METRICS, n / 100))
+        yield observed.weights(n + 1, run_id=RUN)
+
+
+def planned(group: int, member: int) -> PlannedTrajectory:
+    """A member of `group_rows` as a plan has it."""
+    name, nowhere = f"{group:08d}-{member}", FactPosition(topic="claw.calls", partition=0, offset=0)
+    steps = [
+        PlannedStep(call_id=f"c-{name}-{call}", position=nowhere, digest="", trained=True) for call in range(CALLS)
+    ]
+    return PlannedTrajectory(
+        group_id=f"g-{group:08d}", trajectory_id=f"t-{name}", reward=member / MEMBERS, advantage=member - 3.5, min_version=0,
+        max_version=1, steps=tuple(steps), figures=EpisodeFigures(response_lengths=(100 + member,) * CALLS),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -100,10 +143,14 @@ def served(trajectories: int) -> Iterator[tuple[str, float]]:
 
 
 def measure(trajectories: int, repeats: int) -> Figures:
-    """`first_answer_s`, `first_rows_ms`, `three_filters_ms`, `route_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
+    """`first_answer_s`, those of `FIRST`, `three_filters_ms`, `route_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
     with served(trajectories) as (url, first_s), sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
-        rows = [first_rows_ms(opened, url) for _ in range(repeats)]
+        first_ms(opened, url, "/live", "body")  # a browser's own first page costs it some 100 ms
+        first = {
+            name: statistics.median(first_ms(opened, url, *what) for _ in range(repeats))
+            for name, what in FIRST.items()
+        }
         filtered = [three_filters_ms(opened, url) for _ in range(repeats)]
         lists_ms = route_ms(url)
         ratios = [frame_ratio(opened, url) for _ in range(repeats)]
@@ -111,7 +158,7 @@ def measure(trajectories: int, repeats: int) -> Figures:
         opened.close()
     return {
         "first_answer_s": first_s,
-        "first_rows_ms": statistics.median(rows),
+        **first,
         "three_filters_ms": statistics.median(filtered),
         "route_ms": lists_ms,
         "frame_ratio": statistics.median(ratios),
@@ -151,12 +198,12 @@ def three_filters_ms(browser: Browser, url: str) -> float:
     return ms
 
 
-def first_rows_ms(browser: Browser, url: str) -> float:
-    """From the navigation to the first rows on the screen, in a fresh profile."""
+def first_ms(browser: Browser, url: str, address: str, sign: str) -> float:
+    """From the navigation to what was asked for on the screen, in a fresh profile."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(f"{url}{LIST}", wait_until="commit")
-    page.wait_for_selector(ROWS)
+    page.goto(f"{url}{address}", wait_until="commit")
+    page.wait_for_selector(sign)
     ms = float(page.evaluate("performance.now()"))
     context.close()
     return ms

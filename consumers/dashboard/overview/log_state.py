@@ -1,5 +1,4 @@
-"""The state that only the log itself knows: how far streams are behind the facts, and how many dead letters lie
-there."""
+"""The state that only the log itself knows: how far streams are behind the facts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +6,7 @@ from collections.abc import Callable, Iterator
 from claw_r1.consumers.dashboard.feedback.view import PageLog
 from claw_r1.consumers.dashboard.overview.alarms import alarm
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
+from claw_r1.schemas.topics import CALLS, REWARDS
 
 FACTS = (CALLS, REWARDS)
 STUCK_S = 10.0
@@ -22,18 +21,16 @@ class LogState:
         self._log, self._clock_s = log, clock_s
         self._folded, self._since_s = -1, clock_s()
 
-    def answer(self) -> JsonDict:
-        """Raises LogError."""
+    def answer(self, letters: int | None) -> JsonDict:
+        """letters: dead letters that wait; None: too many to count. Raises LogError."""
         settings = self._log.settings
-        ends = self._log.end_offsets([*FACTS, DEAD_LETTERS])
+        ends = self._log.end_offsets(FACTS)
         group = settings.catalogue().streams_group
         committed = self._log.committed_offsets(group, FACTS, range(settings.partitions))
         behind = sum(max(0, ends[place] - (offset or 0)) for place, offset in committed.items())
         folded = sum(offset or 0 for offset in committed.values())
         if folded != self._folded or not behind:
             self._folded, self._since_s = folded, self._clock_s()
-        dead = settings.catalogue().name(DEAD_LETTERS)
-        letters = sum(end for (topic, _), end in ends.items() if topic == dead)
         state = {"behind": behind, "stuck_s": round(self._clock_s() - self._since_s, 1), "dead_letters": letters}
         never = all(offset is None for offset in committed.values())
         return {**state, "alarms": list(_alarms(state, never=never))}
@@ -47,7 +44,8 @@ def _alarms(state: JsonDict, *, never: bool) -> Iterator[JsonDict]:
         yield alarm("problem", what, "Nothing gets ready without one:", "claw streams", to)
     elif behind > BEHIND_MAX:
         yield alarm("note", f"Streams are {behind:,} facts behind: the pool shows an earlier moment.", None, None, to)
-    if state["dead_letters"]:
-        what = f"{state['dead_letters']:,} dead letters were written: records that nobody could read or fold."
-        todo = "Once the cause is mended they can be redriven; those that were not yet:"
+    if state["dead_letters"] != 0:
+        number = "Very many" if state["dead_letters"] is None else f"{state['dead_letters']:,}"
+        what = f"{number} dead letters wait: records that nobody could read or fold."
+        todo = "Once the cause is mended they can be redriven:"
         yield alarm("note", what, todo, "claw dlq list --pending", ("operations", {"tab": "letters"}))

@@ -1,4 +1,4 @@
-"""The operation of the system: consumer groups, topics, workers, dead letters and their way back."""
+"""The operation of the system: processes, topics, dead letters and their way back."""
 
 from collections import Counter
 from contextlib import closing
@@ -11,7 +11,6 @@ from claw_r1.consumers.dashboard.processes import GATEWAYS, ProgressWatch, other
 from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
-from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Operating, Watching
@@ -26,6 +25,8 @@ from claw_r1.schemas.topics import DEAD_LETTERS
 FRESH_S = 2.0
 LETTERS_FRESH_S = 5.0
 """All letters are read for one answer, and where their copies would stand."""
+WAITING_FRESH_S = 30.0
+"""The number of those that wait is asked for all the time; a redrive elsewhere changes it, too."""
 WORKERS_MAX = 500
 LETTERS_READ_MAX = 20_000
 """Dead letters that are read for a page: beyond that, `claw dlq` is quicker than waiting."""
@@ -70,8 +71,7 @@ def processes(source: Source, progress: Watched, _: Watching) -> Response:
         rows = [each | progress.tell(each["name"]) for each in (gateways, *readers)]
         if not rows[0]["rate_per_s"]:
             rows[0]["state"] = "no call lately" if rows[0]["curve"] else "not known yet"
-        waiting = _waiting(settings) if on_broker else 0
-        return {"processes": [*rows, *others[:WORKERS_MAX], page], "letters": waiting}
+        return {"processes": [*rows, *others[:WORKERS_MAX], page], "letters": letters_waiting(source)}
 
     return SafeJson(source.kept.answer("operations/processes", answer, LETTERS_FRESH_S))
 
@@ -81,13 +81,6 @@ def topics(source: Source, _: Watching) -> Response:
     """`records`: offsets in use, an upper bound."""
     settings = _on_kafka(source)
     return SafeJson(source.kept.answer("operations/topics", lambda: _topics(settings), FRESH_S))
-
-
-@routes.get("/workers", summary="Rollout workers: versions, load, and why each is in the state that it is in.")
-def workers(source: Source, _: Watching) -> Response:
-    """Returns the JSON of `claw workers list --json`."""
-    rows = source.ask_runs(lambda state: worker_rows(state, now_us()))
-    return SafeJson({"workers": rows[:WORKERS_MAX], "total": len(rows)})
 
 
 @routes.get("/letters", summary="Dead letters, the newest first; by default those that were not redriven.")
@@ -144,9 +137,20 @@ def _on_kafka(source: DashboardSource) -> LogSettings:
     return source.log.settings
 
 
-def _waiting(settings: LogSettings) -> int | None:
-    few = sum(end_offsets(settings, [DEAD_LETTERS]).values()) <= LETTERS_READ_MAX
-    return len(pending(settings, letters(settings))) if few else None
+def letters_waiting(source: DashboardSource) -> int | None:
+    """Returns how many dead letters were not redriven; None: they are too many to count. Raises LogError."""
+    if not isinstance(source.log, KafkaLog):
+        return 0
+    settings = source.log.settings
+    written = sum(end_offsets(settings, [DEAD_LETTERS]).values())
+    if not 0 < written <= LETTERS_READ_MAX:
+        return None if written else 0
+
+    def answer() -> JsonDict:
+        return {"waiting": len(pending(settings, letters(settings)))}
+
+    waiting: int = source.kept.answer(("letters", written), answer, WAITING_FRESH_S)["waiting"]
+    return waiting
 
 
 def _letters(settings: LogSettings) -> list[Letter]:

@@ -9,6 +9,7 @@ from claw_r1.consumers.dashboard.overview.alarms import alarms
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.consumers.dashboard.overview.progress import spec_of, standing, waiting
 from claw_r1.consumers.dashboard.overview.tally import matching, tally
+from claw_r1.consumers.dashboard.routes.operations import letters_waiting
 from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.dashboard.workers import worker_rows
@@ -38,11 +39,11 @@ def overview(
     return SafeJson(source.kept.answer(("overview", run), lambda: _overview(source, run)))
 
 
-@routes.get("/overview/log", summary="How far streams are behind the facts, and how many dead letters there are.")
+@routes.get("/overview/log", summary="How far streams are behind the facts, and how many dead letters wait.")
 def log_state(source: Source, request: Request, _: Watching) -> Response:
     """Asks the broker, every three seconds at most."""
     state: LogState = request.app.state.log_state
-    return SafeJson(source.kept.answer("overview/log", state.answer, LOG_FRESH_S))
+    return SafeJson(source.kept.answer("overview/log", lambda: state.answer(letters_waiting(source)), LOG_FRESH_S))
 
 
 def _overview(source: DashboardSource, run_id: str | None) -> JsonDict:

@@ -32,15 +32,17 @@ const STATES = {
 };
 const TEST_MS = 1000;
 
+const loaded = (of) =>
+  of?.load().then((module) => {
+    of.module = module.default;
+  });
+
 /** The view of an address: its module comes when it is seen first. */
 function Loaded({ of, params: shown }) {
   const [module, setModule] = useState(of.module);
   const [problem, setProblem] = useState(null);
   useEffect(() => {
-    of.load().then((loaded) => {
-      of.module = loaded.default;
-      setModule(of.module);
-    }, setProblem);
+    if (!module) loaded(of).then(() => setModule(of.module), setProblem);
   }, []);
   if (problem) {
     return html`<p class="problem" role="alert">${of.title} did not come: reload the page (${problem.message})</p>`;
@@ -74,7 +76,7 @@ function Bar({ who, state }) {
     return () => clearTimeout(timer);
   }, [state.data]);
   const away = liveState.value !== "lost" && state.data?.log_away_since_us; // what is old is not said to be live
-  return html`<header class="bar">
+  return html`<header class="row bar">
     <nav aria-label="Views">${
     open(who).filter(({ key }) => key).map(({ name, title, key }) =>
       html`
@@ -159,7 +161,8 @@ function Page() {
   return who === null ? html`<${SignIn} title="claw dashboard" />` : html`<${Frame} who=${who} />`;
 }
 
-loadSession().then(
+const first = VIEWS.find(({ name }) => name === view.value); // its module comes beside the session, not after it
+Promise.all([loadSession(), loaded(first)?.catch(() => {})]).then(
   () => render(html`<${Page} />`, document.body),
   (problem) => render(html`<p class="problem" role="alert">${problem.message}</p>`, document.body),
 );

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import uvicorn
+from fastapi.testclient import TestClient
 
 from claw_r1.consumers.dashboard.app import dashboard_app
 from claw_r1.consumers.dashboard.settings import DashboardSettings
@@ -106,6 +107,14 @@ class DashboardStage:
         source = self.source
         until(lambda: source.feedback.caught_up and source.runs_caught_up, "the dashboard has read the log")
         self.pool.wait_caught_up(PATIENCE_S)
+
+    @contextmanager
+    def asked(self, **settings: Any) -> Iterator[TestClient]:
+        """The page in process, asked by who is signed in, once it has read the log."""
+        with TestClient(self.page(**settings), base_url="http://127.0.0.1:8200") as client:
+            client.headers["x-page-token"] = client.get("/api/v1/session").json()["token"]
+            self.wait_read()
+            yield client
 
     def report(self, *events: Event) -> None:
         """Events of runs, weights and workers."""

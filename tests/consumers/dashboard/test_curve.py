@@ -23,7 +23,7 @@ INK = """() => {
   const canvas = document.querySelector(".curve canvas");
   if (canvas === null) return 0; // it comes after the slider
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  const colour = getComputedStyle(document.querySelector(".curve i.curve-0")).color.match(/\\d+/g).map(Number);
+  const colour = getComputedStyle(document.querySelector(".curve .legend i")).color.match(/\\d+/g).map(Number);
   let count = 0;
   for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 200 && colour.every((part, n) => Math.abs(data[at + n] - part) < 12)) count += 1;
   return count;
@@ -62,3 +62,25 @@ def test_curves_are_drawn_walked_and_told(one: Sitting) -> None:
     page.get_by_text("as a table").click()
     expect(page.locator(".curve-table tbody tr")).to_have_count(5)
     one.clean(page)
+
+
+BAND = DRAW.replace(
+    "window.draw([]);",
+    """
+  const edge = (label, y) => ({ label, edge: true, points: [[0, y], [1, y]] });
+  const mean = { label: "mean", points: [[0, 0.5], [1, 0.5]] };
+  render(html`<${Curve} label="return" x="batch" series=${hostile ? [mean, edge("p10", 0), edge("p90", 1)] : [mean]} />`, box);
+""",
+)
+PALE = INK.replace("data[at + 3] > 200", "data[at + 3] > 20 && data[at + 3] < 90")
+
+
+def test_two_edges_are_a_band(one: Sitting) -> None:
+    """What lies between them is filled in the colour of the first line; without them nothing is."""
+    for edges in (False, True):
+        page = one.open("/", waits_for="header .stream.live")
+        page.evaluate(BAND, [edges, []])
+        until(page, f"({INK})() > 20")
+        pale = page.evaluate(PALE)
+        assert (pale > 5000) is edges, pale
+        one.clean(page)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import axe_playwright_python
 import pytest
@@ -19,6 +19,7 @@ from claw_r1.schemas.events import Event
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.overview_scene import plan
+from tests.consumers.dashboard.pictures import VIEWS
 from tests.consumers.dashboard.stage import DashboardStage, body
 from tests.consumers.runs import observed
 from tests.debian import ROOT
@@ -100,6 +101,11 @@ def url() -> Iterator[str]:
 QUIET = (
     "performance.now() - Math.max(...performance.getEntriesByType('resource').map((each) => each.responseEnd)) > 500"
 )
+
+
+def test_pictures_are_drawn_of_every_view() -> None:
+    """`make pictures` leaves none out."""
+    assert {urlsplit(each).path.strip("/") for each in VIEWS.values()} == {*FINISHED}
 
 
 def address(name: str) -> str:

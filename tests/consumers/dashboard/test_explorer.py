@@ -30,9 +30,7 @@ def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
         episode("g", "u", "Which animal?", "a red dog", 0.0, agent="bob"),
         episode("h", "t", "Which plant?", "a fern", 0.5, channel="val"),
     )
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         yield stage, client
 
 
@@ -218,8 +216,6 @@ def test_a_return_that_is_no_number_empties_no_list() -> None:
         group_id="h", trajectory_id="odd", status="completed", ready=True, return_total=math.inf, outcome=math.inf
     )
     stage.log.append([Outgoing(topic=TRAJECTORIES, key=trajectory_key("h", "odd"), value=encode(row))])
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         rows = {row["ids"][1]: row["values"]["return"] for row in get(client, "rows", columns="return")["rows"]}
     assert rows == {"t": 1.0, "odd": None}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.api_keys import new_key
@@ -79,6 +79,19 @@ def test_a_first_view_asks_for_its_modules_at_once(sitting: tuple[DashboardStage
     expect(page.get_by_role("heading", name="No run has begun")).to_be_visible()
     assert f"{one.url}/page/views/overview.js" in {*one.requests} - {*named}
     one.clean(page)
+
+
+def test_a_home_asks_at_once_for_all_that_its_address_names(sitting: tuple[DashboardStage, Sitting]) -> None:
+    """The curves of a run that is named do not wait for its numbers; the session is asked for once, beside the modules."""
+    _, one = sitting
+    page, held = one.tab(), list[Route]()
+    page.route("**/api/v1/overview?run=*", lambda route: held.append(route))  # a builtin is no handler
+    with page.expect_request("**/runs/curves?*"):
+        page.goto(f"{one.url}/overview?run=run")
+    session = one.requests.index(f"{one.url}/api/v1/session")
+    assert session < min(at for at, url in enumerate(one.requests) if "/parts/" in url)
+    assert one.requests.count(f"{one.url}/api/v1/session") == 1
+    held[0].abort()
 
 
 COUNTS_STREAMS = """

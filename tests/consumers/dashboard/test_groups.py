@@ -23,9 +23,7 @@ def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
         member("high", "It is a small cat.", 1.0, [5, 6, 9, 8]),
         member("none", "It is a small cat.", None, [5, 6, 9, 8]),
     )
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         yield stage, client
 
 
@@ -83,9 +81,7 @@ def test_tokens_of_a_later_call_are_read_over_its_base() -> None:
             prompt=type(prompt)(base_call_id=f"{name}0", keep=5, suffix=pack_ids([50]), full_length=6, full_digest=whole.full_digest),
         )  # fmt: skip
         stage.tell(first, second)
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         answer = get(client, "group/tokens?g=g&a=a&b=b")
         assert (answer["k"], answer["parts_at"], answer["calls"]) == (1, 6, [2, 2])
         assert [token[0] for token in answer["sides"][0]["tokens"]] == [1, 2, 3, 1, 2, 50, 4]
@@ -95,9 +91,7 @@ def test_tokens_of_a_later_call_are_read_over_its_base() -> None:
 
 def test_a_member_without_tokens_is_none() -> None:
     stage = DashboardStage(member("high", "yes", 1.0, [5]), [facts.started("g", "idle")])
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         assert get(client, "group/tokens?g=g&a=high&b=idle")["sides"][1] is None
         assert get(client, "group/pair?g=g&a=high&b=idle")["sides"][1]["turns"] == []
 

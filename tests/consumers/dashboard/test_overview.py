@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, expect
 
 from claw_r1.consumers.dashboard.overview.alarms import plain
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import Sampling, VersionSpan
-from claw_r1.schemas.topics import CALLS, DEAD_LETTERS
+from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.overview_scene import MINUTE_US, WholeStage, plan, played, scene, worker
@@ -25,9 +24,7 @@ __all__ = ["browser"]
 
 def overview(stage: DashboardStage, path: str = "overview", **query: Any) -> dict[str, Any]:
     """The answer, once everything is read."""
-    with TestClient(stage.page(), base_url="http://localhost") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         answer: dict[str, Any] = client.get(f"/api/v1/{path}", params=query).json()
         return answer
 
@@ -130,9 +127,7 @@ def test_what_a_number_leads_to_counts_the_same(run: str) -> None:
     """Every number that is a link is asked for where it leads, of each run and of all."""
     stage = two_runs()
     stage.tell(facts.call("greedy", "t", "c", sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0)))
-    with TestClient(stage.page(), base_url="http://localhost") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         answer = client.get("/api/v1/overview", params={"run": run}).json()
         several = list(links(answer))
         for each in several:
@@ -182,18 +177,19 @@ def test_facts_without_streams_and_dead_letters() -> None:
     stage = DashboardStage(played("g", (1.0,), MINUTE_US))
     now_s = [100.0]
     state = LogState(stage.log, lambda: now_s[0])
-    (never,) = state.answer()["alarms"]
+    (never,) = state.answer(0)["alarms"]
     assert never["what"] == "3 facts are not folded into the pool, and no stream processor has ever read them."
     place = next(place for place, end in stage.log.end_offsets([CALLS]).items() if end)
     stage.log.commit_offsets(stage.log.settings.catalogue().streams_group, {place: 1})
-    assert state.answer()["alarms"] == []
+    assert state.answer(0)["alarms"] == []
     now_s[0] += 60
-    (stuck,) = state.answer()["alarms"]
+    (stuck,) = state.answer(0)["alarms"]
     assert stuck["what"] == "2 facts are not folded into the pool, and no stream processor has moved for 60 s."
     stage.log.commit_offsets(stage.log.settings.catalogue().streams_group, {place: 3})
-    assert state.answer()["alarms"] == []
-    stage.log.producer().publish_now(DEAD_LETTERS, b"g", facts.opened())
-    assert state.answer()["dead_letters"] == 1
+    assert state.answer(0)["alarms"] == []
+    letters = [[alarm["what"] for alarm in state.answer(number)["alarms"]] for number in (2, None)]
+    rest = "dead letters wait: records that nobody could read or fold."
+    assert letters == [[f"2 {rest}"], [f"Very many {rest}"]]
 
 
 def test_a_start_is_no_alarm() -> None:
@@ -280,4 +276,15 @@ def test_each_number_on_the_page_opens_as_many_rows(sitting: tuple[WholeStage, S
         page.go_back()
         page.wait_for_selector(".stations li")
     assert several >= 7
+    batches = page.locator(".stations").get_by_role("link", name="batches")
+    text = batches.locator("b").inner_text()
+    batches.click()
+    page.wait_for_selector("tr.chosen")
+    heads = page.get_by_label("All runs", exact=True).last.locator("thead > tr > *").all_inner_texts()
+    expect(page.locator("tr.chosen > *").nth(heads.index("batches"))).to_have_text(text)
+    page.goto(f"{one.url}/overview?run=*")
+    runs = page.locator(".stations").get_by_role("link", name="run")
+    text = runs.locator("b").inner_text()
+    runs.click()
+    expect(page.get_by_label("All runs", exact=True).last.locator("tbody > tr")).to_have_count(int(text))
     one.clean(page)

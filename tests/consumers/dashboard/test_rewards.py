@@ -70,9 +70,7 @@ def scene() -> DashboardStage:
 @pytest.fixture
 def opened() -> Iterator[tuple[DashboardStage, TestClient]]:
     stage = scene()
-    with TestClient(stage.page(), base_url="http://127.0.0.1:8200") as client:
-        client.get("/api/v1/session")
-        stage.wait_read()
+    with stage.asked() as client:
         yield stage, client
 
 
@@ -133,9 +131,8 @@ def test_agreement_is_that_of_the_command(opened: tuple[DashboardStage, TestClie
 def test_what_cannot_be_is_refused_in_a_sentence(opened: tuple[DashboardStage, TestClient]) -> None:
     _, client = opened
     assert "no verdict nobody" in client.get("/api/v1/rewards/verdict?id=nobody").json()["detail"]
-    token = client.get("/api/v1/session").json()["token"]
     body = {"slot": "rule/length", "places": [["g", "t0"]]}
-    answer = client.post("/api/v1/rewards/trial", json=body, headers={"x-page-token": token})
+    answer = client.post("/api/v1/rewards/trial", json=body)
     assert (answer.status_code, "--rewards" in answer.json()["detail"]) == (422, True)
 
 
@@ -171,14 +168,12 @@ def test_a_rule_is_tried_and_nothing_is_written(log_settings: LogSettings, tmp_p
             producer.publish_now(CALLS, group_key("g"), event)
     stream(log_settings)
     stage = BrokerStage(log_settings)
-    with TestClient(stage.page(rewards=config), base_url="http://127.0.0.1:8200") as client:
-        token = client.get("/api/v1/session").json()["token"]
-        stage.wait_read()
+    with stage.asked(rewards=config) as client:
         assert get(client, "")["tries"] == ["rule/length"]
         body = {"slot": "rule/length", "places": [["g", "t0"]]}
-        answer = client.post("/api/v1/rewards/trial", json=body, headers={"x-page-token": token})
+        answer = client.post("/api/v1/rewards/trial", json=body)
         (tried,) = answer.json()["trials"]
-        refused = client.post("/api/v1/rewards/trial", json=body | {"slot": "no/slot"}, headers={"x-page-token": token})
+        refused = client.post("/api/v1/rewards/trial", json=body | {"slot": "no/slot"})
         assert (refused.status_code, "no scorer no/slot" in refused.json()["detail"]) == (422, True)
     words = ["rewards", "test", "--on", "t0", "--config", str(config), "--json", "--prefix", log_settings.prefix]
     told = CliRunner().invoke(app, words, env={"KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers})

@@ -51,7 +51,6 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /record",
             "GET /operations/processes",
             "GET /operations/topics",
-            "GET /operations/workers",
             "GET /operations/letters",
             "GET /operations/letter",
             "GET /lab/fields",

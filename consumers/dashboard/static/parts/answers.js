@@ -1,5 +1,5 @@
 // What the API answers, read again when it changes.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ask, html, Problem } from "/web/shell.js";
 import { onChange } from "./live.js";
 
@@ -18,15 +18,15 @@ export function read(path) {
   return Promise.race([ask("GET", path), late]).finally(() => clearTimeout(timer));
 }
 
-/** The answer of `path` (null: nothing is asked): {data, problem, reading, again}. `about(update)`: whether a change concerns it; it is
+/** The answer of `path` (null or empty: nothing is asked): {data, problem, reading, again}. `about(update)`: whether a change concerns it; it is
  * then read again, at most every 0.4 s, and what was there stays until the answer comes. One that says `again_s` is older than
  * what there is, and no change will tell of that any more: it is read again so many seconds later. */
 export function useAnswer(path, about = () => false) {
   const [answer, setAnswer] = useState({ path: null, data: null, problem: null });
   const latest = useRef({});
   latest.current.about = about;
-  useEffect(() => {
-    if (path === null) return undefined;
+  useLayoutEffect(() => { // asked at once, not after the next paint
+    if (!path) return undefined;
     let [alive, busy, due, timer, loaded, renewal] = [true, false, false, null, 0, null];
     const load = async () => {
       timer = null;
@@ -72,7 +72,7 @@ export function useAnswer(path, about = () => false) {
   return {
     data: own.data,
     problem: own.problem,
-    reading: path !== null && !own.data && !own.problem,
+    reading: Boolean(path) && !own.data && !own.problem,
     again: () => latest.current.again?.(),
   };
 }

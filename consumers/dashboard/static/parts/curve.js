@@ -2,9 +2,19 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { html, theme, Word } from "/web/shell.js";
+import { Table } from "./table.js";
 import { number } from "./words.js";
 
-const COLOURS = 8;
+const COLOURS = [
+  "var(--accent)",
+  "light-dark(#b35900, #ffb066)",
+  "var(--good)",
+  "light-dark(#8a3fb0, #d3a0f0)",
+  "var(--bad)",
+  "light-dark(#00788a, #5ad0e0)",
+  "light-dark(#7a6a00, #d8c850)",
+  "light-dark(#a02c6c, #f58fc0)",
+];
 const TABLE_ROWS = 200;
 const NEAR_PX = 40;
 const moment = (us) => new Date(us / 1000).toLocaleString("sv");
@@ -27,6 +37,7 @@ function joined(series) {
 }
 
 function options({ box, size, x, series, colours, onIndex }) {
+  const edges = series.flatMap((each, at) => (each.edge ? [at + 1] : []));
   const axis = {
     stroke: colours.quiet,
     font: "11px system-ui, sans-serif",
@@ -39,6 +50,9 @@ function options({ box, size, x, series, colours, onIndex }) {
     scales: { x: { time: x === "time" } },
     focus: { alpha: 0.4 },
     padding: [8, 18, 0, 0],
+    bands: edges.length === 2
+      ? [{ series: edges.reverse(), fill: `color-mix(in srgb, ${colours.lines[0]} 18%, transparent)` }]
+      : [],
     cursor: { drag: { x: true, y: false }, points: { size: 7 } },
     axes: [{
       ...axis,
@@ -51,10 +65,10 @@ function options({ box, size, x, series, colours, onIndex }) {
       {},
       ...series.map((each, at) => ({
         stroke: colours.lines[at],
-        width: each.width || 1.5,
+        width: each.edge ? 0.5 : 1.5,
         dash: each.dashed ? [4, 4] : undefined,
         spanGaps: true,
-        points: { show: each.points.length < 60, size: 4 },
+        points: { show: !each.edge && each.points.length < 60, size: 4 },
       })),
     ],
     hooks: {
@@ -65,7 +79,7 @@ function options({ box, size, x, series, colours, onIndex }) {
   };
 }
 
-/** Curves. label: what they are of. series: [{label, points: [[x, y, …], …] in order of x, dashed, width}]; y may be null. x: "time" (UTC
+/** Curves. label: what they are of. series: [{label, points: [[x, y, …], …] in order of x, dashed, edge: one of the two of a band}]; y may be null. x: "time" (UTC
  * microseconds), or the word for one: batch, version, tokens. onPoint({series, point}): a click on a point, or Enter, with the point as it was
  * handed in. Drag: a closer look; double click: all again. Arrows go from point to point. */
 export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
@@ -82,18 +96,18 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
     [data, x],
   );
   const look = `${x} ${height} ${theme.value} ${
-    series.map((each) => `${each.label} ${each.dashed || ""} ${each.width || ""}`).join("\n")
+    series.map((each) => `${each.label} ${each.dashed || ""} ${each.edge || ""}`).join("\n")
   }`;
   const dark = useDark();
 
   useEffect(() => {
     const element = box.current;
     if (!data.xs.length || !element) return undefined;
-    const colour = (name) => getComputedStyle(marks.current.querySelector(name)).color;
+    const colour = (mark) => getComputedStyle(mark).color;
     const colours = {
-      quiet: colour(".curve-quiet"),
-      line: colour(".curve-line"),
-      lines: series.map((_, each) => colour(`.curve-${each % COLOURS}`)),
+      quiet: colour(marks.current.querySelector(".curve-quiet")),
+      line: colour(marks.current.querySelector(".curve-line")),
+      lines: [...marks.current.querySelectorAll(".legend i")].map(colour),
     };
     const size = { width: Math.max(120, element.clientWidth), height };
     const made = new uPlot(options({ box: element, size, x, series, colours, onIndex: setAt }), scaled, element);
@@ -157,16 +171,16 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
     steps[event.key]();
   };
   return html`<figure class="curve">
-    <figcaption><b>${label}</b> ${
+    <figcaption class="row" ref=${marks}><b>${label}</b> ${
     at !== null && data.xs.length > 0 && html`<span class="quiet">${xText(x, data.xs[index])}</span>`
-  }
-      <span class="curve-legend" ref=${marks}><i class="curve-quiet" hidden></i><i class="curve-line" hidden></i>${
+  }<i class="curve-quiet" hidden></i><i class="curve-line" hidden></i>
+      <span class="row legend curve-legend">${
     series.map((each, row) =>
       html`
         <span
-          class=${row === lit && series.length > 1 && onPoint ? "lit" : ""}><i class=${`curve-${
-            row % COLOURS
-          }`} aria-hidden="true"></i><${Word}>${each.label}<//> <b class="number">${number(value(row)?.[1])}</b></span>
+          class=${row === lit && series.length > 1 && onPoint ? "lit" : ""}><i style=${{
+            color: COLOURS[row % COLOURS.length],
+          }} aria-hidden="true"></i><${Word}>${each.label}<//> <b class="number">${number(value(row)?.[1])}</b></span>
       `
     )
   }</span>
@@ -190,32 +204,19 @@ export function Curve({ label, series, x = "batch", height = 170, onPoint }) {
 function AsTable({ series, data, x }) {
   const [open, setOpen] = useState(false);
   const every = Math.ceil(data.xs.length / TABLE_ROWS);
+  const drawn = data.xs.map((_, at) => at).filter((at) => at % every === 0 || at === data.xs.length - 1);
   return html`<details class="curve-table" onToggle=${({ currentTarget }) =>
     setOpen(currentTarget.open)}><summary>as a table</summary>
     ${
-    open && html`
-      <div class="scrolls" tabindex="0">
-        <table>
-          <thead>
-            <tr><th>${x}</th>${series.map(({ label }) =>
-              html`
-                <th class="number">
-                  <${Word}>${label}<//></th>
-              `
-            )}</tr>
-          </thead>
-          <tbody>${data.xs.map((each, at) => [each, at]).filter(([, at]) =>
-            at % every === 0 || at === data.xs.length - 1
-          ).map(([each, at]) =>
-            html`
-              <tr><th>${x === "time" ? moment(each) : number(each)}</th>${data.rows.map((row) =>
-                html`<td class="number">${number(row[at]?.[1])}</td>`
-              )}</tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
-    `
+    open && html`<${Table} first label="points" heads=${[
+      x,
+      ...series.map(({ label }) => `#${label}`),
+    ]} rows=${
+      drawn.map((at) => [
+        x === "time" ? moment(data.xs[at]) : number(data.xs[at]),
+        ...data.rows.map((row) => number(row[at]?.[1])),
+      ])
+    } />`
   }
     ${open && every > 1 && html`<p class="quiet">one of ${every} points</p>`}</details>`;
 }

@@ -6,6 +6,7 @@ import { Awaited, useAnswer } from "./answers.js";
 import { useKeys } from "./keys.js";
 import { concerns } from "./live.js";
 import { link } from "./address.js";
+import { Folded } from "./table.js";
 import { number } from "./words.js";
 
 export const SCALE = [0, 0.25, 0.5, 0.75, 1];
@@ -136,12 +137,7 @@ export const Words = ({ title, words }) =>
             <${Word}>${inWords(word)}<//>${word.who &&
               html`${" "}<small class="quiet"><${Word}>${word.who}<//></small>`}
             ${word.comment && html`<${Text} text=${word.comment} />`}
-            ${typeof word.edit === "string" && html`
-              <details>
-                <summary>the reply</summary>
-                <${Text} text=${word.edit} />
-              </details>
-            `}
+            <${Folded} title="the reply" text=${typeof word.edit === "string" && word.edit} />
           </li>
         `
       )}</ul>

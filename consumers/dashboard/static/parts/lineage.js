@@ -3,6 +3,7 @@ import { html, Word } from "/web/shell.js";
 import { Link } from "./address.js";
 import { Awaited, useAnswer } from "./answers.js";
 import { concerns } from "./live.js";
+import { Table } from "./table.js";
 import { Ago, Command, count, number, quoted, TrajectoryLink } from "./words.js";
 
 const QUESTION = 200;
@@ -55,34 +56,15 @@ function linksOf({ batches, next }) {
   return links;
 }
 
-function Links({ answer }) {
-  return html`
-    <div class="lineage-links" tabindex="0">
-      <table aria-label="Links">
-        <thead>
-          <tr>
-            <th>relation</th>
-            <th>what</th>
-            <th>when</th>
-            <th>link</th>
-          </tr>
-        </thead>
-        <tbody>${linksOf(answer).map(([relation, what, us, link]) =>
-          html`
-            <tr>
-              <td>${relation}</td>
-              <td>${what}</td>
-              <td>
-                <${Ago} us=${us < Infinity ? us : null} />
-              </td>
-              <td>${link}</td>
-            </tr>
-          `
-        )}</tbody>
-      </table>
-    </div>
-  `;
-}
+const Links = ({ answer }) =>
+  html`<${Table} box="wide" label="Links" heads="relation, what, when, link" rows=${
+    linksOf(answer).map(([relation, what, us, link]) => [
+      relation,
+      what,
+      html`<${Ago} us=${us < Infinity ? us : null} />`,
+      link,
+    ])
+  } />`;
 
 /** The lineage of a call, trajectory, group or version (RUN/NUMBER). */
 export function Lineage({ id }) {
@@ -138,29 +120,17 @@ function Calls({ batches }) {
   return html`
     <details>
       <summary>calls behind it</summary>
-      <div class="scrolls" tabindex="0">
-        <table>
-          <thead>
-            <tr>
-              <th>call</th>
-              <th>trained</th>
-              <th>sampled by</th>
-              <th>asked</th>
-            </tr>
-          </thead>
-          <tbody>${rows.map((row) =>
-            html`
-              <tr>
-                <td>
-                  <${TrajectoryLink} g=${row.trajectory.group_id} t=${row.trajectory.trajectory_id} c=${row.call_id}>
-                    <${Word}>${row.call_id}<//><//></td><td>${row.trained ? "yes" : "context"}</td>
-                <td><${Word}>${(row.sampled_by || []).join(", ") || "–"}<//></td><td>${row.request
-                  ? html`<${Word}>${(row.request.asked || "").slice(0, QUESTION)}<//>`
-                  : html`<span class="quiet">retention took the call</span>`}</td></tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
+      <${Table} label="Calls" heads="call, trained, sampled by, asked" rows=${rows.map((row) => [
+        html`
+          <${TrajectoryLink} g=${row.trajectory.group_id} t=${row.trajectory.trajectory_id} c=${row.call_id}>
+            <${Word}>${row.call_id}<//><//>
+        `,
+        row.trained ? "yes" : "context",
+        html`<${Word}>${samplers([row]).join(", ") || "–"}<//>`,
+        row.request
+          ? html`<${Word}>${(row.request.asked || "").slice(0, QUESTION)}<//>`
+          : html`<span class="quiet">retention took the call</span>`,
+      ])} />
     </details>
   `;
 }

@@ -4,6 +4,7 @@ import { html, Text, Word } from "/web/shell.js";
 import { link } from "./address.js";
 import { read } from "./answers.js";
 import { Markdown } from "./markdown.js";
+import { Folded } from "./table.js";
 import { count } from "./words.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}$/;
@@ -63,12 +64,8 @@ export function Message({ place, message, plain, current, id }) {
           ${own.tool_call_id && !own.answers &&
             html`${" "}<span class="quiet">result of a call that is not there: <${Word}>${own.tool_call_id}<//></span>`}
           ${own.is_reply && html`${" "}<span class="chip">action</span>`}</header>
-        ${own.reasoning && html`
-          <details class="reasoning" open=${own.parts.length + own.tool_calls.length === 0}>
-            <summary>reasoning (${count(own.reasoning.characters)} characters)</summary>
-            <${Text} text=${own.reasoning.text} />
-          </details>
-        `}
+        <${Folded} class="reasoning" open=${own.parts.length + own.tool_calls.length === 0} text=${own.reasoning?.text}
+          title=${`reasoning (${count(own.reasoning?.characters)} characters)`} />
         ${own.parts.map((part, at) =>
           html`<${Part} key=${at} part=${part} plain=${plain || own.role === "tool"} all=${all} />`
         )}
@@ -81,4 +78,17 @@ export function Message({ place, message, plain, current, id }) {
         ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}
       </article>
   `;
+}
+
+const ROLES = /^(user|assistant|system|tool)$/;
+
+/** A turn of a conversation that stands beside another; null: there is none any more. */
+export function Turn({ turn }) {
+  if (!turn) return html`<div class="turn none quiet">nothing more</div>`;
+  if (turn.branch) return html`<div class="turn quiet">another branch</div>`;
+  return html`<div class=${`turn role-${ROLES.test(turn.role) ? turn.role : "other"}`}>
+    <b class="quiet"><${Word}>${turn.role || "?"}<//></b>
+    <${Folded} title="reasoning" text=${turn.reasoning} />
+    <${Text} text=${turn.content} parts=${turn.parts} />
+    ${turn.cut > 0 && html`<p class="quiet">${count(turn.cut)} more characters are in the trajectory.</p>`}</div>`;
 }

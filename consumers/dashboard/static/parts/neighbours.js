@@ -33,18 +33,8 @@ export function useNeighbours(kind, ids, f = "") {
     if (place) go(link(view.value, { ...place, f }));
   };
   useKeys(`Beside it${f ? ", within the filter" : ""}`, {
-    "[": {
-      does: "the one before",
-      act: () => {
-        to("previous");
-      },
-    },
-    "]": {
-      does: "the next one",
-      act: () => {
-        to("next");
-      },
-    },
+    "[": { does: "the one before", act: () => void to("previous") },
+    "]": { does: "the next one", act: () => void to("next") },
   });
   return answer.problem ? { problem: answer.problem } : answer.data;
 }
@@ -54,17 +44,18 @@ const valuesOf = (query) => {
   return Object.fromEntries([...new Set(all.keys())].map((name) => [name, all.getAll(name)]));
 };
 
+/** A sign that leads to what stands beside; place: null where nothing does. */
+export const Way = ({ to, place, sign, label }) =>
+  place
+    ? html`<${Link} to=${to} values=${place} aria-label=${label} title=${label}>${sign}<//>`
+    : html`<span class="quiet" aria-hidden="true">${sign}</span>`;
+
 /** `‹ 3 of 120 ›`, of what `useNeighbours` gives. */
 export function Neighbours({ of, f = "" }) {
   if (!of) return null;
   if (of.problem) return html`<span class="problem" role="alert">${of.problem.message}</span>`;
-  const way = (
-    place,
-    sign,
-    label,
-  ) => (place
-    ? html`<${Link} to=${view.value} values=${{ ...place, f }} aria-label=${label} title=${label}>${sign}<//>`
-    : html`<span class="quiet" aria-hidden="true">${sign}</span>`);
+  const way = (place, sign, label) =>
+    html`<${Way} to=${view.value} place=${place && { ...place, f }} sign=${sign} label=${label} />`;
   return html`<nav class="neighbours" aria-label="Beside it">${way(of.previous, "‹", "the one before: [")}
     <${Link} to="explorer" values=${valuesOf(f)} title="the list">${
     of.at === null ? "no longer in the list" : `${count(of.at + 1)} of ${count(of.count)}`

@@ -1,6 +1,7 @@
 // One record as it stands on the log: where, what it says, and the command that prints it.
 import { html, Text, visible, Word } from "/web/shell.js";
 import { Awaited, useAnswer } from "./answers.js";
+import { Pairs } from "./table.js";
 import { Ago, Command, Copy, count } from "./words.js";
 
 /** place: {topic, partition, offset}, or a captured call {g, t, c}. */
@@ -14,47 +15,26 @@ export function RawRecord({ place }) {
 }
 
 function Stored({ data }) {
-  const row = (name, value) =>
-    html`
-      <div>
-        <dt>${name}</dt>
-        <dd>${value}</dd>
-      </div>
-    `;
-  return html`<dl>
-      ${row("position", html`<code>${data.topic}[${data.partition}]@${data.offset}</code>`)}
-      ${row("written", html`<${Ago} us=${data.timestamp_ms * 1000} />`)}
-      ${row("key", data.key === null ? "none" : html`<${Word}>${data.key}<//>`)}
-      ${
-    row(
-      "schema",
-      data.schema_id === null ? "none" : `${data.schema_id}${data.schema ? `, ${data.schema}` : ", not known here"}`,
-    )
-  }
-      ${row("size", `${count(data.size)} bytes`)}
-      ${
-    row(
-      "headers",
-      data.headers.length
-        ? data.headers.map(([name, value]) =>
-          html`
-            <div>
-              <${Word}>${name}<//>: ${value === null ? "none" : html`<${Word}>${value}<//>`}</div>
-          `
-        )
-        : "none",
-    )
-  }
-    </dl>
+  const word = (text) => (text === null ? "none" : html`<${Word}>${text}<//>`);
+  const json = data.value && JSON.stringify(data.value, null, 1);
+  const rows = [
+    ["position", html`<code>${data.topic}[${data.partition}]@${data.offset}</code>`],
+    ["written", html`<${Ago} us=${data.timestamp_ms * 1000} />`],
+    ["key", word(data.key)],
+    ["schema", data.schema_id === null ? "none" : `${data.schema_id}, ${data.schema || "not known here"}`],
+    ["size", `${count(data.size)} bytes`],
+    ...data.headers.map(([name, value]) => ["header", html`<${Word}>${name}<//>: ${word(value)}`]),
+  ];
+  return html`<${Pairs} rows=${rows} />
     ${data.problem && html`<p class="problem" role="status">${visible(data.problem)}</p>`}
     <${Command} text=${data.consumer} />
     ${
-    data.value && html`
+    json && html`
       <p>
-        <${Copy} text=${JSON.stringify(data.value, null, 1)} label="copy JSON" />
+        <${Copy} text=${json} label="copy JSON" />
       </p>
       <div class="mono" tabindex="0">
-        <${Text} text=${JSON.stringify(data.value, null, 1)} />
+        <${Text} text=${json} />
       </div>
     `
   }`;

@@ -1,5 +1,5 @@
 // A long list of which only what is looked at is there: pages by offset in an order that stands still, each read again when it changed.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { read } from "./answers.js";
 import { onChange } from "./live.js";
 
@@ -15,7 +15,7 @@ export function useSparse(query, at, about, follow) {
   const state = useRef(null);
   const latest = useRef({});
   Object.assign(latest.current, { about, at, follow });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const own = {
       pages: new Map(),
       order: "",

@@ -58,9 +58,18 @@ export function versionBegins(model, at) {
   return before < 0 || model.version[before] !== own ? model.versions[own] : null;
 }
 
+const plain = (text) => visible(text.replace(/\n/g, "↵").replace(/\t/g, "⇥"));
+
+/** A token's text, its bytes where they are part of a character. */
+export const pieceText = (piece) =>
+  typeof piece === "string" ? plain(piece || "∅") : piece.map((
+    part,
+    at,
+  ) => (at % 2 ? html`<span class="bytes">⟨${part.slice(0, 3 * PIECE_MAX)}⟩</span>` : plain(part)));
+
 const marked = (text) => {
   const cut = text.length > PIECE_MAX ? `${[...text.slice(0, PIECE_MAX)].slice(0, -1).join("")}…` : text;
-  return visible(cut.replace(/\n/g, "↵").replace(/\t/g, "⇥"));
+  return plain(cut);
 };
 
 /** What is drawn of a token: nodes. Bytes that are part of a character, or of none, stand in ⟨ ⟩. */

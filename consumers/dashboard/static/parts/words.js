@@ -59,7 +59,7 @@ export const TrajectoryLink = ({ g, t, c, children }) =>
   html`<${Link} to="trajectory" values=${{ g, t, c }}>${children || html`<${Word}>${t}<//>`}<//>`;
 
 /** Copies a text. Whether that worked: a browser gives its clipboard to secure contexts alone, and over plain http only by the old way. */
-export async function toClipboard(text) {
+async function toClipboard(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
   const field = document.createElement("textarea");
   const focused = /** @type {HTMLElement | null} */ (document.activeElement);
@@ -86,11 +86,6 @@ export function Copy({ text, label = "copy" }) {
 
 /** A command to type, with a button that copies it. */
 export const Command = ({ text }) => html`<p class="command"><code>${text}</code> <${Copy} text=${text} /></p>`;
-
-/** A cell for a spreadsheet: one that begins as a formula does is text. */
-export const cell = (
-  text,
-) => (/^[=+\-@\t\r]/.test(text) && !/^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text) ? `'${text}` : text);
 
 /** A word for bash: whatever an id holds, the command stays one command, and nothing in it moves the terminal. */
 export function quoted(text) {

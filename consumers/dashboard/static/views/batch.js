@@ -6,6 +6,7 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { GroupDots } from "../parts/dots.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
+import { Pairs, Table } from "../parts/table.js";
 import {
   Ago,
   Command,
@@ -47,7 +48,7 @@ function View({ params }) {
   return html`<${Awaited} answer=${answer}>${(data) =>
     html`
       <${Head} data=${data} beside=${beside} />
-      <div role="tablist" class="batch-tabs" aria-label="Batch">
+      <div role="tablist" class="row tabs" aria-label="Batch">
         <button role="tab" aria-selected=${params.get("tab") !== "lab"} onClick=${tab(null)}>Members</button>
         <button role="tab" aria-selected=${params.get("tab") === "lab"} onClick=${tab(
           "lab",
@@ -55,7 +56,7 @@ function View({ params }) {
       </div>
       ${params.get("tab") === "lab" ? html`<${Lab} params=${params} batch=${n} />` : html`
         <${Tiles} data=${data} />
-        <div class="batch-columns">
+        <div class="sided">
           <${Scatter} data=${data} after=${after} />
           <section class="panel">
             <h2>Groups by spread</h2>
@@ -73,7 +74,7 @@ function Head({ data, beside }) {
   const { run_id: run, sequence, trained } = data;
   const made = trained && `${run}/${trained.version}`;
   return html`
-    <section class="panel batch-head">
+    <section class="panel row batch-head">
       <h1>Batch ${count(sequence)} of <${Word}>${run}<//></h1>
       <button onClick=${beside("previous")} disabled=${data.previous === null} aria-label="batch before">[</button>
       <button onClick=${beside("next")} disabled=${data.next === null} aria-label="batch after">]</button>
@@ -96,13 +97,9 @@ function Head({ data, beside }) {
           <p
             class="quiet">Plan: <span class="mono">${data.position.topic} partition ${data.position
               .partition} offset ${data.position.offset}</span>, seed ${data.seed}.</p>
-          <dl class="runs-values">${Object.entries(trained.metrics).sort().map(([name, value]) =>
-            html`
-              <div>
-                <dt>
-                  <${Word}>${name}<//></dt><dd class="number">${number(value, 5)}</dd></div>
-            `
-          )}</dl>
+          <${Pairs} class="runs-values" rows=${Object.entries(trained.metrics).sort().map((
+            [name, value],
+          ) => [html`<${Word}>${name}<//>`, number(value, 5)])} />
         </details>
       `}
     </section>
@@ -119,16 +116,9 @@ function Tiles({ data: { tiles, sampled_by } }) {
     ["versions", known.length ? range([Math.min(...known), Math.max(...known)]) : "–"],
     ["sampled tokens", count(tiles.tokens)],
   ];
-  return html`<dl class="tiles">${
-    figures.map(([name, text, bad]) =>
-      html`
-        <div class="panel">
-          <dt>${name}</dt>
-          <dd class=${bad ? "bad" : ""}>${text}</dd>
-        </div>
-      `
-    )
-  }</dl>`;
+  return html`<${Pairs} class="tiles" rows=${
+    figures.map(([name, text, bad]) => [name, html`<span class=${bad ? "bad" : ""}>${text}</span>`])
+  } />`;
 }
 
 /** Return over length, a cross where a reply was cut off. */
@@ -218,56 +208,67 @@ function Lanes({ data: { members, planned_us, trained } }) {
   const newest = Math.max(...rows.flatMap(({ lane }) => lane.map((call) => call[4] ?? 0)));
   const marks = [["planned", planned_us], ["trained", trained?.at_us]].filter(([, us]) => us && us >= begin);
   return html`<section class="panel"><h2>Where the time went</h2>
-    <p class="lanes-legend">${
+    <p class="row legend">${
     PARTS.map(([name, text]) => html`<span><i class=${name}></i>${text}</span>`)
   }<span class="quiet">paler: an older version; ${span(whole / 1e6)} from end to end${
     marks.map(([name, us]) => `, ${name} at ${span((us - begin) / 1e6)}`)
   }</span></p>
     <div class="lanes scrolls" tabindex="0" role="group" aria-label="Members in time">${
     rows.slice(0, all ? PAGE : 32).map(({ group_id, trajectory_id, lane }) =>
-      html`<div class="lane"><span><${TrajectoryLink} g=${group_id} t=${trajectory_id}><${Word}>${`${
-        middle(group_id, 12)
-      } ${trajectory_id}`}<//><//></span><span
-        class="lane-bar" role="img" aria-label=${`${lane.length} calls`} style=${laneOf(lane, place, newest)}>${
-        marks.map(([name, us]) => html`<i class=${name} style=${{ left: `min(${place(us)}%, 100% - 2px)` }}></i>`)
-      }</span></div>`
+      html`
+        <div
+          class="lane"><span class="cut"><${TrajectoryLink} g=${group_id} t=${trajectory_id}><${Word}>${`${
+            middle(group_id, 12)
+          } ${trajectory_id}`}<//><//></span><span
+                class="lane-bar" role="img" aria-label=${`${lane.length} calls`} style=${laneOf(
+                  lane,
+                  place,
+                  newest,
+                )}>${marks.map(([name, us]) =>
+                  html`<i class=${name} style=${{ left: `min(${place(us)}%, 100% - 2px)` }}></i>`
+                )}</span></div>
+      `
     )
   }</div>
     ${rows.length > 32 && !all && html`<button onClick=${() => setAll(true)}>all ${count(rows.length)}</button>`}
   </section>`;
 }
 
+const MEMBER =
+  "task, its reply ends, #return, #advantage, #tokens, #versions, #calls trained, group, why it is left out";
+
+function memberRow(row, reply) {
+  const sign = row.advantage > 0 ? "good" : row.advantage < 0 ? "bad" : "";
+  return [
+    html`
+      <${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id}>
+        <${Word}>${row.task ? taskWords(row.task) : row.trajectory_id}<//><//>
+    `,
+    reply && html`<${Word}>${reply.length > 79 ? `…${reply.slice(-79)}` : reply}<//>`,
+    number(row.return),
+    html`<span class=${sign}>${number(row.advantage)}</span>`,
+    row.truncated
+      ? html`<span class="bad" title="a reply was cut off">${count(row.tokens)} ✕</span>`
+      : count(row.tokens),
+    range(row.versions),
+    `${count(row.calls_trained)} of ${count(row.calls)}`,
+    html`<${GroupLink} g=${row.group_id} />`,
+    row.why_not && html`<${Word}>${row.why_not}<//>`,
+  ];
+}
+
 function Members({ data, replies, after }) {
   const turn = (next) => () => change({ after: next || null });
   return html`<section class="panel batch-members"><h2>Members by |advantage|</h2>
-    <div class="wide-table" tabindex="0" role="group" aria-label="Members by |advantage|"><table><thead><tr><th>task</th><th>its reply ends</th><th class="number">return</th><th class="number">advantage</th><th class="number">tokens</th><th class="number">versions</th><th class="number">calls trained</th><th>group</th><th>left out, because</th></tr></thead>
-      <tbody>${
-    data.members.map((row, at) =>
-      html`
-        <tr key=${`${row.group_id} ${row.trajectory_id}`}>
-          <td>
-            <${TrajectoryLink} g=${row.group_id} t=${row.trajectory_id}>
-              <${Word}>${row.task ? taskWords(row.task) : row.trajectory_id}<//><//></td>
-          <td>${replies[at] &&
-            html`<${Word}>${replies[at].length > 79 ? `…${replies[at].slice(-79)}` : replies[at]}<//>`}</td>
-          <td class="number">${number(row.return)}</td>
-          <td class=${`number ${row.advantage > 0 ? "good" : row.advantage < 0 ? "bad" : ""}`}>${number(
-            row.advantage,
-          )}</td>
-          <td class=${`number ${row.truncated ? "bad" : ""}`} title=${row.truncated
-            ? "a reply was cut off"
-            : null}>${count(row.tokens)}${row.truncated > 0 && " ✕"}</td>
-          <td class="number">${range(row.versions)}</td>
-          <td class="number">${count(row.calls_trained)} of ${count(row.calls)}</td>
-          <td><${GroupLink} g=${row.group_id} /></td>
-          <td>${row.why_not && html`<${Word}>${row.why_not}<//>`}</td>
-        </tr>
-      `
-    )
-  }</tbody></table></div>
+    <${Table} box="wide" label="Members by |advantage|" heads=${MEMBER} rows=${
+    data.members.map((row, at) => ({
+      key: `${row.group_id} ${row.trajectory_id}`,
+      cells: memberRow(row, replies[at]),
+    }))
+  } />
     ${
     data.total > PAGE &&
-    html`<p class="runs-tools"><span>${count(after + 1)}–${count(Math.min(data.total, after + PAGE))} of ${
+    html`<p class="row"><span>${count(after + 1)}–${count(Math.min(data.total, after + PAGE))} of ${
       count(data.total)
     }</span>
       <button disabled=${after === 0} onClick=${turn(Math.max(0, after - PAGE))}>before</button><button disabled=${

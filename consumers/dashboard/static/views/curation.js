@@ -7,6 +7,8 @@ import { filterOf, FILTERS } from "../parts/filters.js";
 import { act, Judge, quality, Said, scores, undo, Words, words } from "../parts/judge.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
+import { Turn } from "../parts/messages.js";
+import { Folded, Table } from "../parts/table.js";
 import { Ago, Command, count, GroupLink, middle, TrajectoryLink } from "../parts/words.js";
 
 const TABS = { queue: "Review", filter: "By filter", history: "History" };
@@ -78,7 +80,7 @@ function Conversation({ side, place }) {
   const same = side.turns.filter((turn) => turn.same).length;
   const [hidden, setHidden] = useState(Math.max(same > 1 ? same : 0, side.turns.length - TURNS));
   return html`
-    <article class="side">
+    <article class="panel side">
       <h3>
         ${place && html`
           <span class="place">${place}</span>
@@ -90,20 +92,7 @@ function Conversation({ side, place }) {
           html`<button onClick=${() => setHidden(Math.max(0, hidden - TURNS))}>show ${
             hidden <= same ? "turns that both share" : "earlier turns"
           } (${count(hidden)})</button>`}
-        ${side.turns.slice(hidden).map((turn, index) =>
-          html`
-            <section class="turn" key=${hidden + index}>
-              <div class="quiet">
-                <${Word}>${turn.branch ? "another branch" : turn.role || "?"}<//></div>
-              ${turn.reasoning && html`
-                <details>
-                  <summary>reasoning</summary>
-                  <${Text} text=${turn.reasoning} />
-                </details>
-              `}
-              ${!turn.branch && html`<${Text} text=${turn.content} parts=${turn.parts} />`}</section>
-          `
-        )}
+        ${side.turns.slice(hidden).map((turn, index) => html`<${Turn} key=${hidden + index} turn=${turn} />`)}
         ${side.turns.length === 0 &&
           html`<p class="quiet">No conversation in words: its calls were made by token ids, or their text is lost.</p>`}
         <${Words} title="Others said" words=${side.others} />
@@ -249,7 +238,7 @@ function Queue({ params }) {
       ) => change({ evaluation: target.checked ? "true" : "", g: "", t: "", o: "" })} /> evaluation, too</label>
       <${FilterField} params=${params} />
     </div>
-    <div class="review">
+    <div class="sided review">
       <aside class="panel">
         <${Awaited} answer=${queue}>${(data) =>
           html`
@@ -280,12 +269,7 @@ function Queue({ params }) {
               html`
                 <p class="quiet">group <${GroupLink} g=${data.group_id} /> · <${TrajectoryLink} g=${data
                   .group_id} t=${current.trajectory_id}>all of it<//></p>
-                ${data.sides[0].task && html`
-                  <details>
-                    <summary>task</summary>
-                    <${Text} text=${data.sides[0].task} />
-                  </details>
-                `}
+                <${Folded} title="task" text=${data.sides[0].task} />
                 <div class="sides">${data.sides.map((side, index) =>
                   html`<${Conversation} key=${side.trajectory_id} side=${side} place=${
                     data.sides.length > 1 && ["Left", "Right"][index]
@@ -482,6 +466,23 @@ function Evict({ chosen, places }) {
   `;
 }
 
+const actRow = (each) => ({
+  key: each.act_id,
+  class: each.stands ? "" : "fallen",
+  cells: [
+    html`<${Ago} us=${each.at_us} />`,
+    html`${each.who === null ? "operator" : html`<${Word}>${each.who}<//>`}${
+      each.through && html`${" "}<small class="quiet">${each.through}</small>`
+    }`,
+    html`${each.says.map((text) => html`<${Text} text=${text} />`)}${
+      !each.stands && html`<small class="quiet">does not stand any more</small>`
+    }`,
+    html`<${Subjects} subjects=${each.subjects} />`,
+    count(each.events),
+    each.may_undo && session.value.may_judge && html`<button onClick=${() => undo(each.act_id)}>Take back</button>`,
+  ],
+});
+
 function History({ params }) {
   useUndo();
   const [kind, who] = [params.get("kind") || "all", params.get("who") || ""];
@@ -505,44 +506,7 @@ function History({ params }) {
     <${Said} />
     <${Awaited} answer=${answer}>${(data) =>
       html`
-        <div class="scrolled" tabindex="0" role="region" aria-label="Acts">
-          <table>
-            <thead>
-              <tr>
-                <th>When</th>
-                <th>Who</th>
-                <th>What</th>
-                <th>Of</th>
-                <th class="number">Events</th>
-                <th></th>
-              </tr>
-            </thead>
-            <tbody>${data.acts.map((each) =>
-              html`
-                <tr key=${each.act_id} class=${each.stands ? "" : "fallen"}>
-                  <td>
-                    <${Ago} us=${each.at_us} />
-                  </td>
-                  <td>${each.who === null ? "operator" : html`<${Word}>${each.who}<//>`}${each.through &&
-                    html`${" "}<small class="quiet">${each.through}</small>`}</td>
-                  <td>${each.says.map((text) =>
-                    html`
-                      <div>
-                        <${Text} text=${text} />
-                      </div>
-                    `
-                  )}${!each.stands && html`<small class="quiet">does not stand any more</small>`}</td>
-                  <td>
-                    <${Subjects} subjects=${each.subjects} />
-                  </td>
-                  <td class="number">${count(each.events)}</td>
-                  <td>${each.may_undo && session.value.may_judge &&
-                    html`<button onClick=${() => undo(each.act_id)}>Take back</button>`}</td>
-                </tr>
-              `
-            )}</tbody>
-          </table>
-        </div>
+        <${Table} box="wide" label="Acts" heads="When, Who, What, Of, #Events, " rows=${data.acts.map(actRow)} />
               ${data.acts.length === 0 && html`<p class="quiet">Nobody did any of this yet.</p>`}
               ${data.next &&
                 html`<button onClick=${() => change({ before: data.next }, { replace: false })}>older ones (${
@@ -557,7 +521,7 @@ function Curation({ params }) {
   const Shown = { queue: Queue, filter: ByFilter, history: History }[tab];
   return html`
     <h1>Curation and labels</h1>
-    <nav class="tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) =>
+    <nav class="row tabs" aria-label="Curation">${Object.entries(TABS).map(([name, title]) =>
       html`<${Link} to="curation" values=${{ tab: name === "queue" ? "" : name, ...filterOf(params) }} aria-current=${
         name === tab ? "page" : null
       }>${title}<//>`

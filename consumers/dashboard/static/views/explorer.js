@@ -8,46 +8,14 @@ import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
 import { useSparse } from "../parts/sparse.js";
-import { Ago, cell, Command, count, middle, number, quoted, taskWords, toClipboard } from "../parts/words.js";
+import { Ago, Command, count, middle, number, quoted, taskWords } from "../parts/words.js";
 
 const KINDS = ["groups", "trajectories", "steps"];
+/** Columns where the address names none, as it would. */
 const SHOWN = {
-  groups: [
-    "id",
-    "task",
-    "return",
-    "deviation",
-    "members",
-    "ready",
-    "response_tokens",
-    "version_max",
-    "changed",
-    "reasons",
-  ],
-  trajectories: [
-    "id",
-    "task",
-    "reply",
-    "return",
-    "distance",
-    "response_tokens",
-    "finish",
-    "status",
-    "version_max",
-    "changed",
-  ],
-  steps: [
-    "id",
-    "task",
-    "reply",
-    "reward",
-    "response_tokens",
-    "finish",
-    "trainable",
-    "version_max",
-    "started",
-    "reasons",
-  ],
+  groups: "id,task,return,deviation,members,ready,response_tokens,version_max,changed,reasons",
+  trajectories: "id,task,reply,return,distance,response_tokens,finish,status,version_max,changed",
+  steps: "id,task,reply,reward,response_tokens,finish,trainable,version_max,started,reasons",
 };
 /** A column that the log has, not the pool: it is read for the rows that are looked at. */
 const REPLY = { type: "reply", says: "How its last reply ends." };
@@ -243,7 +211,7 @@ function Filters({ filter }) {
     )}
         <details class="more-filters">
       <summary>filters</summary>
-      <div class="form">${Object.entries(FILTERS).filter(([name]) => name !== "text").map(field)}</div>
+      <div class="row form">${Object.entries(FILTERS).filter(([name]) => name !== "text").map(field)}</div>
     </details>
   `;
 }
@@ -253,12 +221,12 @@ function Columns({ types, columns, kind }) {
     const next = columns.includes(name)
       ? columns.filter((each) => each !== name)
       : Object.keys(types).filter((each) => each === name || columns.includes(each));
-    change({ cols: next.join(",") === SHOWN[kind].join(",") ? "" : next.join(",") });
+    change({ cols: next.join(",") === SHOWN[kind] ? "" : next.join(",") });
   };
   return html`
     <details class="columns">
       <summary>columns</summary>
-      <div class="form">${Object.entries(types).filter(([name]) => name !== "id").map(([name, { says }]) =>
+      <div class="row form">${Object.entries(types).filter(([name]) => name !== "id").map(([name, { says }]) =>
         html`
           <label title=${says}><input type="checkbox" checked=${columns.includes(name)} onChange=${() =>
             toggle(name)} /> ${label(name)}</label>
@@ -269,7 +237,7 @@ function Columns({ types, columns, kind }) {
 }
 
 function Facets({ query, order, filter }) {
-  const answer = useAnswer(`facets?${query}#${order}`);
+  const answer = useAnswer(order && `facets?${query}#${order}`); // after the rows, whose order it names
   const last = useRef(null);
   if (answer.data) last.current = answer.data;
   const press = (field, text, before) => () => {
@@ -299,7 +267,7 @@ function Facets({ query, order, filter }) {
       html`
         <details open=${field !== "task" && field !== "time" || filter[field] !== undefined} key=${field}>
           <summary>${label(field)}</summary>
-          <ul>${values.slice(0, 12).map(([value, rows]) =>
+          <ul class="plain">${values.slice(0, 12).map(([value, rows]) =>
             html`<${Bar} key=${value} field=${field} value=${value} rows=${rows} />`
           )}
           ${values.length > 12 &&
@@ -364,7 +332,7 @@ function Conversations({ kind, query, filter, f }) {
   }
     ${state?.problem && html`<p class="problem" role="alert">${state.problem.message}</p>`}
     ${
-    state && html`<ul>${
+    state && html`<ul class="row plain">${
       state.matches.map((ids) => {
         const [view, values] = targetOf(kind, ids, f);
         return html`
@@ -379,18 +347,8 @@ function Conversations({ kind, query, filter, f }) {
   </section>`;
 }
 
-/** The rows that are marked, wherever in the list they are: read by their group and trajectory. What is gone is not among them. */
-async function markedRows(kind, ids, marks, columns) {
-  const within = new Set(
-    ids.map(({ g, t }) => queryOf({ group: g, trajectory: t }, { kind, columns: columnsOf(columns) })),
-  );
-  const rows = [];
-  for (const query of within) rows.push(...(await read(`rows?${query}&limit=500`)).rows);
-  return rows.filter(({ key }) => marks.includes(key));
-}
-
 /** What can be done with the marked rows, or with all that the filter finds. */
-function Acts({ kind, filter, marks, query, columns, total }) {
+function Acts({ kind, filter, marks, total }) {
   const ids = marks.map(idsIn);
   const groups = [...new Set(ids.map(({ g }) => g))];
   const pair = pairOf(ids);
@@ -405,28 +363,6 @@ function Acts({ kind, filter, marks, query, columns, total }) {
       `claw pool ${kind} ${optionsOf(filter)} --limit=${Math.max(1, total)} --json > ${kind}.jsonl`,
       "claw export --out=dataset --spec=spec.yaml",
     ];
-  const [copied, setCopied] = useState("");
-  const copy = async () => {
-    const chosen = marks.length
-      ? await markedRows(kind, ids, marks, columns)
-      : (await read(`rows?${query}&limit=500`)).rows;
-    const names = [...NAMES.slice(0, KINDS.indexOf(kind) + 1), ...columns.filter((name) => !OF_CLIENT.has(name))];
-    const line = (cells) =>
-      cells.map((each) => {
-        const text = cell(each === null || each === undefined ? "" : [each].flat().join(" "));
-        return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-      }).join(",");
-    const text = [
-      line(names),
-      ...chosen.map((row) => line([...row.ids, ...names.slice(row.ids.length).map((name) => row.values?.[name])])),
-    ].join("\n");
-    if (!await toClipboard(text)) {
-      setCopied("this browser does not let a page copy");
-      return;
-    }
-    const missing = marks.length ? marks.length - chosen.length : 0;
-    setCopied(`${count(chosen.length)} rows copied${missing ? `; ${count(missing)} marked ones were not found` : ""}`);
-  };
   return html`<details class="panel acts" open=${marks.length > 0}><summary>${
     marks.length ? `${marks.length} marked` : `all ${count(total)} of this filter`
   }: judge, evict, compare, export</summary>
@@ -450,29 +386,30 @@ function Acts({ kind, filter, marks, query, columns, total }) {
     kind,
     ...filter,
     place: ids.map((each) => JSON.stringify(Object.values(each))),
-  }}>here, counted first<//>. <button onClick=${copy}>Copy ${
-    marks.length ? "the marked" : "the first 500"
-  } as CSV</button> <span role="status" class="quiet">${copied}</span></p>
+  }}>here, counted first<//>.</p>
     <p class="quiet">From a shell:</p>
     ${commands.map((text) => html`<${Command} text=${text} />`)}
   </details>`;
 }
 
-function List({ params, types, kind }) {
-  const filter = filterOf(params);
-  const names = (params.get("cols") || "").split(",").filter((name) => types[name]);
-  const columns = names.length ? ["id", ...names.filter((name) => name !== "id")] : SHOWN[kind];
-  const sort = params.get("sort") || "";
-  const desc = params.get("desc") === "true";
+/** The rows of the address, asked for beside what their columns are. */
+function useRows(params, kind) {
+  const [sort, desc] = [params.get("sort") || "", params.get("desc") === "true"];
+  const names = (params.get("cols") || SHOWN[kind]).split(",");
   const order = { kind, sort, desc: desc ? "true" : "" };
-  const f = queryOf(filter, order);
-  const query = queryOf(filter, { ...order, columns: columnsOf(columns) });
+  const query = queryOf(filterOf(params), { ...order, columns: columnsOf(names) });
   const list = useSparse(
     query,
     params.get("at"),
     (update) => ["group", "trajectory"].some((each) => concerns(update, each)),
     params.get("follow") === "1",
   );
+  return { list, names, sort, desc, f: queryOf(filterOf(params), order) };
+}
+
+function List({ params, types, kind, rows: { list, names, sort, desc, f } }) {
+  const filter = filterOf(params);
+  const columns = ["id", ...names.filter((name) => types[name] && name !== "id")];
   const marks = params.getAll("m");
   const [chosen, setChosen] = useState({ order: "", index: -1 });
   const index = chosen.order === list.shown ? chosen.index : list.place ?? -1; // by an effect it came after a key of who sees the rows
@@ -533,12 +470,12 @@ function List({ params, types, kind }) {
     2 + columns.reduce((sum, name) => sum + parseFloat(widthOf(name, types).match(/[\d.]+rem/)[0]) + 0.5, 0)
   }rem`;
   return html`
-    <div class="tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
+    <div class="row tools"><${Search} params=${params} field=${field} /><${Filters} filter=${filter} />
           <${Columns} types=${types} columns=${columns} kind=${kind} />
           <label class="follow"><input type="checkbox" checked=${follow} onChange=${() =>
             change({ follow: follow ? "" : "1" })} /> follow</label></div>
     <${Conversations} kind=${kind} query=${f} filter=${filter} f=${f} />
-    <div class="found">
+    <div class="sided found">
       <${Facets} query=${queryOf(filter, { kind })} order=${list.order} filter=${filter} />
       <section class="list" aria-label=${kind}>
           <p class="count" role="status">${list.total === null
@@ -578,8 +515,7 @@ function List({ params, types, kind }) {
                   )} choose=${choose} mark=${mark} f=${f} />
               `;
             }} /></div></div></div>
-          <${Acts} kind=${kind} filter=${filter} marks=${marks} query=${query} columns=${columns} total=${list.total ??
-            0} />
+          <${Acts} kind=${kind} filter=${filter} marks=${marks} total=${list.total ?? 0} />
         </section>
     </div>
   `;
@@ -587,10 +523,10 @@ function List({ params, types, kind }) {
 
 function View({ params }) {
   const kind = KINDS.includes(params.get("kind")) ? params.get("kind") : "trajectories";
-  const answer = useAnswer("columns");
+  const [answer, rows] = [useAnswer("columns"), useRows(params, kind)];
   const unknown = params.get("kind") && kind !== params.get("kind");
   return html`
-    <div class="kinds" role="group"
+    <div class="row" role="group"
       aria-label="List"><h1>Explorer</h1>${KINDS.map((each) =>
         html`${" "}<${Link} to="explorer" values=${{
           ...filterOf(params),
@@ -605,7 +541,7 @@ function View({ params }) {
         <${Awaited} answer=${answer}>${(columns) =>
           html`<${List} key=${kind} params=${params} types=${
             kind === "groups" ? columns[kind] : { ...columns[kind], reply: REPLY }
-          } kind=${kind} />`}<//>
+          } kind=${kind} rows=${rows} />`}<//>
   `;
 }
 

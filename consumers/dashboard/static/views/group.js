@@ -1,12 +1,15 @@
 // One group: its members as they fill up, and two of them side by side from where they part.
 import { useEffect, useState } from "preact/hooks";
-import { html, Text, visible, Word } from "/web/shell.js";
+import { html, Text, Word } from "/web/shell.js";
 import { change, go, Link, link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
+import { Turn } from "../parts/messages.js";
 import { Neighbours, useNeighbours } from "../parts/neighbours.js";
+import { Folded, Pairs } from "../parts/table.js";
+import { pieceText } from "../parts/token_rows.js";
 import { Ago, Command, count, number, quoted, span, TrajectoryLink } from "../parts/words.js";
 
 const ROW = 34;
@@ -71,9 +74,18 @@ function Returns({ group, a, b }) {
 
 function Head({ group, a, b, beside, f }) {
   const ready = group.members.filter((each) => each.ready).length;
+  const of = group.expected_size === null ? "" : ` of ${count(group.expected_size)}`;
+  const figures = [
+    ["members", `${count(group.count)}${of}, ${count(ready)} ready`],
+    ["mean return", number(group.reward_mean)],
+    ["deviation", number(group.reward_std)],
+    ["versions", versions([group.min_version, group.max_version])],
+    ["deadline", html`<${Deadline} group=${group} />`],
+    ["last fact", html`<${Ago} us=${group.last_progress_us} />`],
+  ];
   return html`
     <section class="panel">
-      <div class="head">
+      <div class="row head">
         <h1>Group <${Word}>${group.group_id}<//></h1><${Neighbours} of=${beside} f=${f} /></div>
         <p class="chips"><span class=${`chip ${group.ready ? "good" : "bad"}`}>${group.ready
           ? "ready"
@@ -85,24 +97,9 @@ function Head({ group, a, b, beside, f }) {
           ${group.channel && html`${" "}<span class="chip"><${Word}>${group.channel}<//></span>`}
           ${group.agent && html`${" "}<span class="chip">agent <${Word}>${group.agent}<//></span>`}
           ${group.tags.map((tag) => html`${" "}<span class="chip"><${Word}>${tag}<//></span>`)}</p>
-        <dl class="figures">
-          <div><dt>members</dt><dd>${count(group.count)}${group.expected_size !== null &&
-            ` of ${count(group.expected_size)}`}, ${count(ready)} ready</dd></div>
-          <div><dt>mean return</dt><dd>${number(group.reward_mean)}</dd></div>
-          <div><dt>deviation</dt><dd>${number(group.reward_std)}</dd></div>
-          <div><dt>versions</dt><dd>${versions([group.min_version, group.max_version])}</dd></div>
-          <div><dt>deadline</dt><dd><${Deadline} group=${group} /></dd></div>
-          <div><dt>last fact</dt><dd><${Ago} us=${group.last_progress_us} /></dd></div>
-        </dl>
+        <${Pairs} class="row figures" rows=${figures} />
         <${Returns} group=${group} a=${a} b=${b} />
-        ${group.task && html`
-          <details open>
-            <summary>Task</summary>
-            <div class="task">
-              <${Text} text=${group.task} />
-            </div>
-          </details>
-        `}
+        <${Folded} open class="task" title="Task" text=${group.task} />
         <details open=${!group.ready}><summary>Readiness: ${group.why.state.replace("_", " ")}</summary>
           <div class="why"><${Text} text=${[...group.why.lines, ...group.why.warnings.map((each) => `warning: ${each}`)]
             .join("\n")} /></div>
@@ -209,26 +206,6 @@ function Members({ group, marks, at }) {
   </section>`;
 }
 
-const ROLES = /^(user|assistant|system|tool)$/;
-
-function Turn({ turn }) {
-  if (!turn) return html`<div class="turn none quiet">nothing more</div>`;
-  if (turn.branch) return html`<div class="turn quiet">— a branch —</div>`;
-  return html`<div class=${`turn role-${
-    ROLES.test(turn.role) ? turn.role : "other"
-  }`}><b class="quiet"><${Word}>${turn.role}<//></b>
-    ${
-    turn.reasoning && html`
-      <details>
-        <summary>reasoning</summary>
-        <${Text} text=${turn.reasoning} />
-      </details>
-    `
-  }
-    <${Text} parts=${turn.parts} />
-    ${turn.cut > 0 && html`<p class="quiet">${count(turn.cut)} more characters are in the trajectory.</p>`}</div>`;
-}
-
 function Pair({ g, a, b }) {
   const path = `group/pair?${new URLSearchParams({ g, a, b })}`;
   const answer = useAnswer(path, (update) => [a, b].some((t) => concerns(update, "trajectory", g, t)));
@@ -254,13 +231,6 @@ function Pair({ g, a, b }) {
     `}<//>`;
 }
 
-/** A token's text, its bytes where they are part of a character; without a tokenizer its id. */
-const pieceOf = (
-  piece,
-) => (typeof piece === "string"
-  ? visible(piece.replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅")
-  : piece.map((part, at) => (at % 2 ? `⟨${part.slice(0, 60)}⟩` : visible(part))));
-
 function Ids({ g, t, side, from, name, parts }) {
   const [to, c] = [from + side.tokens.length, side.call_id];
   const text = useAnswer(side.tokens.length ? `tokens?${new URLSearchParams({ g, t, c, from, to })}` : null);
@@ -276,7 +246,7 @@ function Ids({ g, t, side, from, name, parts }) {
             chance === null
               ? ", of the prompt"
               : `, log-probability ${number(chance)} (${number(100 * Math.exp(chance), 1)} %)`
-          }`}>${pieces ? pieceOf(pieces[place]) : id}</span>${!pieces && " "}
+          }`}>${pieces ? pieceText(pieces[place]) : id}</span>${!pieces && " "}
       `
     )
   }
@@ -300,7 +270,7 @@ function Tokens({ g, a, b, k }) {
       } of the reply`;
     return html`
       <p
-        class="calls"><button disabled=${at === 0} onClick=${() =>
+        class="row"><button disabled=${at === 0} onClick=${() =>
           change({ k: at - 1 })} aria-label="the call before">‹</button> <span>call ${at + 1} of ${calls.map(count)
           .join(" and ")}</span> <button disabled=${at + 1 >= Math.max(...calls)} onClick=${() =>
           change({ k: at + 1 })} aria-label="the next call">›</button>
@@ -321,7 +291,7 @@ function Tokens({ g, a, b, k }) {
 function Side({ name, member, g }) {
   return html`
     <h3
-      class=${`side ${name}`}><span class="letter">${name.toUpperCase()}</span> <${TrajectoryLink} g=${g} t=${member
+      class=${`row side ${name}`}><span class="letter">${name.toUpperCase()}</span> <${TrajectoryLink} g=${g} t=${member
         .trajectory_id} /> <span class="number">return ${number(member.return)}</span> <span class="quiet">${member
         .status}</span></h3>
   `;

@@ -6,6 +6,7 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { concerns, onChange } from "../parts/live.js";
 import { flow, lineText } from "../parts/spec.js";
+import { Table } from "../parts/table.js";
 import { Command, Copy, count, GroupLink, number, percent, quoted, TrajectoryLink } from "../parts/words.js";
 
 const TYPING_MS = 300;
@@ -51,7 +52,7 @@ export function Lab({ params, batch }) {
     0: { does: "the run's own spec", act: () => write(null) },
   });
   return html`
-    <div class="lab-head">
+    <div class="row lab-head">
       ${batch
         ? html`
           <p
@@ -64,7 +65,7 @@ export function Lab({ params, batch }) {
             class="quiet">What the next batch would be. Nothing is written: it is the answer of <code>claw pool batch</code>.</p>
         `}
     </div>
-    <div class="lab">
+    <div class="sided lab">
       <section class="panel lab-spec" aria-label="Spec">
         <${Spec} text=${current} isOwn=${text === null} own=${own} write=${write}
           problem=${answer.problem} />
@@ -118,7 +119,7 @@ function Whose({ run, version, data }) {
 function Spec({ text, isOwn, own, write, problem }) {
   const fields = useAnswer("lab/fields");
   return html`
-    <div class="lab-tools">
+    <div class="row">
       <${Save} text=${text} /><${Copy} text=${text} label="copy YAML" />
       <button onClick=${() => write(null)} disabled=${isOwn || !own} title="0">the run's own</button></div>
     ${problem?.status === 422 && html`<p class="problem lab-problem">${problem.message}</p>`}
@@ -239,26 +240,17 @@ function Sizes({ now, before }) {
         html`<span class="chip">${count(times)} <${Word}>${word}<//></span>${" "}`
       )
     }</p>`;
+  const row = ([name, label, title]) => {
+    const more = before ? difference(name) : 0;
+    const beside = before ? [cell(before, name), `${more > 0 ? "+" : ""}${number(more)}`] : [];
+    return {
+      class: more ? "differs" : "",
+      cells: [html`<span title=${title}>${label}</span>`, cell(now, name), ...beside],
+    };
+  };
   return html`
-    <table class="lab-sizes">
-      <thead>
-        <tr><th></th><th class="number">${before ? "this spec" : "the run's next"}</th>${before && html`
-          <th class="number">the run's own</th>
-          <th class="number">difference</th>
-        `}</tr>
-      </thead>
-      <tbody>${SIZES.map(([name, label, title]) =>
-        html`<tr class=${
-          before && difference(name) ? "differs" : ""
-        }><th title=${title}>${label}</th><td class="number">${cell(now, name)}</td>
-      ${
-          before && html`
-            <td class="number">${cell(before, name)}</td>
-            <td class="number">${difference(name) > 0 ? "+" : ""}${number(difference(name))}</td>
-          `
-        }</tr>`
-      )}</tbody>
-    </table>
+    <${Table} first box="lab-sizes" label="Sizes" rows=${SIZES.map(row)}
+      heads=${before ? ", #this spec, #the run's own, #difference" : ", #the run's next"} />
         ${alone > 0 && html`
           <div class="lab-saved" role="img" aria-label=${`${count(now.row_tokens)} of ${
             count(alone)
@@ -279,28 +271,9 @@ function Differences({ differences: { groups, total } }) {
   return html`<div class="panel"><h2>What differs from the run's own spec</h2>
     ${
     total === 0 ? html`<p class="quiet">No group: both say the same of each.</p>` : html`
-      <div class="lab-scroll" tabindex="0" role="group" aria-label="groups that differ">
-        <table>
-          <thead>
-            <tr>
-              <th>group</th>
-              <th>the run's own</th>
-              <th>this spec</th>
-            </tr>
-          </thead>
-          <tbody>${groups.map((row) =>
-            html`
-              <tr>
-                <td>
-                  <${GroupLink} g=${row.group_id} />
-                </td>
-                <td>${word(row.own)}</td>
-                <td>${word(row.this)}</td>
-              </tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
+      <${Table} label="groups that differ" heads="group, the run's own, this spec" rows=${groups.map((
+        row,
+      ) => [html`<${GroupLink} g=${row.group_id} />`, word(row.own), word(row.this)])} />
             ${total > groups.length && html`<p class="quiet">${count(total - groups.length)} more groups differ.</p>`}
     `
   }</div>`;
@@ -335,7 +308,7 @@ function Rows({ data: { rows, preview } }) {
   const shared = rows.reduce((sum, row) => sum + row.shared, 0);
   const tokens = rows.reduce((sum, row) => sum + row.tokens, 0);
   return html`<div class="panel"><h2>Rows</h2>
-    <p class="lab-legend"><span><i class="trained"></i>trained</span><span><i class="context"></i>context</span><span><i class="shared"></i>begins like an earlier row of its group</span>
+    <p class="row legend"><span><i class="trained"></i>trained</span><span><i class="context"></i>context</span><span><i class="shared"></i>begins like an earlier row of its group</span>
       <span class="quiet">as a tree, ${count(shared)} of the ${
     count(tokens)
   } tokens need not be computed again</span></p>
@@ -349,7 +322,7 @@ function Rows({ data: { rows, preview } }) {
           }${row.shared ? `, begins like an earlier row for ${count(row.shared)}` : ""}`;
           return html`
             <div
-              class=${`lab-row${branch ? " branch" : ""}`}><span class="lab-row-name">${branch &&
+              class=${`lab-row${branch ? " branch" : ""}`}><span class="cut lab-row-name">${branch &&
                 html`<span title="a branch of the row above">└ </span>`}<${TrajectoryLink} g=${row.group_id} t=${row
                 .trajectory_id} c=${row.calls[0]} /></span>
                     <span class="number">${number(

@@ -5,6 +5,7 @@ import { change, Link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { useBeat } from "../parts/live.js";
 import { Spark } from "../parts/spark.js";
+import { Table } from "../parts/table.js";
 import { Command, count, number, percent, span } from "../parts/words.js";
 
 const TABS = {
@@ -18,7 +19,7 @@ function Operations({ params: shown }) {
   const View = TABS[tab][1];
   return html`
     <h1 class="sr-only">Operations</h1>
-    <nav class="tabs" aria-label="Operations">${Object.entries(TABS).map(([name, [title]]) =>
+    <nav class="row tabs" aria-label="Operations">${Object.entries(TABS).map(([name, [title]]) =>
       html`<${Link} to="operations" values=${{ tab: name }} aria-current=${name === tab ? "page" : null}>${title}<//>`
     )}</nav>
     <section class="panel" aria-label=${TABS[tab][0]}>
@@ -44,58 +45,45 @@ function workIn({ worker }) {
   }${sync && `, last sync: ${sync}`}`;
 }
 
-function Process({ of }) {
-  const lag = of.lag === undefined ? "–" : html`<span class=${of.lag ? "warn" : ""}>${count(of.lag)}</span>`;
+function processRow(of) {
   const when = of.caught_up_s === 0 ? "now" : of.caught_up_s ? `in ${span(of.caught_up_s)}` : "not at this rate";
-  return html`
-    <tr>
-      <td>${of.kind}</td>
-      <th scope="row">${of.places
-        ? html`
-          <details>
-            <summary>
-              <${Word}>${of.name}<//></summary><${Partitions} places=${of.places} /></details>
-        `
-        : html`<${Word}>${of.name}<//>`}</th>
-      <td class=${of.alarm ? "bad" : ""}>${of.state}</td>
-      <td>${of.version ?? "–"}</td>
-      <td class="number">${of.rate_per_s === undefined ? "–" : number(of.rate_per_s, 1)}</td>
-      <td class="number">${lag}</td>
-      <td>${of.places &&
-        html`<${Spark} points=${of.curve} low=${0} label=${`lag over ${span(of.curve.length * 10)}, now ${
-          count(of.lag)
-        }`} />`}</td>
-      <td>${of.places ? (of.curve.length > 1 || !of.lag ? when : "not known yet") : "–"}</td>
-      <td class="quiet">${visible([of.why, workIn(of)].filter(Boolean).join("; ").slice(0, 400))}</td>
-    </tr>
-  `;
+  const name = html`<${Word}>${of.name}<//>`;
+  return [
+    of.kind,
+    of.places
+      ? html`
+        <details>
+          <summary>${name}</summary>
+          <${Partitions} places=${of.places} />
+        </details>
+      `
+      : name,
+    html`<span class=${of.alarm ? "bad" : ""}>${of.state}</span>`,
+    of.version ?? "–",
+    number(of.rate_per_s, 1),
+    of.lag === undefined ? "–" : html`<span class=${of.lag ? "warn" : ""}>${count(of.lag)}</span>`,
+    of.places &&
+    html`<${Spark} points=${of.curve} low=${0} label=${`lag over ${span(of.curve.length * 10)}, now ${
+      count(of.lag)
+    }`} />`,
+    of.places ? (of.curve.length > 1 || !of.lag ? when : "not known yet") : "–",
+    html`<span class="quiet">${visible([of.why, workIn(of)].filter(Boolean).join("; ").slice(0, 400))}</span>`,
+  ];
 }
 
 const Partitions = ({ places }) =>
-  html`
-    <table>
-      <thead>
-        <tr>
-          <th>topic</th>
-          <th class="number">partition</th>
-          <th class="number">goes on at</th>
-          <th class="number">end</th>
-          <th class="number">behind</th>
-        </tr>
-      </thead>
-      <tbody>${places.slice(0, 500).map(({ topic, partition, offset, end, behind }) =>
-        html`
-          <tr>
-            <td>${topic}</td>
-            <td class="number">${partition}</td>
-            <td class="number">${offset === null ? "never" : count(offset)}</td>
-            <td class="number">${count(end)}</td>
-            <td class="number">${count(behind)}</td>
-          </tr>
-        `
-      )}</tbody>
-    </table>
-  `;
+  html`<${Table} box="" label="Partitions" heads="topic, #partition, #goes on at, #end, #behind" rows=${
+    places.slice(0, 500).map(({ topic, partition, offset, end, behind }) => [
+      topic,
+      partition,
+      offset === null ? "never" : count(offset),
+      count(end),
+      count(behind),
+    ])
+  } />`;
+
+const PROCESS =
+  "what, name: press for partitions, state, version, #records/s, #behind, the last 15 min, caught up, why";
 
 function Processes() {
   return html`<${Awaited} answer=${useBeating("operations/processes")}>${({ processes, letters }) =>
@@ -109,25 +97,29 @@ function Processes() {
         html`
           <p class="problem">No stream processor has read these topics yet: nothing gets into the pool.</p>
           <${Command} text="claw streams" />
-        `}<div class="wide" tabindex="0">
-        <table>
-          <thead>
-            <tr>
-              <th>what</th>
-              <th>name: press for partitions</th>
-              <th>state</th>
-              <th>version</th>
-              <th class="number">records/s</th>
-              <th class="number">behind</th>
-              <th>the last 15 min</th>
-              <th>caught up</th>
-              <th>why</th>
-            </tr>
-          </thead>
-          <tbody>${processes.map((of) => html`<${Process} key=${`${of.kind} ${of.name}`} of=${of} />`)}</tbody>
-        </table>
-      </div>
+        `}<${Table} box="wide" label="Processes" heads=${PROCESS} rows=${processes.map((of) => ({
+          key: `${of.kind} ${of.name}`,
+          cells: processRow(of),
+        }))} />
     `}<//>`;
+}
+
+function topicRow({ topic, policy, partitions, replication, records, doc, offsets }) {
+  const of = `${partitions} partitions, ${replication} replica${replication === 1 ? "" : "s"}`;
+  return [
+    html`
+      <details>
+        <summary>${topic}</summary>
+        <p class="quiet">${of}; offsets by partition, from the first that retention left to the end:</p>
+        <ol start="0" class="offsets">${offsets.map(([begin, end]) =>
+          html`<li class="number">${count(begin)}–${count(end)}</li>`
+        )}</ol>
+      </details>
+    `,
+    policy,
+    count(records),
+    html`<span class="quiet">${doc}</span>`,
+  ];
 }
 
 function Topics() {
@@ -137,39 +129,8 @@ function Topics() {
         <p class="problem">The broker lacks ${missing.join(", ")}.</p>
         <${Command} text="claw topics create" />
       `}
-      <div class="wide" tabindex="0">
-        <table>
-          <thead>
-            <tr>
-              <th>topic</th>
-              <th>policy</th>
-              <th class="number">records, at most</th>
-              <th class="doc">what</th>
-            </tr>
-          </thead>
-          <tbody>${topics.map(({ topic, policy, partitions, replication, records, doc, offsets }) =>
-            html`
-              <tr>
-                <td>
-                  <details>
-                    <summary>${topic}</summary>
-                    <p
-                      class="quiet">${partitions} partitions, ${replication} replica${replication === 1
-                        ? ""
-                        : "s"}; offsets by partition, from the first that retention left to the end:</p>
-                    <ol start="0" class="offsets">${offsets.map(([begin, end]) =>
-                      html`<li class="number">${count(begin)}–${count(end)}</li>`
-                    )}</ol>
-                  </details>
-                </td>
-                <td>${policy}</td>
-                <td class="number">${count(records)}</td>
-                <td class="quiet doc">${doc}</td>
-              </tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
+      <${Table} box="wide" label="Topics" heads=${["topic", "policy", "#records, at most", "what"]}
+        rows=${topics.map(topicRow)} />
     `}<//>`;
 }
 
@@ -186,7 +147,7 @@ function Letters({ shown }) {
   const answer = useAnswer(`operations/letters?${query}`);
   return html`
     <div
-      class="letters-head"><label><input type="checkbox" checked=${Boolean(all)} onChange=${({ target }) =>
+      class="row"><label><input type="checkbox" checked=${Boolean(all)} onChange=${({ target }) =>
         change({ all: target.checked ? "1" : "", offset: "" })} /> those that were redriven, too</label>
           <button onClick=${answer.again}>read again</button></div>
     <${Awaited} answer=${answer}>${(data) =>
@@ -233,7 +194,7 @@ function LetterList({ data, reason, offset, all, again }) {
     )}</p>
     ${!total && html`<p>${all ? "None of this reason." : "All were redriven."}</p>`}
     ${may && total > 0 &&
-      html`<div class="redrive"><button disabled=${!chosen.size} onClick=${() =>
+      html`<div class="row"><button disabled=${!chosen.size} onClick=${() =>
         redrive([...chosen], true)}>Try to redrive ${chosen.size} (dry run)</button>
       <button onClick=${() => {
         setChosen(new Set(letters.map(({ id }) => id)));
@@ -241,7 +202,7 @@ function LetterList({ data, reason, offset, all, again }) {
       }}>choose all ${letters.length} here</button></div>`}
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${plan && html`<${Plan} plan=${plan} act=${() => redrive(plan.would_redrive, false)} />`}
-    <ul class="letters">${letters.map((letter) =>
+    <ul class="plain letters">${letters.map((letter) =>
       html`<li key=${letter.id}>
       ${
         may &&

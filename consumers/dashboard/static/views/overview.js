@@ -6,6 +6,7 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { Curve } from "../parts/curve.js";
 import { GroupDots } from "../parts/dots.js";
 import { concerns, useBeat } from "../parts/live.js";
+import { Table } from "../parts/table.js";
 import { Ago, Command, count, number, span } from "../parts/words.js";
 
 const ALL = "*";
@@ -29,6 +30,9 @@ function Overview({ params }) {
   const run = params.get("run") || "";
   const answer = useAnswer(link("overview", { run }).slice(1));
   const log = useAnswer("overview/log");
+  const { runs = [], run: newest = null } = answer.data || {};
+  const drawn = run === ALL ? runs.slice(0, RUNS_MAX) : run || newest ? [newest || { run }] : [];
+  const curves = useCurves(drawn.map((each) => each.run)); // of a run that the address names beside all else, not after it
   useBeat(() => {
     answer.again();
     log.again();
@@ -43,15 +47,11 @@ function Overview({ params }) {
     html`
       <${Head} data=${data} all=${run === ALL} />
       <${Alarms} alarms=${[...data.alarms, ...(log.data?.alarms || [])]} problem=${log.problem} />
-      <${Curves} runs=${run === ALL
-        ? data.runs.slice(0, RUNS_MAX).map((each) => each.run)
-        : data.run
-        ? [data.run.run]
-        : []} />
+      ${curves.data && html`<${Curves} runs=${curves.data.runs} />`}
       ${data.run && data.pool.of_all &&
         html`<p class="warn">No call names this run: the numbers below are of all runs.</p>`}
       <${Stations} data=${data} behind=${log.data?.behind} />
-      <div class="overview-columns">
+      <div class="sided">
         <${LastBatch} run=${data.run} />
         <${LeftOut} data=${data} />
       </div>
@@ -69,7 +69,7 @@ function Head({ data: { run, runs }, all }) {
   const current = all ? ALL : run.run;
   const names = [...new Set([...runs.map((each) => each.run), ...(all ? [] : [current])])];
   return html`
-    <div class="overview-head">
+    <div class="row overview-head">
       <h1>Run <select aria-label="Run" value=${current} onChange=${({ target }) => change({ run: target.value })}>
         <option value=${ALL} selected=${all}>all runs</option>${names.map((name) =>
           html`<option value=${name} selected=${name === current}>${visible(name.slice(0, 60))}</option>`
@@ -88,7 +88,7 @@ function Alarms({ alarms, problem }) {
   return html`<section class="panel alarms" aria-label="What is wrong" aria-live="polite">
     ${!alarms.length && !problem && html`<p class="good">Nothing is wrong that this page knows of.</p>`}
     ${problem && html`<p class="problem">${problem.message}</p>`}
-    <ul>${
+    <ul class="plain">${
     alarms.map(({ level, what, todo, command, to }) =>
       html`<li class=${level}>
       <b class="alarm-level">${level === "problem" ? "problem" : "note"}</b> <span dir="auto">${
@@ -101,18 +101,20 @@ function Alarms({ alarms, problem }) {
   }</ul></section>`;
 }
 
-function Curves({ runs }) {
-  const query = new URLSearchParams([...runs.map((run) => ["run", run]), ...METRICS.map((name) => ["metric", name])]);
-  const answer = useAnswer(
-    runs.length ? `runs/curves?${query}` : null,
+function useCurves(runs) {
+  return useAnswer(
+    runs.length && link("runs/curves", { run: runs, metric: METRICS }).slice(1),
     (update) => runs.some((run) => concerns(update, "run", run)),
   );
-  if (!answer.data) return null;
-  const [first, ...others] = answer.data.runs;
+}
+
+function Curves({ runs }) {
+  const [first, ...others] = runs;
   const line = (of, [metric, label], at) => ({
     label,
     run: of.run,
     dashed: at > 0,
+    edge: /_p[19]0$/.test(metric),
     points: of.batch.map((batch, n) => [batch, of.metrics[metric][n] ?? null, batch]),
   });
   const open = isOpen("batch") ? ({ series, point }) => go(link("batch", { run: series.run, n: point[2] })) : undefined;
@@ -121,7 +123,7 @@ function Curves({ runs }) {
       html`
         <${Curve} key=${title} label=${others.length ? `${title}: ${lines[0][1]}` : title} height=${110} onPoint=${open}
           series=${others.length
-            ? answer.data.runs.map((run) => line(run, [lines[0][0], run.run], 0))
+            ? runs.map((run) => line(run, [lines[0][0], run.run], 0))
             : lines.map((each, at) => line(first, each, at)).filter(({ points }) =>
               points.some(([, value]) => value !== null)
             )} />
@@ -166,9 +168,9 @@ function Stations({ data: { pool, run, runs, workers }, behind }) {
     ],
     ["Weights", run && html`version <b>${run.version ?? "–"}</b>`, `${count(working)} workers`],
   ];
-  return html`<ol class="stations panel" aria-label="The way of the data">${
+  return html`<ol class="row stations panel" aria-label="The way of the data">${
     stations.map(([title, ...lines]) =>
-      html`<li><h2>${title}</h2>${lines.filter(Boolean).map((line) => html`<span>${line}</span>`)}</li>`
+      html`<li class="row"><h2>${title}</h2>${lines.filter(Boolean).map((line) => html`<span>${line}</span>`)}</li>`
     )
   }</ol>`;
 }
@@ -218,7 +220,7 @@ function LeftOut({ data: { pool, run } }) {
         <div>
           <dt>${title} ${view && html`<${WayTo} to=${view} values=${{ run: run.run }}>which<//>`}</dt>
           <dd>
-            <ul class="reasons">${reasons.map(({ reason, count: several, to }) =>
+            <ul class="row plain reasons">${reasons.map(({ reason, count: several, to }) =>
               html`<li><b class="number">${count(several)}</b> <span dir="auto">${
                 to
                   ? html`<${WayTo} to=${to[0]} values=${to[1]}>${visible(reason.slice(0, 300))}<//>`
@@ -238,38 +240,23 @@ function Versions({ data: { run, workers } }) {
     html`<span class="chip"><${Word}>${worker}<//> ${silent ? "silent" : state}${" "}${
       of && of !== run?.run && html`· <${Word}>${of}<//>/${version}`
     }</span>${" "}`;
+  const versionRow = ({ version, made_us, batch, reward, published, workers: holders }) => [
+    version,
+    html`${made_us ? html`<${Ago} us=${made_us} />` : version === 0 ? "at the start" : "–"}${
+      !published && html`${" "}<span class="quiet">not published</span>`
+    }`,
+    batch !== null && html`<${Link} to="batch" values=${{ run: run.run, n: batch }}>batch ${batch}<//>`,
+    number(reward),
+    html`${workers.filter(({ worker }) => holders.includes(worker)).slice(0, 20).map(chip)}${
+      holders.length > 20 && `and ${holders.length - 20} more`
+    }`,
+  ];
   return html`<section class="panel"><h2>Versions, and who has them</h2>
     ${
-    run && html`
-      <div class="scrolls" tabindex="0" role="group" aria-label="Versions">
-        <table>
-          <thead>
-            <tr>
-              <th class="number">version</th>
-              <th>made</th>
-              <th>by</th>
-              <th class="number">reward</th>
-              <th>workers</th>
-            </tr>
-          </thead>
-          <tbody>${run.versions.map(({ version, made_us, batch, reward, published, workers: holders }) =>
-            html`
-              <tr>
-                <td class="number">${version}</td>
-                <td>${made_us ? html`<${Ago} us=${made_us} />` : version === 0 ? "at the start" : "–"}${!published &&
-                  html`${" "}<span class="quiet">not published</span>`}</td>
-                <td>${batch !== null &&
-                  html`<${Link} to="batch" values=${{ run: run.run, n: batch }}>batch ${batch}<//>`}</td>
-                <td class="number">${number(reward)}</td>
-                <td>${workers.filter(({ worker }) => holders.includes(worker)).slice(0, 20).map(
-                  chip,
-                )}${holders.length > 20 && `and ${holders.length - 20} more`}</td>
-              </tr>
-            `
-          )}</tbody>
-        </table>
-      </div>
-    `
+    run &&
+    html`<${Table} label="Versions" heads="#version, made, by, #reward, workers" rows=${
+      run.versions.map(versionRow)
+    } />`
   }
     ${
     others.length > 0 &&

@@ -5,9 +5,11 @@ import { change, Link } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
 import { queryOf } from "../parts/filters.js";
 import { Spark } from "../parts/spark.js";
+import { Table } from "../parts/table.js";
 import { Ago, Command, count, number, percent, quoted, span, TrajectoryLink } from "../parts/words.js";
 
 const FIGURES = ["agree", "kappa", "weighted_kappa", "alpha", "spearman", "bias"];
+const PAIR = ["raters: press for all of it", ...["subjects", ...FIGURES].map((name) => `#${name.replace("_", " ")}`)];
 const LISTED = 20;
 const nameOf = ({ slot, version }) => (version === null ? slot : `${slot}@${version}`);
 
@@ -30,60 +32,34 @@ function Bars({ scorer, chosen }) {
   }</span>`;
 }
 
-function Scorers({ scorers, chosen }) {
-  const failedOf = ({ failed, subjects }) =>
-    Object.values(failed).reduce((sum, many) => sum + many, 0) / (subjects || 1);
-  return html`
-    <div class="wide" tabindex="0">
-      <table>
-        <thead>
-          <tr>
-            <th>scorer</th>
-            <th class="number">subjects</th>
-            <th>values: press a bar</th>
-            <th class="number">mean</th>
-            <th>trend of the mean</th>
-            <th>gave up</th>
-            <th class="number">seconds p50, p95</th>
-            <th class="number">tokens</th>
-            <th class="number">price</th>
-          </tr>
-        </thead>
-        <tbody>${scorers.map((each) => {
-          const own = chosen && chosen.slot === each.slot && chosen.version === String(each.version ?? "")
-            ? chosen
-            : null;
-          return html`
-            <tr key=${nameOf(each)} class=${own ? "current" : ""}>
-              <th scope="row">
-                <${Word}>${nameOf(each)}<//></th>
-                    <td class="number">${count(each.subjects)}</td><td><${Bars} scorer=${each} chosen=${own} /></td>
-                    <td class="number">${number(each.mean)}</td>
-                    <td><${Spark} points=${each.trend} label=${`mean from ${number(each.trend[0]?.[1])} to ${
-                      number(each.trend.at(-1)?.[1])
-                    }`} /></td>
-                    <td>${failedOf(each) > 0 ? percent(failedOf(each)) : "–"}${Object.entries(each.failed).slice(0, 6)
-                      .map(([word, many]) =>
-                        html`${" "}<button class="chip" onClick=${() =>
-                          change({
-                            slot: each.slot,
-                            version: each.version ?? "",
-                            failed: word,
-                            low: "",
-                            high: "",
-                          })}><${Word}>${word}<//> ${count(many)}</button>`
-                      )}</td>
-                    <td class="number">${each.cost
-                      ? `${span(each.cost.seconds_p50)}, ${span(each.cost.seconds_p95)}`
-                      : "–"}</td>
-                    <td class="number">${count(each.cost?.tokens)}</td><td class="number">${number(
-                      each.cost?.price,
-                    )}</td></tr>
-          `;
-        })}</tbody>
-      </table>
-    </div>
-  `;
+const SCORER = ["scorer", "#subjects", "values: press a bar", "#mean", "trend of the mean", "gave up"].concat(
+  ["#seconds p50, p95", "#tokens", "#price"],
+);
+
+function scorerRow(scorer, chosen) {
+  const { slot, version, failed, trend, cost } = scorer;
+  const name = nameOf(scorer);
+  const own = chosen && chosen.slot === slot && chosen.version === String(version ?? "") ? chosen : null;
+  const gaveUp = Object.values(failed).reduce((sum, many) => sum + many, 0) / (scorer.subjects || 1);
+  const press = (word) => () => change({ slot, version: version ?? "", failed: word, low: "", high: "" });
+  const words = Object.entries(failed).slice(0, 6).map(([word, many]) =>
+    html`${" "}<button class="chip" onClick=${press(word)}><${Word}>${word}<//> ${count(many)}</button>`
+  );
+  return {
+    key: name,
+    class: own ? "current" : "",
+    cells: [
+      html`<${Word}>${name}<//>`,
+      count(scorer.subjects),
+      html`<${Bars} scorer=${scorer} chosen=${own} />`,
+      number(scorer.mean),
+      html`<${Spark} points=${trend} label=${`mean from ${number(trend[0]?.[1])} to ${number(trend.at(-1)?.[1])}`} />`,
+      html`${gaveUp > 0 ? percent(gaveUp) : "–"}${words}`,
+      cost ? `${span(cost.seconds_p50)}, ${span(cost.seconds_p95)}` : "–",
+      count(cost?.tokens),
+      number(cost?.price),
+    ],
+  };
 }
 
 function Verdict({ id }) {
@@ -184,35 +160,24 @@ const Report = ({ left, right }) =>
 function Agreement({ params }) {
   const answer = useAnswer("rewards/agreement");
   const [left, right] = [params.get("left"), params.get("right")];
+  const press = (pair) => () => change({ left: pair.left, right: pair.right });
+  const pairRow = (pair) => ({
+    key: `${pair.left} ${pair.right}`,
+    cells: [
+      html`
+        <button aria-expanded=${pair.left === left && pair.right === right}
+          onClick=${press(pair)}><${Word}>${pair.left}<//> with <${Word}>${pair.right}<//></button>
+      `,
+      count(pair.figures.subjects),
+      ...FIGURES.map((name) => number(pair.figures[name])),
+    ],
+  });
   return html`
     <section class="panel" aria-label="Agreement">
       <h2>Where raters disagree</h2>
       <${Awaited} answer=${answer}>${({ pairs }) =>
         pairs.length
-          ? html`
-            <div class="wide" tabindex="0">
-              <table>
-                <thead>
-                  <tr><th>raters: press for all of it</th><th class="number">subjects</th>${FIGURES.map((name) =>
-                    html`<th class="number">${name.replace("_", " ")}</th>`
-                  )}</tr>
-                </thead>
-                <tbody>${pairs.map((pair) =>
-                  html`
-                    <tr key=${`${pair.left} ${pair.right}`}>
-                      <th
-                        scope="row"><button aria-expanded=${pair.left === left && pair.right === right} onClick=${() =>
-                          change({ left: pair.left, right: pair.right })}><${Word}>${pair.left}<//> with <${Word}>${pair
-                          .right}<//></button></th><td class="number">${count(
-                            pair.figures.subjects,
-                          )}</td>${FIGURES.map((name) =>
-                            html`<td class="number">${number(pair.figures[name])}</td>`
-                          )}</tr>
-                  `
-                )}</tbody>
-              </table>
-            </div>
-          `
+          ? html`<${Table} first box="wide" label="Pairs of raters" heads=${PAIR} rows=${pairs.map(pairRow)} />`
           : html`<p class="quiet">No two raters have a slot of one name: people judge in <${Link} to="curation">Curation<//>.</p>`}<//>
         ${left && right && html`<${Report} left=${left} right=${right} />`}</section>
   `;
@@ -231,10 +196,14 @@ function Rewards({ params }) {
     <${Awaited} answer=${useAnswer("rewards")}>${({ scorers, caught_up, tries }) =>
       html`${!caught_up && html`<p class="warn" role="status">Still reading what was said: figures grow.</p>`}
       <section class="panel" aria-label="Scorers">${
-        scorers.length ? html`<${Scorers} scorers=${scorers} chosen=${chosen} />` : html`
-          <p>Nobody has scored anything. Scorers start with:</p>
-          <${Command} text="claw rewards run --config rewards.yaml" />
-        `
+        scorers.length
+          ? html`<${Table} first box="wide" label="Scorers" heads=${SCORER} rows=${
+            scorers.map((each) => scorerRow(each, chosen))
+          } />`
+          : html`
+            <p>Nobody has scored anything. Scorers start with:</p>
+            <${Command} text="claw rewards run --config rewards.yaml" />
+          `
       }</section>
       ${chosen && html`<${Said} chosen=${chosen} tries=${tries} />`}
       ${scorers.length > 0 && html`<${Agreement} params=${params} />`}`}<//>

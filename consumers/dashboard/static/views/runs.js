@@ -7,6 +7,7 @@ import { Curve } from "../parts/curve.js";
 import { useKeys } from "../parts/keys.js";
 import { Lineage } from "../parts/lineage.js";
 import { concerns } from "../parts/live.js";
+import { Table } from "../parts/table.js";
 import { Ago, count, GroupLink, number, span } from "../parts/words.js";
 
 const RUNS_MAX = 8;
@@ -25,10 +26,6 @@ const FIRST = [
   "wait_s",
   "train_s",
 ];
-const query = (values) =>
-  new URLSearchParams(
-    values.flatMap(([name, value]) => (value === null || value === undefined ? [] : [[name, value]])),
-  );
 
 function View({ params }) {
   const list = useAnswer("runs?limit=200", (update) => concerns(update, "run"));
@@ -36,7 +33,7 @@ function View({ params }) {
   const names = named.length ? named.slice(0, RUNS_MAX) : (list.data?.runs || []).slice(0, 1).map(({ run }) => run);
   const lineage = params.get("lineage");
   return html`
-    <div class="runs-head">
+    <div class="row">
       <h1>Runs</h1>
       <${Ask} value=${lineage || ""} />
     </div>
@@ -59,7 +56,7 @@ function Ask({ value }) {
     go(link("runs", { lineage: String(id).trim() }));
   };
   return html`
-    <form class="runs-ask"
+    <form class="row runs-ask"
       onSubmit=${submit}><label>Lineage of <input name="id" value=${value} placeholder="call, trajectory, group or RUN/VERSION" /></label><button>Show</button></form>
   `;
 }
@@ -78,26 +75,30 @@ function Chosen({ data, names, params }) {
     change({
       run: names.includes(run) ? names.filter((each) => each !== run) : [...names, run],
     });
+  const box = (run) =>
+    html`<input type="checkbox" aria-label=${`draw ${run}`} checked=${names.includes(run)} disabled=${
+      !names.includes(run) && names.length >= RUNS_MAX
+    } onChange=${() => toggle(run)} />`;
   return html`
-    <section class="panel runs-list" aria-label="All runs"
-      tabindex="0"><table><thead><tr><th></th><th>run</th><th>model</th><th>state</th><th class="number">batches</th><th class="number">version</th><th class="number">reward</th><th>last batch</th></tr></thead>
-      <tbody>${data.runs.map((row) =>
-        html`
-          <tr class=${names.includes(row.run) ? "chosen" : ""}>
-            <td><input type="checkbox" aria-label=${`draw ${row.run}`} checked=${names.includes(
-              row.run,
-            )} disabled=${!names.includes(row.run) && names.length >= RUNS_MAX} onChange=${() =>
-              toggle(row.run)} /></td>
-            <td>
+    <section class="panel" aria-label="All runs">
+      <${Table} box="scrolls wide" label="All runs" heads=", run, model, state, #batches, #version, #reward, last batch" rows=${data
+        .runs
+        .map((row) => ({
+          class: names.includes(row.run) ? "chosen" : "",
+          cells: [
+            box(row.run),
+            html`
               <${Link} to="runs" values=${{ run: row.run }}>
-                <${Word}>${row.run}<//><//></td><td><${Word}>${row.model}<//></td><td>${row.state}</td>
-                  <td class="number">${count(row.batches)}</td><td class="number">${count(
-                    row.version,
-                  )}</td><td class="number">${number(row.reward)}</td><td>${row.age_s === null
-                    ? "–"
-                    : `${span(row.age_s)} ago`}</td></tr>
-        `
-      )}</tbody></table>
+                <${Word}>${row.run}<//><//>
+            `,
+            html`<${Word}>${row.model}<//>`,
+            row.state,
+            count(row.batches),
+            count(row.version),
+            number(row.reward),
+            row.age_s === null ? "–" : `${span(row.age_s)} ago`,
+          ],
+        }))} />
       ${data.total > data.runs.length &&
         html`<p class="quiet">${
           count(data.total - data.runs.length)
@@ -116,14 +117,12 @@ function Curves({ names, all, params }) {
     : chosen.length
     ? chosen.filter((name) => all.includes(name))
     : FIRST.filter((name) => all.includes(name));
-  const path = names.length && metrics.length
-    ? `runs/curves?${query([...names.map((run) => ["run", run]), ...metrics.map((name) => ["metric", name])])}`
-    : null;
+  const path = names.length && metrics.length ? link("runs/curves", { run: names, metric: metrics }).slice(1) : null;
   const answer = useAnswer(path, (update) => names.some((run) => concerns(update, "run", run)));
   const pick = (name) =>
     change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });
   const opened = ({ series, point }) => go(link("batch", { run: series.run, n: point[2] }));
-  return html`<section class="panel" aria-label="Curves"><div class="runs-tools"><h2>Curves</h2>
+  return html`<section class="panel" aria-label="Curves"><div class="row"><h2>Curves</h2>
       <label>over <select aria-label="x axis" value=${x} onChange=${({ currentTarget }) =>
     change({ x: currentTarget.value === "batch" ? null : currentTarget.value })}>${
     Object.entries(AXES).map(([name, label]) => html`<option value=${name}>${label}</option>`)
@@ -170,58 +169,31 @@ function Drawn({ data, metrics, x, opened }) {
 
 function Compared({ names }) {
   const answer = useAnswer(
-    `runs/compare?${query(names.map((run) => ["run", run]))}`,
+    link("runs/compare", { run: names }).slice(1),
     (update) => names.some((run) => concerns(update, "run", run)),
   );
-  const heads = html`<tr><th></th>${
-    names.map((run) =>
-      html`
-        <th>
-          <${Word}>${run}<//></th>
-      `
-    )
-  }</tr>`;
+  const figures = (pairs, cell) => Object.entries(pairs).map(([name, pair]) => [name, ...pair.map(cell)]);
   return html`
     <section class="panel" aria-label="Compared">
       <h2>Compared</h2>
       <${Awaited} answer=${answer}>${(data) =>
         html`
           <p class="quiet">Means over the first ${count(data.batches)} batches of both.</p>
-          <div class="scrolls" tabindex="0">
-            <table>
-              <thead>${heads}</thead>
-              <tbody>${Object.entries(data.metrics).map(([name, pair]) =>
-                html`<tr><th>${name}</th>${pair.map((value) => html`<td class="number">${number(value, 4)}</td>`)}</tr>`
-              )}</tbody>
-            </table>
-          </div>
+          <${Table} first label="Means" heads=${["", ...names.map((run) => `#${run}`)]}
+            rows=${figures(data.metrics, (value) => number(value, 4))} />
           <h3>Settings in which they differ</h3>${Object.keys(data.settings).length === 0
             ? html`<p class="quiet">None.</p>`
-            : html`
-              <div class="scrolls" tabindex="0">
-                <table>
-                  <thead>${heads}</thead>
-                  <tbody>${Object.entries(data.settings).map(([name, pair]) =>
-                    html`
-                      <tr>
-                        <th>
-                          <${Word}>${name}<//></th>${pair.map((value) =>
-                            html`
-                              <td>
-                                <${Word}>${JSON.stringify(value)}<//></td>
-                            `
-                          )}</tr>
-                    `
-                  )}</tbody>
-                </table>
-              </div>
-            `}
+            : html`<${Table} first label="Settings" heads=${["", ...names]} rows=${
+              figures(data.settings, (value) => html`<${Word}>${JSON.stringify(value)}<//>`)
+            } />`}
         `}<//></section>
   `;
 }
 
+const HELD_OUT = { true: "held out", false: "not held out of training", null: "" };
+
 function Whole({ run }) {
-  const answer = useAnswer(`runs/whole?${query([["run", run]])}`, (update) => concerns(update, "run", run));
+  const answer = useAnswer(link("runs/whole", { run }).slice(1), (update) => concerns(update, "run", run));
   return html`<${Awaited} answer=${answer}>${(data) =>
     html`
       <div class="runs-whole">
@@ -240,47 +212,20 @@ function Whole({ run }) {
               }, <span class="mono"><${Word}>${data.newest_export.uri}<//></span></p>`}
             ${data.evaluations.length > 0 && html`
               <h3>Evaluations</h3>
-              <div class="scrolls" tabindex="0">
-                <table>
-                  <thead>
-                    <tr>
-                      <th class="number">version</th>
-                      <th class="number">greedy</th>
-                      <th>pass@k</th>
-                      <th>tasks</th>
-                    </tr>
-                  </thead>
-                  <tbody>${data.evaluations.slice(-200).reverse().map((each) =>
-                    html`
-                      <tr>
-                        <td class="number">${count(each.version)}${each.best && " ★"}</td>
-                        <td class="number">${number(each.greedy)}</td>
-                        <td>${Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(
-                          ", ",
-                        )}</td>
-                        <td>${each.held_out === null
-                          ? ""
-                          : each.held_out
-                          ? "held out"
-                          : "not held out of training"}</td>
-                      </tr>
-                    `
-                  )}</tbody>
-                </table>
-              </div>
+              <${Table} label="Evaluations" heads="#version, #greedy, pass@k, tasks" rows=${data.evaluations
+                .slice(-200).reverse().map((each) => [
+                  `${count(each.version)}${each.best ? " ★" : ""}`,
+                  number(each.greedy),
+                  Object.entries(each.pass_at).map(([k, share]) => `${k}: ${number(share)}`).join(", "),
+                  HELD_OUT[each.held_out],
+                ])} />
             `}</section>
         <${Skipped} run=${run} reasons=${data.skipped} />
         <section class="panel">
           <h2>Settings</h2>
-          <div class="scrolls" tabindex="0">
-            <table>
-              <tbody>${Object.entries(data.settings).map(([name, value]) => html`
-                <tr>
-                  <th>
-                    <${Word}>${name}<//></th><td><${Word}>${JSON.stringify(value)}<//></td></tr>
-              `)}</tbody>
-            </table>
-          </div>
+          <${Table} first label="Settings" rows=${Object.entries(data.settings).map(([name, value]) =>
+            [name, JSON.stringify(value)].map((each) => html`<${Word}>${each}<//>`)
+          )} />
         </section>
       </div>
     `}<//>`;
@@ -290,7 +235,7 @@ function Skipped({ run, reasons }) {
   const [open, setOpen] = useState(false);
   const total = Object.values(reasons).reduce((sum, each) => sum + each, 0);
   const answer = useAnswer(
-    open ? `runs/skipped?${query([["run", run], ["limit", PAGE]])}` : null,
+    open ? link("runs/skipped", { run, limit: PAGE }).slice(1) : null,
     (update) => concerns(update, "run", run),
   );
   return html`<section class="panel"><h2>Skipped</h2>${total === 0 && html`<p class="quiet">No group was.</p>`}
@@ -304,20 +249,9 @@ function Skipped({ run, reasons }) {
       setOpen(currentTarget.open)}><summary>which groups</summary>${
       open && html`<${Awaited} answer=${answer}>${(data) =>
         html`
-          <div class="scrolls" tabindex="0">
-            <table>
-              <tbody>${data.groups.map((row) =>
-                html`
-                  <tr>
-                    <td>
-                      <${GroupLink} g=${row.group_id} />
-                    </td>
-                    <td>
-                      <${Word}>${row.reason}<//></td></tr>
-                `
-              )}</tbody>
-            </table>
-          </div>
+          <${Table} label="Skipped groups" rows=${data.groups.map((
+            { group_id, reason },
+          ) => [html`<${GroupLink} g=${group_id} />`, html`<${Word}>${reason}<//>`])} />
           ${data.total > data.groups.length &&
             html`<p class="quiet">and ${count(data.total - data.groups.length)} more</p>`}
         `}<//>`

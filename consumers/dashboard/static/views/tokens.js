@@ -8,7 +8,9 @@ import { Awaited, useAnswer } from "../parts/answers.js";
 import { useKeys } from "../parts/keys.js";
 import { Windowed } from "../parts/list.js";
 import { concerns } from "../parts/live.js";
+import { Way } from "../parts/neighbours.js";
 import { RawRecord } from "../parts/record.js";
+import { Pairs } from "../parts/table.js";
 import {
   beside,
   character,
@@ -17,6 +19,7 @@ import {
   linesOf,
   modelOf,
   nodesOf,
+  pieceText,
   search,
   versionBegins,
 } from "../parts/token_rows.js";
@@ -59,15 +62,10 @@ function Call({ data, params }) {
     "]": { does: "the next call", act: () => calls(data.next) },
     ...(mayWatch ? { r: { does: "its raw record", act: () => change({ record: isOpen ? "" : 1 }) } } : {}),
   });
-  const way = (
-    place,
-    sign,
-    label,
-  ) => (place
-    ? html`<${Link} to="tokens" values=${{ ...kept(params), c: place }} aria-label=${label} title=${label}>${sign}<//>`
-    : html`<span class="quiet" aria-hidden="true">${sign}</span>`);
+  const way = (c, sign, label) =>
+    html`<${Way} to="tokens" place=${c && { ...kept(params), c }} sign=${sign} label=${label} />`;
   return html`
-    <header class="tokens-head">
+    <header class="row">
       <h1>Tokens of <${TrajectoryLink} g=${g} t=${t} c=${c}><${Word}>${c}<//><//></h1>
           <nav class="quiet" aria-label="Calls">${way(data.previous, "‹", "the call before: [")} call ${count(
             data.call + 1,
@@ -231,7 +229,7 @@ function Line({ line, number: place, styled, here }) {
     if (line.fold) {
       return html`
         <div role="row"
-          class="token-line"><span role="gridcell"><button class="fold ${here >= 0 ? "here" : ""}" data-at=${line
+          class="token-line"><span role="gridcell"><button class="cut fold ${here >= 0 ? "here" : ""}" data-at=${line
             .from} onClick=${() => styled.toggle(line.from)}>
               ▸ ${count(line.to - line.from)} tokens of context <span class="quiet">${foldText(
                 model,
@@ -286,7 +284,7 @@ function Summary({ model, unlikely, params, withIds, opened, jumps, jump }) {
   const mean = own.length ? own.reduce((sum, logprob) => sum + logprob, 0) / own.length : null;
   const range = (from, to, label) => html`<button onClick=${() => change({ from, to, at: "" })}>${label}</button>`;
   const size = answer.to - answer.from;
-  return html`<section class="tokens-summary" aria-label="Summary">
+  return html`<section class="row tokens-summary" aria-label="Summary">
     <span>${count(answer.prompt_length)} of prompt + ${count(answer.length - answer.prompt_length)} of reply</span>
     ${
     size < answer.length && html`<span>${count(answer.from)}–${count(answer.to)} are here
@@ -370,101 +368,80 @@ function Detail({ model, at: chosen, hover, unlikely, word, fold }) {
     character(model, at),
     model.versions[model.version[at]],
   ];
-  const row = (name, value) =>
-    value !== null && value !== undefined && value !== false && value !== "" && html`
-      <div>
-        <dt>${name}</dt>
-        <dd>${value}</dd>
-      </div>
-    `;
   const place = at + model.first;
+  const id = answer.ids[at];
+  const rare = logprob < unlikely;
+  const broken = answer.pieces && typeof answer.pieces[at] !== "string" && !model.part.has(at);
+  const scores = Object.entries(stretch?.scores || {}).map(([name, score]) => `${name} ${number(score)}`).join(", ");
+  const ofReply = stretch
+    ? [
+      [
+        "advantage",
+        model.trained[at] && stretch.advantage !== null
+          ? number(stretch.advantage)
+          : visible(stretch.advantage_why || "none: it is not trained"),
+      ],
+      ["reward of the call", stretch.rewards.length ? visible(stretch.rewards.join(", ")) : "none"],
+      ["quality", stretch.quality === null ? null : number(stretch.quality)],
+      ["scores", scores && visible(scores)],
+      ["tags", stretch.tags.map((tag, at) => html`${at > 0 && ", "}<${Word}>${tag}<//>`)],
+      [
+        "sampled by",
+        html`
+          <${TrajectoryLink} g=${answer.g} t=${answer.t} c=${stretch.c}>
+            <${Word}>${stretch.c}<//><//>${stretch.temperature !== null &&
+              ` at temperature ${number(stretch.temperature)}`}
+        `,
+      ],
+    ]
+    : [];
+  const rows = [
+    [
+      "place",
+      `${count(place + 1)} of the line, ${stretch ? `${count(place + 1 - stretch.start)} of its reply` : "context"}`,
+    ],
+    ["id", html`${id}${model.special.has(id) && " (special)"} <${Copy} text=${String(id)} />`],
+    ["bytes", answer.pieces && bytesOf(answer.pieces[at])],
+    [
+      "character",
+      made
+        ? html`${visible(made.text)} <span class="made-whole">${made.text}</span> of tokens ${
+          made.from + model.first
+        }–${made.to + model.first}`
+        : broken && "its bytes make no whole character here",
+    ],
+    [
+      "log-probability",
+      logprob === null
+        ? stretch && "not captured"
+        : html`${logprob < -1e30 ? "−∞" : logprob} <span class=${rare ? "bad" : "quiet"}>${percent(Math.exp(logprob))}${
+          rare && ", unlikely"
+        }</span>`,
+    ],
+    [
+      "version",
+      version
+        ? html`<${Word}>${version.run}<//>/${version.version}${versionBegins(model, at) && ", begins here"}`
+        : stretch && "not known",
+    ],
+    [
+      "loss",
+      stretch && model.trained[at]
+        ? (answer.batch ? "trained" : "may be trained")
+        : html`masked: ${visible(stretch ? stretch.untrained_why || "context only" : "context")}`,
+    ],
+    ["return", answer.return === null ? null : number(answer.return)],
+    ...ofReply,
+  ];
   return html`
     <aside class="panel token-detail" aria-live="polite" aria-label="Token">
-      <p class="token-text">${answer.pieces ? pieceText(answer.pieces[at]) : answer.ids[at]}</p>
-      <dl>
-        ${row(
-          "place",
-          `${count(place + 1)} of the line${
-            stretch ? `, ${count(place + 1 - stretch.start)} of its reply` : ", context"
-          }`,
-        )}
-        ${row(
-          "id",
-          html`${answer.ids[at]}${model.special.has(answer.ids[at]) && " (special)"} <${Copy} text=${
-            String(answer.ids[at])
-          } />`,
-        )}
-        ${row("bytes", answer.pieces && bytesOf(answer.pieces[at]))}
-        ${row(
-          "character",
-          made
-            ? html`${visible(made.text)} <span class="made-whole">${made.text}</span> of tokens ${
-              made.from + model.first
-            }–${made.to + model.first}`
-            : answer.pieces && typeof answer.pieces[at] !== "string" && !model.part.has(at) &&
-              "its bytes make no whole character here",
-        )}
-        ${row(
-          "log-probability",
-          logprob === null
-            ? (stretch ? "not captured" : null)
-            : html`${logprob < -1e30 ? "−∞" : logprob} <span class=${logprob < unlikely ? "bad" : "quiet"}>${
-              percent(Math.exp(logprob))
-            }${logprob < unlikely ? ", unlikely" : ""}</span>`,
-        )}
-        ${row(
-          "version",
-          version
-            ? html`<${Word}>${version.run}<//>/${version.version}${versionBegins(model, at) ? ", begins here" : ""}`
-            : stretch && "not known",
-        )}
-        ${row(
-          "loss",
-          stretch
-            ? (model.trained[at]
-              ? (answer.batch ? "trained" : "may be trained")
-              : html`masked: ${visible(stretch.untrained_why || "context only")}`)
-            : "masked: context",
-        )}
-        ${stretch &&
-          row(
-            "advantage",
-            model.trained[at] && stretch.advantage !== null
-              ? number(stretch.advantage)
-              : visible(stretch.advantage_why || "none: it is not trained"),
-          )}
-        ${stretch && row("reward of the call", stretch.rewards.length ? visible(stretch.rewards.join(", ")) : "none")}
-        ${row("return", answer.return === null ? null : number(answer.return))}
-        ${stretch && row("quality", stretch.quality === null ? null : number(stretch.quality))}
-        ${stretch && Object.keys(stretch.scores).length > 0 &&
-          row(
-            "scores",
-            visible(Object.entries(stretch.scores).map(([name, score]) => `${name} ${number(score)}`).join(", ")),
-          )}
-        ${stretch &&
-          row(
-            "tags",
-            stretch.tags.length ? stretch.tags.map((tag, at) => html`${at > 0 && ", "}<${Word}>${tag}<//>`) : null,
-          )}
-        ${stretch && row(
-          "sampled by",
-          html`
-            <${TrajectoryLink} g=${answer.g} t=${answer.t} c=${stretch.c}>
-              <${Word}>${stretch.c}<//><//>${stretch.temperature !== null &&
-                ` at temperature ${number(stretch.temperature)}`}
-          `,
-        )}
-        </dl>
+      <p class="token-text">${answer.pieces ? pieceText(answer.pieces[at]) : id}</p>
+      <${Pairs} rows=${rows} />
       <p role="status">${word}</p>
     </aside>
   `;
 }
 
-const pieceText = (
-  piece,
-) => (typeof piece === "string"
-  ? visible(piece.replace(/\n/g, "↵").replace(/\t/g, "⇥"))
-  : piece.map((part, place) => (place % 2 ? html`<span class="bytes">⟨${part}⟩</span>` : visible(part))));
 const hex = (text) =>
   [...new TextEncoder().encode(text)].map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
 const bytesOf = (piece) =>

@@ -11,6 +11,7 @@ import { concerns } from "../parts/live.js";
 import { Message } from "../parts/messages.js";
 import { Neighbours, useNeighbours } from "../parts/neighbours.js";
 import { usePages } from "../parts/pages.js";
+import { Folded, isNothing, Pairs } from "../parts/table.js";
 import { Ago, Command, Copy, count, GroupLink, number, quoted, span } from "../parts/words.js";
 
 const CALLS = 5; // of one chunk of the conversation, and of one answer
@@ -29,7 +30,7 @@ function Track({ call, head }) {
     const width = Math.max(0, call[name] || 0);
     if (width) {
       bars.push(
-        html`<i class=${name} style=${{
+        html`<i class=${name.slice(0, -3)} style=${{
           left: `${100 * at / whole}%`,
           width: `max(1px, ${100 * width / whole}%)`,
         }}></i>`,
@@ -156,88 +157,50 @@ function Why({ head, t }) {
     <${Command} text=${`claw pool why ${quoted(t)}`} />`;
 }
 
-const Pairs = ({ of }) =>
-  html`<dl class="pairs">${
-    Object.entries(of).filter(([, value]) =>
-      value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length)
-    ).map(([name, value]) =>
-      html`
-        <div key=${name}>
-          <dt>${name.replaceAll("_", " ")}</dt>
-          <dd>${typeof value === "object"
-            ? html`<${Text} text=${JSON.stringify(value)} />`
-            : html`<${Word}>${value}<//>`}</dd>
-        </div>
-      `
-    )
-  }</dl>`;
+const about = (of) =>
+  html`<${Pairs} rows=${
+    Object.entries(of).filter(([, value]) => !isNothing(value)).map(([name, value]) => [
+      name.replaceAll("_", " "),
+      typeof value === "object" ? html`<${Text} text=${JSON.stringify(value)} />` : html`<${Word}>${value}<//>`,
+    ])
+  } />`;
+/** Of a step, its metadata that has no words of its own here. */
+const METADATA = ["model_id", "worker_id", "agent", "channel", "tags", "attempt"];
+const MORE = ["sampling", "usage", "integrity", "curation", "digest", "position"];
+const some = (of, names) => Object.fromEntries(names.map((name) => [name, of[name]]));
 
 /** State, action, reward and metadata of one step. */
-function Step({ call }) {
-  const { step, about, base } = call;
-  const {
-    model_id,
-    worker_id,
-    agent,
-    channel,
-    tags,
-    spans,
-    sampling,
-    usage,
-    integrity,
-    curation,
-    status,
-    attempt,
-    reasons,
-    digest,
-    position,
-  } = step;
+function Step({ call: { step, about: captured, base, tools } }) {
+  const versions = step.spans.map(({ run_id, version, start, end }) => `${run_id} ${version} [${start}, ${end})`);
+  const rest = step.rewards_total - step.rewards.length;
+  const action = some(step, ["finish_reason", "response_id", "status"]);
+  const state = {
+    prompt_id: step.prompt_id,
+    base_call: step.base_call_id,
+    base_tokens_kept: step.base_keep || null,
+    tools: tools.join(", "),
+  };
+  const metadata = {
+    trainable: step.trainable ? "yes" : `no: ${step.reasons.join(", ")}`,
+    versions: versions.join(", "),
+    ...some(step, METADATA),
+    ...captured,
+    ...some(step, MORE),
+  };
   return html`
     <dl class="step">
       <dt>State</dt>
-      <dd>${count(step.prompt_length)} prompt tokens${base
-        ? html`: ${count(base.repeated)} messages of the call before, and what stands here`
-        : ""}
-          <${Pairs} of=${{
-            prompt_id: step.prompt_id,
-            base_call: step.base_call_id,
-            base_tokens_kept: step.base_keep || null,
-            tools: call.tools.length ? call.tools.join(", ") : null,
-          }} /></dd>
+      <dd>${count(step.prompt_length)} prompt tokens${base &&
+        `: ${count(base.repeated)} messages of the call before, and what stands here`}${about(state)}</dd>
       <dt>Action</dt>
-      <dd>${count(step.response_length)} response tokens<${Pairs} of=${{
-        finish_reason: step.finish_reason,
-        response_id: step.response_id,
-        status,
-      }} /></dd>
+      <dd>${count(step.response_length)} response tokens${about(action)}</dd>
       <dt>Reward</dt>
       <dd>${step.rewards.length
         ? step.rewards.map((slot, key) => html`<${Slot} key=${key} slot=${slot} />${" "}`)
-        : "none of its own"}${step.rewards_total > step.rewards.length &&
-        html`${" "}and ${count(step.rewards_total - step.rewards.length)} more`}${step.reward_total !== null &&
-        html`${" "}total ${number(step.reward_total)}`}</dd>
+        : "none of its own"}${rest > 0 && ` and ${count(rest)} more`}${step.reward_total !== null &&
+        ` total ${number(step.reward_total)}`}</dd>
       <dt>Metadata</dt>
-      <dd>
-        <${Pairs} of=${{
-          trainable: step.trainable ? "yes" : `no: ${reasons.join(", ")}`,
-          versions: spans.map(({ run_id, version, start, end }) => `${run_id} ${version} [${start}, ${end})`).join(
-            ", ",
-          ),
-          model_id,
-          worker_id,
-          agent,
-          channel,
-          tags,
-          attempt,
-          ...about,
-          sampling,
-          usage,
-          integrity,
-          curation,
-          digest,
-          position,
-        }} />
-      </dd>
+      <dd>${about(metadata)}</dd>
     </dl>
   `;
 }
@@ -249,8 +212,8 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
   const toggle = (name) => () => setOpen(open === name ? "" : name);
   const place = { g: ids.g, t: ids.t, c: call.call_id };
   return html`
-    <section class="call" id=${`call-${at}`} aria-label=${`call ${at + 1}`} tabindex="-1">
-      <header><b>call ${at + 1}</b> <${Word}>${call.call_id}<//>
+    <section class="panel call" id=${`call-${at}`} aria-label=${`call ${at + 1}`} tabindex="-1">
+      <header class="row"><b>call ${at + 1}</b> <${Word}>${call.call_id}<//>
           ${base &&
             html`<span class=${base.left ? "chip branched" : "quiet"}>${
               base.left
@@ -273,7 +236,8 @@ function Call({ ids, call, cursor, plain, words, goTo }) {
               n: sequence,
             }}>trained in batch ${sequence}<//>`
           )}
-          <span class="rest">${times && html`<span class="quiet">${seconds(times.done_us - times.received_us)}</span>`}
+          <span class="row rest">${times &&
+            html`<span class="quiet">${seconds(times.done_us - times.received_us)}</span>`}
             ${step.attempts.length > 1 && html`<span class="quiet">${step.attempts.length} attempts</span>`}
             <button aria-expanded=${open === "step"} onClick=${toggle(
               "step",
@@ -312,7 +276,7 @@ function Find({ params, path, goTo }) {
     else if (hits.length) to((at + 1) % hits.length);
   };
   return html`
-    <form class="find" role="search"
+    <form class="row find" role="search"
       onSubmit=${submit}><input name="q" type="search" placeholder="find ( / )" aria-label="Find in the conversation" maxlength="200" value=${q} />
         <span class="quiet" role="status">${q && answer.data &&
           (hits.length
@@ -409,15 +373,15 @@ function Conversation({ ids, head, params, path }) {
   return html`
     <aside class="panel call-side"><h2>Calls <small class="quiet">${count(head.total)}</small></h2>
           <${Tree} head=${head} outline=${outline} cursor=${cursor} go=${goTo} />
-          <p class="time-legend">${Object.entries(SPANS).map(([name, title]) =>
-            html`<span key=${name}><i class=${name}></i>${title} ${seconds(head.time_us[name])}</span>`
+          <p class="row legend">${Object.entries(SPANS).map(([name, title]) =>
+            html`<span key=${name}><i class=${name.slice(0, -3)}></i>${title} ${seconds(head.time_us[name])}</span>`
           )}</p>
           <h2>Judged</h2><${Judged} head=${head} goTo=${goTo} /><${Why} head=${head} t=${ids.t} />
           ${c &&
             html`<p><label><input type="checkbox" checked=${ofCall} onChange=${({ target }) =>
               setOfCall(target.checked)} /> judge this call, not the trajectory</label></p>`}
           <${Judge} subject=${{ g: ids.g, t: ids.t, c: ofCall && c ? c : undefined }} /></aside>
-    <div class="conversation"><div class="find-bar"><${Find} params=${params} path=${path} goTo=${goTo} />
+    <div class="conversation"><div class="row find-bar"><${Find} params=${params} path=${path} goTo=${goTo} />
           <button aria-pressed=${plain} onClick=${() =>
             change({ raw: plain ? "" : "1" })} title="texts as they are, without Markdown">plain text</button></div>
           <${Chunks} count=${Math.ceil(head.total / CALLS)} part=${part} to=${aim} seen=${(first, last) =>
@@ -445,18 +409,7 @@ function Head({ ids, row, head, neighbours }) {
             .map((tag) => html`<span class="chip" key=${tag}><${Word}>${tag}<//></span>${" "}`)}
           · <${Ago} us=${row.last_progress_us} /></p>
         ${!row.ready && row.reasons.length > 0 && html`<p class="quiet">not ready: ${row.reasons.join(", ")}</p>`}
-        ${row.task && html`
-          <details>
-            <summary>task</summary>
-            <${Text} text=${row.task} />
-          </details>
-        `}
-        ${row.metadata && html`
-          <details>
-            <summary>metadata</summary>
-            <${Text} text=${row.metadata} />
-          </details>
-        `}</header>
+        <${Folded} title="task" text=${row.task} /><${Folded} title="metadata" text=${row.metadata} /></header>
   `;
 }
 
@@ -480,7 +433,7 @@ function Trajectory({ params }) {
   return html`<${Awaited} answer=${answer}>${(head) =>
     html`
       <${Head} ids=${ids} row=${head.trajectory} head=${head} neighbours=${neighbours} />
-      <div class="columns" key=${path}>
+      <div class="sided columns" key=${path}>
         <${Conversation} ids=${ids} head=${head} params=${params} path=${path} />
       </div>
     `}<//>`;
