@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 SNAPSHOT = "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);"
-UNNAMED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
+UNNAMED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON; BEGIN;"
 NAMED = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
 BUSY_S = 30.0
 """The longest that another process holds a file up: while it copies, or goes through what a kill left."""
