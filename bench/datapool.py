@@ -27,6 +27,7 @@ TARGETS: Targets = {
     "again_groups_cpu_s": ("<=", 1),
     "other_runs_ratio": ("<=", 1.3),
     "takeover_standby_s": ("<=", 2),
+    "takeover_file_s": ("<=", 2),
     "select_idle_cpu_s_100k": ("<=", 0.05),
     "flushes_trajectory.ratio": ("<=", 1.5),
     "flushes_group.ratio": ("<=", 1.5),

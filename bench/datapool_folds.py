@@ -1,8 +1,8 @@
 """The folds alone, and under Faust: facts per CPU-second of the process.
 
 `decode`: wire bytes to event. `state`: decode and fold. `fold`: all that a worker does but Kafka: decode, fold, project
-what changed once per flush of 500 facts, encode the rows. `faust`: `python -m claw_r1.streams` on a real broker, fenced, from the
-first fact it sees to the position of the last one in the log. Facts: `episodes.py`, records of 512 + 128 tokens.
+what changed once per flush of 500 facts, encode the rows. `faust`: `python -m claw_r1.streams` on a real broker, fenced, its rows in
+files, from the first fact it sees to the position of the last one in the log. Facts: `episodes.py`, records of 512 + 128 tokens.
 """
 
 import gc
@@ -90,6 +90,7 @@ def faust() -> Figures:
         environment = {
             "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap,
             "CLAW_LOG_PREFIX": prefix,
+            "CLAW_LOG_VIEWS_DIR": str(Path(folder) / "views"),
             "CLAW_LOG_PARTITIONS": str(PARTITIONS),
             "CLAW_STREAMS_REACTORS_ENABLED": "false",
         }

@@ -5,7 +5,7 @@ one. `read_COMMAND_cpu_s`: CPU seconds of a `claw pool` command, a process of it
 `again_COMMAND_cpu_s`: where one before it kept its view. `other_runs_ratio`: CPU of a run's view of a pool of ten runs, by that of one in which it
 is alone.
 `takeover_s`, `takeover_cpu_s`: of this process while a streams worker's state is read back for all partitions;
-`takeover_standby_s`: where it held copies of them.
+`takeover_standby_s`: where it held copies of them; `takeover_file_s`: from files of a worker that was killed.
 """
 
 import json
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.datapool_view import MEMBERS, Written, group_rows
@@ -28,7 +29,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.cloudevents import of_run
 from claw_r1.schemas.keys import parts
 from claw_r1.schemas.topics import GROUPS, STEPS, TRAJECTORIES
-from claw_r1.streams.recovery import recover
+from claw_r1.streams.recovery import pool_copies, recover
 from claw_r1.streams.standby import Standby
 
 PARTITIONS = 8
@@ -80,7 +81,16 @@ def _takeovers(settings: LogSettings) -> dict[str, float]:
     standby.wait_caught_up(CAUGHT_UP_S)
     began = time.perf_counter()
     recover(settings, numbers, standby.take(numbers))
-    return {**cold, "takeover_standby_s": round(time.perf_counter() - began, 2)}
+    cold["takeover_standby_s"] = round(time.perf_counter() - began, 2)
+    with TemporaryDirectory() as folder:
+        kept = settings.model_copy(update={"views_dir": Path(folder)})
+        for copy in pool_copies(kept, numbers, {}).values():
+            copy.close()
+        for ended_in_order in Path(folder).glob("*.sum"):
+            ended_in_order.unlink()
+        began = time.perf_counter()
+        recover(kept, numbers)
+        return {**cold, "takeover_file_s": round(time.perf_counter() - began, 2)}
 
 
 def _outgoing(row: Written, run: str = OWN) -> Outgoing:

@@ -24,6 +24,10 @@ class FoldVersionMismatch(StreamsError):
     """The pool on the broker was written by another version of the folds: rebuild it, do not mix."""
 
 
+class StoreFailed(StreamsError):
+    """The disk under a partition's rows refuses them: it is full, or broken. The log has them all."""
+
+
 class PastTarget(StreamsError):
     """A rebuild was asked up to offsets that the generation is beyond already; what is folded cannot be taken out."""
 

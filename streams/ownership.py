@@ -8,12 +8,13 @@ folded.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
 
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import BrokerUnreachable, LogError
+from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing, Place
 from claw_r1.eventlog.settings import LogSettings
@@ -22,9 +23,9 @@ from claw_r1.schemas.topics import Catalogue
 from claw_r1.streams.errors import NotCopartitioned
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.partition.state import PartitionState
-from claw_r1.streams.recovery import heal, heal_behind_group, recover
+from claw_r1.streams.recovery import heal, heal_behind_group, pool_copies, states_of
 from claw_r1.streams.settings import StreamsSettings
-from claw_r1.streams.standby import Standby, beside
+from claw_r1.streams.standby import POOL, PoolCopy, Standby, beside
 
 log = structlog.get_logger()
 
@@ -53,7 +54,8 @@ class OwnedPartition:
     Used by the event loop, except `commit` and `close`, which block and run in a thread.
     """
 
-    def __init__(self, state: PartitionState, producer: TransactionalProducer) -> None:
+    def __init__(self, state: PartitionState, producer: TransactionalProducer, copy: PoolCopy) -> None:
+        """copy: the rows that `state` was read from, in the store that it has."""
         self.state = state
         self.events: list[FaustEvent] = []
         self.bytes = 0
@@ -61,6 +63,10 @@ class OwnedPartition:
         self.taken_at_s = 0.0
         """The time of the last batch (monotonic)."""
         self._producer = producer
+        self._copy = copy
+        self._is_committed = True
+        self.has_new = False
+        """There are committed rows since the last `keep`."""
 
     @property
     def pending(self) -> bool:
@@ -70,16 +76,34 @@ class OwnedPartition:
         """Takes the events since the last batch; a snapshot, so folding goes on while it is written."""
         events, self.events = self.events, []
         self.bytes, self.taken_at_s = 0, time.monotonic()
+        self._is_committed = False
         return events, self.state.snapshot(now_us())
 
     def commit(self, batch: FoldedBatch) -> None:
         """Returns when the batch is visible to committed readers. Raises Fenced and other LogErrors."""
         self._producer.commit(batch[1])
+        self._is_committed = self.has_new = True
+
+    def keep(self, before: Mapping[Place, int], now: Mapping[Place, int]) -> None:
+        """Keeps the rows that are committed for the next owner on this machine. Call where no batch is being written. Raises
+        StoreFailed.
+
+        before: the ends of the pool's partitions, asked for before the last commit: as that was not fenced, what stands below them
+        is in the store. now: those of now.
+        """
+        copy = self._copy
+        if self.has_new:
+            own = {place: at for place, at in before.items() if place[1] == self.state.partition}
+            copy.read |= {place: at for place, at in own.items() if at > copy.read.get(place, 0)}
+            copy.ends = {place: at for place, at in now.items() if place[1] == self.state.partition}
+        self.has_new = False
+        copy.caught_up()
+        copy.save()
 
     def close(self) -> None:
-        """Give the producer's threads back."""
+        """Give the producer's threads back, and the rows. What was not committed is in no file."""
         self._producer.close()
-        self.state.close()
+        self._copy.close(is_committed=self._is_committed)
 
 
 class Ownership:
@@ -95,6 +119,7 @@ class Ownership:
         self._in_thread = in_thread
         self._generation = 0
         self._standby = Standby(log_settings)
+        self._ends: Mapping[Place, int] = {}
         metrics.standby.set_function(lambda: self._standby.copied)
 
     @property
@@ -111,7 +136,7 @@ class Ownership:
         stale = [
             number for number, owned in self.partitions.items() if missed or number not in assigned or owned.pending
         ]
-        await asyncio.gather(*(self._in_thread(self.partitions.pop(number).close) for number in stale))
+        await self._give_up(stale)
         new = sorted(assigned - self.partitions.keys())
         copies = await self._open(new)
         await self._heal_behind_group()
@@ -120,6 +145,31 @@ class Ownership:
             await self.copy()
         kept = sorted(assigned - set(new))
         log.info("streams_assigned", generation=generation, opened=new, kept=kept, from_copies=copies)
+
+    async def keep(self) -> None:
+        """Keeps all rows that are committed in the files of their partitions. Raises StoreFailed."""
+        owned, ends = [*self.partitions.values()], self._ends
+        if self._log_settings.views_dir is None:
+            return
+        if any(one.has_new for one in owned):
+            try:
+                ends = await self._in_thread(end_offsets, self._log_settings, POOL)
+            except BrokerUnreachable:
+                return
+        await asyncio.gather(*(self._in_thread(one.keep, self._ends, ends) for one in owned))
+        self._ends = ends
+
+    async def look(self) -> None:
+        """Looks how far the copies are of what others own."""
+        await self._in_thread(self._standby.look)
+
+    async def close(self) -> None:
+        """Gives all partitions up, and what is copied."""
+        await self._give_up([*self.partitions])
+        await self._in_thread(self._standby.hold, ())
+
+    async def _give_up(self, numbers: Iterable[int]) -> None:
+        await asyncio.gather(*(self._in_thread(self.partitions.pop(number).close) for number in numbers))
 
     async def copy(self) -> None:
         """Copies what may come to this worker next from now on. Without that takeovers are slow, and nothing is wrong."""
@@ -133,10 +183,6 @@ class Ownership:
         """Returns whether it copies what it is to copy."""
         return self._standby.is_reading
 
-    def stop_copying(self) -> None:
-        """Ends the thread that copies what others own, if there is one. Blocking."""
-        self._standby.hold(())
-
     async def _open(self, numbers: list[int]) -> list[int]:
         """Fences first, all in parallel, and only then reads. Returns those of which it had copies."""
         if not numbers:
@@ -147,8 +193,11 @@ class Ownership:
         )
         producers = dict(zip(numbers, await asyncio.gather(*opening), strict=True))
         copies = await self._in_thread(self._standby.take, numbers)
-        states = await self._in_thread(recover, self._log_settings, numbers, copies)
-        self.partitions |= {number: OwnedPartition(states[number], producers[number]) for number in numbers}
+        held = await self._in_thread(pool_copies, self._log_settings, numbers, copies)
+        states = await self._in_thread(states_of, self._log_settings, held)
+        self.partitions |= {
+            number: OwnedPartition(states[number], producers[number], held[number]) for number in numbers
+        }
         return sorted(number for number, copy in copies.items() if copy.read)
 
     async def _heal_behind_group(self) -> None:

@@ -30,6 +30,7 @@ from claw_r1.streams.errors import PastTarget
 from claw_r1.streams.ownership import group_name, open_producer
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.recovery import FACTS, recover
+from claw_r1.streams.standby import PoolCopy
 
 FLUSH_FACTS = 5000
 """Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""
@@ -124,7 +125,7 @@ def _flushes(settings: LogSettings, partition: int, to: Vector, done: Rebuilt, f
     targets = {topic: offset for (topic, number), offset in to.items() if number == partition}
     with (
         closing(open_producer(settings, partition)) as producer,
-        closing(recover(settings, [partition])[partition]) as state,
+        closing(recover(settings, [partition], {partition: PoolCopy()})[partition]) as state,
     ):
         for number, record in enumerate(_facts(settings, state, targets), 1):
             done.outcomes[state.apply(record)] += 1

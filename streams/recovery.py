@@ -23,7 +23,7 @@ from claw_r1.streams.errors import FoldVersionMismatch
 from claw_r1.streams.partition.groups import RESTING_MAX
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import waits
-from claw_r1.streams.standby import PoolCopy, read_on
+from claw_r1.streams.standby import LOCK_PATIENCE_S, PoolCopy, opened, read_on
 
 log = structlog.get_logger()
 
@@ -34,11 +34,26 @@ NO_COPIES: Mapping[int, PoolCopy] = MappingProxyType({})
 def recover(
     settings: LogSettings, partitions: Sequence[int], copies: Mapping[int, PoolCopy] = NO_COPIES
 ) -> dict[int, PartitionState]:
-    """States as the pool has them. copies: of some of the partitions, to go on from. Raises BrokerUnreachable, TopicMissing,
-    FoldVersionMismatch."""
-    held = {partition: copies.get(partition) or PoolCopy() for partition in partitions}
-    read_on(settings, held)
-    return {partition: state_of(partition, settings.partitions, copy.store) for partition, copy in held.items()}
+    """States as the pool has them. copies: of some of the partitions, to go on from; of others, what files have. Raises
+    BrokerUnreachable, TopicMissing, FoldVersionMismatch, StoreFailed."""
+    return states_of(settings, pool_copies(settings, partitions, copies))
+
+
+def states_of(settings: LogSettings, copies: Mapping[int, PoolCopy]) -> dict[int, PartitionState]:
+    """States as these copies have them. Raises FoldVersionMismatch."""
+    return {partition: state_of(partition, settings.partitions, copy.store) for partition, copy in copies.items()}
+
+
+def pool_copies(
+    settings: LogSettings, partitions: Sequence[int], copies: Mapping[int, PoolCopy]
+) -> dict[int, PoolCopy]:
+    """Copies of these partitions, read to the end of the pool. As `recover`."""
+    others = [partition for partition in partitions if partition not in copies]
+    held = {**copies, **opened(settings, others, LOCK_PATIENCE_S)}
+    log.info("streams_pool_read", partitions=sorted(held), rows=read_on(settings, held))
+    for copy in held.values():
+        copy.caught_up()
+    return held
 
 
 def state_of(

@@ -1,23 +1,48 @@
-"""Copies of the pool's rows of partitions that other workers own, read as their owners write them, so that a takeover reads
-a tail instead of everything.
+"""Copies of the pool's rows of partitions, in files that outlive a worker, and of partitions that others own: so that a takeover
+reads a tail instead of everything.
 
-Invariant: only committed rows are copied, and a copy goes with the offsets it was read to. So it is the pool of an earlier
-moment; who takes it over reads on from there, after the owner is fenced. Losing a copy costs time and nothing else.
+Invariant: what is saved of a copy are committed rows alone, of a moment not before the offsets it is saved with. Rows that are
+read again from there, in order, end at the pool; who takes a copy over does that after the owner is fenced. Losing a copy costs time
+and nothing else.
 """
 
-from collections.abc import Collection
+import sys
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
+import msgspec
+import structlog
+from msgspec import Raw
+
+from claw_r1.datapool.pool_file import PoolFile, file_path
+from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
+from claw_r1.eventlog.kafka.admin import end_offsets, topics_id
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.keys import group_key, parts
 from claw_r1.schemas.topics import GROUPS, POSITIONS, STEPS, TRAJECTORIES
+from claw_r1.streams import cold_store
 from claw_r1.streams.cold_store import SqliteColdStore
+from claw_r1.streams.errors import StoreFailed
+from claw_r1.streams.partition import groups
 from claw_r1.streams.partition.groups import ColdRow
 
+log = structlog.get_logger()
+
 CHUNK_ROWS = 1000
+SAVED_ROWS = 50_000
+"""A copy that is being read is saved after so many rows: what a kill costs, and what sqlite's journal holds."""
+SAVED_EVERY_S = 86400.0
+"""A copy of which nothing changes is saved once a day, so that its file does not grow too old."""
+LOCK_PATIENCE_S = 2.0
+"""How long a takeover waits for a neighbour on this machine that gives the partition up."""
+LOCK_POLL_S = 0.05
+LOOK_S = 1.0
 NO_GROUP = b""
 """The group of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
 POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
@@ -29,8 +54,26 @@ class PoolCopy:
 
     store: SqliteColdStore = field(default_factory=SqliteColdStore)
     read: dict[Place, int] = field(default_factory=dict)
-    """The offset that comes next."""
+    """The offset that comes next. The owner's copy may have later rows, too."""
+    ends: Mapping[Place, int] = field(default_factory=dict)
+    """The ends of the log, no row of the store being behind them; else those are in `read`."""
+    file: PoolFile | None = None
     _chunk: list[ColdRow] = field(default_factory=list)
+    _saved_s: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, file: PoolFile, ends: Mapping[Place, int]) -> "PoolCopy":
+        """A copy as this file has it; else an empty one, in a new file where one can be made."""
+        store = SqliteColdStore()
+        offsets = file.restore(store, lambda: ends, partial(_check_reached, ends))
+        if offsets is not None:
+            return cls(store, dict(offsets), file=file)
+        store = SqliteColdStore()
+        try:
+            file.keep(store, {})
+        except OSError as error:
+            log.warning("streams_copy_without_file", file=str(file.path), error=str(error))
+        return cls(store, file=file)
 
     def add(self, topic: str, record: Record) -> None:
         """One more row. topic: `Topic.name`."""
@@ -40,9 +83,42 @@ class PoolCopy:
             self.write()
 
     def write(self) -> None:
-        """Puts what is in memory into the store."""
+        """Puts what is in memory into the store. Raises StoreFailed."""
         self.store.write(self._chunk)
         self._chunk = []
+        if self.store.unsaved >= SAVED_ROWS:
+            self.save()
+
+    def save(self) -> None:
+        """Keeps what is in the store, all of which is committed, in the file, if it has one. Raises StoreFailed."""
+        is_due = self.store.unsaved or time.monotonic() - self._saved_s > SAVED_EVERY_S
+        if self.file is not None and self.store.path == self.file.path and is_due:
+            reached = [(*place, at) for place, at in (self.ends or self.read).items()]
+            self.file.keep(self.store, self.read, lambda: Raw(msgspec.msgpack.encode(reached)))
+            self._saved_s = time.monotonic()
+
+    def caught_up(self) -> None:
+        """Notes that it has all rows that are committed now."""
+        if self.file is not None:
+            self.file.caught_up()
+
+    def close(self, *, is_committed: bool = True) -> None:
+        """Lets the file go. is_committed: whether every row of the store is; else it is as it was saved last."""
+        if is_committed:
+            with suppress(StoreFailed):
+                self.write()
+                self.save()
+        if self.file is None:
+            self.store.close()
+        else:
+            self.file.end(self.store)
+
+
+def _check_reached(ends: Mapping[Place, int], packed: Raw) -> None:
+    """Raises ValueError where the log ends before what the file has: a broker that was set back to what it was."""
+    for topic, partition, end in msgspec.msgpack.decode(packed, type=list[tuple[str, int, int]] | None) or ():
+        if end > ends.get((topic, partition), 0):
+            raise ValueError("the topics end before it")
 
 
 def _row(topic: str, record: Record) -> ColdRow:
@@ -59,20 +135,42 @@ def names_of(settings: LogSettings) -> dict[str, str]:
     return {settings.catalogue().name(topic): topic.name for topic in POOL}
 
 
-def read_on(settings: LogSettings, copies: dict[int, PoolCopy]) -> None:
-    """Reads these copies on to the end of the pool. Raises BrokerUnreachable, TopicMissing."""
-    topics = names_of(settings)
+def read_on(settings: LogSettings, copies: dict[int, PoolCopy]) -> int:
+    """Reads these copies on to the end of the pool; the rows read. Raises BrokerUnreachable, TopicMissing, StoreFailed."""
+    topics, rows = names_of(settings), 0
     with open_pool(settings, copies) as reader:
         for record in reader.read_to_end():
             copies[record.partition].add(topics[record.topic], record)
+            rows += 1
     for copy in copies.values():
         copy.write()
+    return rows
 
 
 def open_pool(settings: LogSettings, copies: dict[int, PoolCopy]) -> LogReader:
     """A reader of what these copies lack."""
     start = {place: offset for copy in copies.values() for place, offset in copy.read.items()}
     return LogReader(settings, POOL, partitions=sorted(copies), start=start)
+
+
+def opened(settings: LogSettings, numbers: Collection[int], patience_s: float = 0.0) -> dict[int, PoolCopy]:
+    """Copies of these partitions, to read on: as files have them, or empty. Raises BrokerUnreachable, TopicMissing.
+
+    patience_s: how long to wait, in all, for another process that has some of the files.
+    """
+    if settings.views_dir is None or not numbers:
+        return {number: PoolCopy() for number in numbers}
+    log_id, ends = topics_id(settings, POOL), end_offsets(settings, POOL)
+    modules = [cold_store, groups, sys.modules[__name__]]
+    deadline_s, copies = time.monotonic() + patience_s, dict[int, PoolCopy]()
+    for number in numbers:
+        path = file_path(settings.views_dir, settings.catalogue(), f"streams{number}.", modules)
+        file = PoolFile(path, log_id)
+        with suppress(OSError):  # what opens it says so
+            while not file.locked() and time.monotonic() < deadline_s:
+                time.sleep(LOCK_POLL_S)
+        copies[number] = PoolCopy.of(file, ends)
+    return copies
 
 
 def beside(assigned: Collection[int], partitions: int) -> set[int]:
@@ -98,6 +196,8 @@ class Standby:
         end by itself there are none: rows may have been erased since, which nobody would tell them."""
         follower, self._follower = self._follower, None
         if follower is not None and (not follower.stop() or follower.error is not None):
+            for copy in self._copies.values():
+                copy.close(is_committed=False)
             self._copies = {}
         return {number: self._copies.pop(number) for number in numbers if number in self._copies}
 
@@ -105,8 +205,8 @@ class Standby:
         """Reads these partitions on, and no others. Raises BrokerUnreachable."""
         self.take(())
         for number in self._copies.keys() - {*numbers}:
-            self._copies.pop(number).store.close()
-        self._copies |= {number: PoolCopy() for number in numbers if number not in self._copies}
+            self._copies.pop(number).close()
+        self._copies |= opened(self._settings, [number for number in numbers if number not in self._copies])
         if self._copies:
             self._follower = Follower(open_pool(self._settings, self._copies), self._add)
             self._follower.start()
@@ -125,6 +225,14 @@ class Standby:
         """Returns when every row that is committed now is copied. Raises NotCaughtUp, LogError."""
         if self._follower is not None:
             self._follower.wait_caught_up(timeout_s)
+
+    def look(self) -> None:
+        """Looks whether the copies have all rows of now, so that their files are known to be as young."""
+        copies = list(self._copies.values())  # those that are begun meanwhile have not
+        with suppress(LogError):
+            self.wait_caught_up(LOOK_S)
+            for copy in copies:
+                copy.caught_up()
 
     def _add(self, record: Record) -> None:
         self._copies[record.partition].add(self._topics[record.topic], record)

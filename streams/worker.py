@@ -98,7 +98,7 @@ class StreamsWorker:
                 task.cancel()
             if producer is not None:
                 await self._in_thread(producer.close)
-            await self._in_thread(self._ownership.stop_copying)
+            await self._ownership.close()
             self._threads.shutdown(wait=False)
 
     def not_ready(self) -> str | None:
@@ -109,6 +109,7 @@ class StreamsWorker:
         settings = self._settings
         yield self._every(settings.flush_interval_s, lambda: self._flusher.flush_unless_behind(self._fetched()))
         yield self._every(CRASH_POLL_S, self._check_crash)
+        yield self._every(settings.keep_interval_s, self._keep)
         yield self._every(settings.watchdog_interval_s, self._check_lag)
 
     def _deciders(self, producer: EventProducer | None) -> Iterator[Coroutine[Any, Any, None]]:
@@ -130,6 +131,11 @@ class StreamsWorker:
     async def _check_crash(self) -> None:
         if self.app.crashed:
             raise RuntimeError(f"faust crashed: {self.app.crash_reason!r}")
+
+    async def _keep(self) -> None:
+        async with self._flusher.lock:
+            await self._ownership.keep()
+        await self._ownership.look()
 
     async def _check_lag(self) -> None:
         stall = await self._in_thread(self._lag.stall, self._ownership.states)

@@ -1,28 +1,35 @@
 """`claw export`: a dataset out of the facts, from a spec or again from a manifest. It writes files and nothing to the log."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from claw_r1.claw.answers import Answer
+from claw_r1.claw.answers import Answer, Answers
 from claw_r1.claw.data.datasets import remember
 from claw_r1.claw.data.settings import ExportSettings
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.keys.terms import duration_us
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import Progress
 from claw_r1.consumers.export.export import export, reproduce
+from claw_r1.consumers.export.follow import GrowingDataset
 from claw_r1.consumers.export.manifest import DatasetManifest, load
 from claw_r1.consumers.export.offsets import Bound, resolve
 from claw_r1.consumers.export.pairs import PairSettings
 from claw_r1.datapool.batch.spec import load as load_spec
 from claw_r1.eventlog.records import Place
+from claw_r1.runtime.stop_signals import Interrupts
 
 PROGRESS = "claw export: {done} facts read of at most {total}"
 
 
-def run_export(request: ExportSettings) -> Answer:
+def run_export(request: ExportSettings) -> Answers:
     """Exports; exit code 1 when a manifest gave other bytes. Raises CannotRun, ConsumerError, BatchSpecInvalid, LogError."""
+    if request.follow:
+        return _follow(request)
     if request.manifest is not None and request.spec is not None:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
     differ = _export(request)
@@ -43,6 +50,25 @@ def _export(request: ExportSettings) -> list[str]:
         vector = resolve(settings, bound(request.start), bound(request.end))
         export(settings, vector, spec, request.out, Progress(PROGRESS), pairs)
     return []
+
+
+def _follow(request: ExportSettings) -> Iterator[Answer]:
+    """Yields an answer for each part, until SIGTERM."""
+    bounds = (request.start, request.end, request.format)
+    if request.manifest is not None or bounds != ("beginning", "end", "steps") or pairs_of(request) is not None:
+        raise CannotRun("--follow takes --spec and --every alone: it begins at the beginning, and writes steps")
+    every_s, interrupts = duration_us(request.every) / 1e6, Interrupts()
+    spec = None if request.spec is None else load_spec(request.spec)
+    with (
+        suppress(KeyboardInterrupt),
+        log_for_reading(request.prefix) as settings,
+        closing(GrowingDataset(settings, spec, request.out, Progress(PROGRESS))) as growing,
+    ):
+        while True:
+            if (part := growing.part(every_s)) is not None:
+                yield Answer({"id": part.id, "counts": part.counts}, as_text(part, request.out, []))
+            time.sleep(every_s)
+            interrupts.check()
 
 
 def pairs_of(request: ExportSettings) -> PairSettings | None:

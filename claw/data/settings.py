@@ -91,6 +91,8 @@ class ExportSettings:
             help="With --pairs rewards: whose rewards, a pattern: human:*/overall. Default: the return.",
         ),
     ] = None
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM, part by part, in OUT/parts.")] = False
+    every: Annotated[str, typer.Option(help="With --follow: pause, and silence before a group goes out.")] = "5m"
     prefix: Prefix = "claw"
 
 

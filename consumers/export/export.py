@@ -6,7 +6,7 @@ Memory: one partition's folded groups, CALLS_BYTES of calls, and one row group p
 import hashlib
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.kafka.access_lists import check_access
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.events import CallCaptured
 
 CALLS_BYTES = 32 << 20
 """Estimated size of the calls that are held at once; a larger trajectory stands alone."""
@@ -51,13 +50,13 @@ def export(
     check_access(settings, "export")
     check_there(settings, vector)
     tally = Tally()
-    with _directory(out) as partial:
+    with new_directory(out) as partial:
         if pairs is None:
             files = _write_steps(settings, vector, spec, partial, tally, progress)
         else:
             files = write_pairs(settings, vector, spec, pairs, partial, tally, progress)
-        entries = {name: _entry(partial / name, rows) for name, rows in files.items()}
-        manifest = _manifest(settings, vector, spec, pairs, tally, entries)
+        entries = {name: file_entry(partial / name, rows) for name, rows in files.items()}
+        manifest = manifest_of(settings, vector, spec, pairs, tally, entries)
         (partial / manifests.NAME).write_bytes(manifest.to_bytes())
     return manifest
 
@@ -84,31 +83,39 @@ def _write_steps(
     progress: ExportProgress,
 ) -> dict[str, int]:
     """Writes steps and sequences; rows by file."""
-    with ExitStack() as stack:
-        steps = stack.enter_context(closing(TableWriter(folder / "steps.parquet", STEPS)))
-        sequences = stack.enter_context(closing(TableWriter(folder / "sequences.parquet", SEQUENCES)))
-        lookup = stack.enter_context(closing(FactLookup(settings)))
-        for chosen, calls in _trajectories(settings, vector, spec, lookup, tally, progress):
-            for row in step_rows(chosen, calls):
-                steps.write(row)
-            for row in sequence_rows(chosen, calls):
-                sequences.write(row)
-    tally.counts |= {"steps": steps.rows, "sequences": sequences.rows}
-    return {"steps.parquet": steps.rows, "sequences.parquet": sequences.rows}
+    with closing(StepTables(settings, folder)) as tables:
+        for folded in partitions(settings, vector, tally, progress):
+            tables.write(chosen_groups(folded.groups.values(), spec, tally))
+    return tables.files(tally)
 
 
-def _trajectories(
-    settings: LogSettings,
-    vector: OffsetVector,
-    spec: BatchSpec | None,
-    lookup: FactLookup,
-    tally: Tally,
-    progress: ExportProgress,
-) -> Iterator[tuple[Chosen, dict[str, CallCaptured]]]:
-    for folded in partitions(settings, vector, tally, progress):
-        for batch in _batches(chain.from_iterable(chosen_groups(folded.groups.values(), spec, tally))):
-            records = lookup.get({position for chosen in batch for position in positions(chosen)})
-            yield from ((chosen, calls_of(chosen, records)) for chosen in batch)
+class StepTables:
+    """Writes the two tables of calls."""
+
+    def __init__(self, settings: LogSettings, folder: Path) -> None:
+        self._steps = TableWriter(folder / "steps.parquet", STEPS)
+        self._sequences = TableWriter(folder / "sequences.parquet", SEQUENCES)
+        self._lookup = FactLookup(settings)
+
+    def write(self, groups: Iterable[list[Chosen]]) -> None:
+        """Reads the calls of these trajectories and writes their rows. Raises HistoryCut."""
+        for batch in _batches(chain.from_iterable(groups)):
+            records = self._lookup.get({position for chosen in batch for position in positions(chosen)})
+            for chosen in batch:
+                calls = calls_of(chosen, records)
+                for row in step_rows(chosen, calls):
+                    self._steps.write(row)
+                for row in sequence_rows(chosen, calls):
+                    self._sequences.write(row)
+
+    def close(self) -> None:
+        for each in (self._steps, self._sequences, self._lookup):
+            each.close()
+
+    def files(self, tally: Tally) -> dict[str, int]:
+        """Counts the rows; rows by file."""
+        tally.counts |= {"steps": self._steps.rows, "sequences": self._sequences.rows}
+        return {"steps.parquet": self._steps.rows, "sequences.parquet": self._sequences.rows}
 
 
 def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
@@ -125,7 +132,7 @@ def _batches(chosen: Iterable[Chosen]) -> Iterator[list[Chosen]]:
         yield batch
 
 
-def _manifest(
+def manifest_of(
     settings: LogSettings,
     vector: OffsetVector,
     spec: BatchSpec | None,
@@ -147,7 +154,7 @@ def _manifest(
     )
 
 
-def _entry(path: Path, rows: int) -> FileEntry:
+def file_entry(path: Path, rows: int) -> FileEntry:
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(DIGEST_BLOCK_BYTES):
@@ -156,15 +163,16 @@ def _entry(path: Path, rows: int) -> FileEntry:
 
 
 @contextmanager
-def _directory(out: Path) -> Iterator[Path]:
-    """A place to write; it becomes `out` when everything is written, and goes when something fails."""
+def new_directory(out: Path, beside: Path | None = None) -> Iterator[Path]:
+    """A place to write; it becomes `out` when everything is written, and goes when something fails. beside: where it lies meanwhile; default: `out`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotExport(f"{out} is there already: name a directory that is new or empty")
-    partial = out.with_name(f".{out.name}.partial")
+    partial = (beside or out).with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         yield partial
-        partial.replace(out)
+        if partial.exists():
+            partial.replace(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

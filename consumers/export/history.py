@@ -4,7 +4,7 @@ Memory: the states of one partition's groups; records pass by.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -22,6 +22,7 @@ from claw_r1.schemas.events import FactPosition, OutputEdited, PreferenceGiven
 
 log = structlog.get_logger()
 
+PlaceRanges = Mapping[Place, tuple[int, int]]
 FactsRead = Callable[[int], None]
 """Told the number of facts read since the last call."""
 
@@ -34,17 +35,19 @@ class FoldedHistory:
     unreadable: Counter[str] = field(default_factory=Counter)
     feedback: Feedback = field(default_factory=Feedback)
     """Preferences and edits, which no fold takes."""
+    spans: dict[str, dict[Place, tuple[int, int]]] = field(default_factory=dict)
+    """The first and the last fact of each group, by their places."""
+    decided: Collection[str] = ()
+    """Groups whose facts are passed over, and counted as `after_its_part`."""
 
 
 def fold_partition(
-    settings: LogSettings, ranges: Mapping[Place, tuple[int, int]], partitions: int, progress: FactsRead
-) -> FoldedHistory:
-    """The groups of one partition. Raises HistoryCut, BrokerUnreachable."""
-    folded = FoldedHistory()
+    settings: LogSettings, ranges: PlaceRanges, partitions: int, progress: FactsRead, folded: FoldedHistory
+) -> None:
+    """Folds facts of one partition onto what is folded. Raises HistoryCut, BrokerUnreachable."""
     for record in stream_ranges(settings, ranges):
         _take(folded, record, partitions)
         progress(1)
-    return folded
 
 
 def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
@@ -60,7 +63,12 @@ def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
     except (UndecodableRecord, UnusableFact) as poison:
         folded.unreadable[poison.reason] += 1
         return
+    if fact.group_id in folded.decided:
+        folded.unreadable["after_its_part"] += 1
+        return
     before = folded.groups.get(fact.group_id)
+    spans, place = folded.spans.setdefault(fact.group_id, {}), (record.topic, record.partition)
+    spans[place] = (spans.get(place, (record.offset, 0))[0], record.offset)
     position = FactPosition(topic=record.topic, partition=record.partition, offset=record.offset)
     try:
         folded.groups[fact.group_id] = fold(before, fact, position)

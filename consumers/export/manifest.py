@@ -51,10 +51,12 @@ class DatasetManifest(BaseModel):
     left_out: dict[str, int]
     """Groups that the spec left out, by reason; pairs that did not go out as `pair: <reason>`."""
     unreadable: dict[str, int]
-    """Records that were no facts, by reason."""
+    """Records that were no facts, by reason; facts of groups that an earlier part has."""
     files: dict[str, FileEntry]
     pairs: PairSettings | None = None
     """The settings of a dataset of pairs: what made them."""
+    undecided: dict[str, list[list[int]]] | None = None
+    """The offsets between which facts of groups lie that no part has yet, of a part of a dataset that grows."""
 
     @property
     def id(self) -> str:
@@ -73,8 +75,9 @@ class DatasetManifest(BaseModel):
         """Canonical JSON."""
         options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         whole = self.model_dump(mode="json")
-        if self.pairs is None:
-            del whole["pairs"]
+        for name in ("pairs", "undecided"):
+            if whole[name] is None:
+                del whole[name]
         return orjson.dumps(whole, option=options)
 
 
@@ -93,6 +96,10 @@ def load(path: Path) -> DatasetManifest:
 
 def check_reproducible(manifest: DatasetManifest) -> None:
     """Raises CannotExport when this code would make other rows of the same facts."""
+    if manifest.undecided is not None:
+        raise CannotExport(
+            "a part is what the parts before it left: `claw export --follow` into a new folder makes all again"
+        )
     if manifest.format != FORMAT:
         raise CannotExport(f"the manifest is of format {manifest.format}, this is format {FORMAT}")
     if manifest.fold_version != FOLD_VERSION:

@@ -118,6 +118,7 @@ PAIRS = pa.schema(
         *WHOSE,
     ]
 )
+GROUPS = pa.schema([("group_id", pa.string()), ("trajectories", pa.int32())])
 SEQUENCES = pa.schema(
     [
         *IDENTITY,

@@ -1,7 +1,7 @@
 """The way through the history that every kind of dataset takes: partition by partition, fold, choose, fetch calls by position."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from claw_r1.consumers.export.choose import Chosen, choose
@@ -15,6 +15,7 @@ from claw_r1.schemas.events import CallCaptured
 
 ExportProgress = Callable[[int, int], None]
 """Facts read, of how many at most."""
+Histories = Sequence[FoldedHistory]
 
 
 @dataclass(slots=True)
@@ -27,9 +28,9 @@ class Tally:
 
 
 def partitions(
-    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: ExportProgress
+    settings: LogSettings, vector: OffsetVector, tally: Tally, progress: ExportProgress, before: Histories = ()
 ) -> Iterator[FoldedHistory]:
-    """The folded facts of one partition after the other."""
+    """The folded facts of one partition after the other. before: what earlier facts make, by partition."""
     read = 0
 
     def advance(records: int) -> None:
@@ -38,7 +39,8 @@ def partitions(
         progress(read, vector.offsets)
 
     for partition in range(vector.partitions):
-        folded = fold_partition(settings, vector.of_partition(partition), vector.partitions, advance)
+        folded = before[partition] if before else FoldedHistory()
+        fold_partition(settings, vector.of_partition(partition), vector.partitions, advance, folded)
         tally.unreadable += folded.unreadable
         yield folded
 

@@ -1,16 +1,13 @@
 """Step rows on disk (sqlite), so that the memory of a view does not grow with calls; of a view that lists its rows, those of
 trajectories and groups, too. Not thread-safe.
 
-Invariant: what is on disk under a name is of the moment of a `save`. Without a name nothing outlives the process: the database is
-sqlite's own temporary file (`""`), which spills to disk when its cache is full and is gone with the connection; its one transaction
-is never committed and no journal kept. Ids are stored as bytes: they may hold what sqlite calls no text.
+Ids are stored as bytes: they may hold what sqlite calls no text.
 """
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
+
+from claw_r1.datapool.pool_database import PoolDatabase
 
 SCHEMA = """
 CREATE TABLE steps (g BLOB, t BLOB, c BLOB, id INTEGER, row_digest BLOB, PRIMARY KEY (g, t, c)) WITHOUT ROWID;
@@ -21,14 +18,7 @@ CREATE TABLE words_of_groups (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE words_of_trajectories (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE words_of_steps (id INTEGER PRIMARY KEY, words BLOB);
 CREATE TABLE forgotten (g BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);
 """
-UNNAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
-NAMED = "PRAGMA cache_size = -16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
-BUSY_S = 30.0
-"""The longest that another process holds a file up: while it copies, or goes through what a kill left."""
-PART_BYTES = 64 << 20
-"""The size of a part of a snapshot: a value of sqlite's is at most 1 GB."""
 # CROSS JOIN below: sqlite then takes the tables in this order instead of guessing without statistics.
 PUT = (
     "INSERT INTO steps (g, t, c, id, row_digest) VALUES (?, ?, ?, ?, ?) "
@@ -47,81 +37,15 @@ class Digests(NamedTuple):
     row: bytes
 
 
-class StepStore:
+class StepStore(PoolDatabase):
     """The latest step row per call."""
 
+    SCHEMA = SCHEMA
+
     def __init__(self) -> None:
-        self._db = _connected("")
-        self.path = Path()
-        """The file that the rows stand in; none of a name at first."""
-        self._db.executescript(SCHEMA + UNNAMED)
+        super().__init__()
         self.fresh = 0
         """The number that the next new step has."""
-
-    def open(self, path: Path) -> bytes:
-        """Go on in a file that `save` wrote: what its last `save` was given. Raises sqlite3.Error."""
-        self.close()
-        self._db = _connected(str(path))
-        self._db.executescript(NAMED)
-        self.path = path
-        return self._snapshot()
-
-    def copy(self, path: Path) -> bytes:
-        """Take in what another process last saved in its file, which stays its own: as `open`. Raises sqlite3.Error."""
-        self.close()
-        self._db, self.path = _connected(""), Path()
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-            source.backup(self._db)
-        self._db.executescript(UNNAMED)
-        return self._snapshot()
-
-    def save(self, snapshot: bytes, path: Path) -> None:
-        """Keep all rows as they are now, and the snapshot, in a file of this name, at once; where they do not stand in it yet there is none, nor a
-        journal of one. Raises OSError where none can be made, sqlite3.Error where the one that is there cannot be written: rows may be missing then."""
-        if self.path == path:
-            self._keep(self._db, snapshot)
-            self._db.execute("BEGIN")
-            return
-        self._db.execute("COMMIT")
-        try:
-            self._write(snapshot, path)
-        except sqlite3.OperationalError as error:
-            raise OSError(f"{path}: {error}") from error
-        finally:
-            if self.path != path:
-                self._db.execute("BEGIN")
-
-    def _write(self, snapshot: bytes, path: Path) -> None:
-        new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        with closing(_connected(str(new))) as named:
-            # No journal, and nothing waits for the disk: it has its name when it is whole.
-            named.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-            self._db.backup(named)
-            named.execute("BEGIN")
-            self._keep(named, snapshot)
-            named.execute("PRAGMA journal_mode = WAL")  # now: later somebody may be reading it
-        new.chmod(0o600)
-        new.replace(path)
-        self.open(path)
-
-    def is_sound(self) -> bool:
-        """Returns whether sqlite finds its pages in order."""
-        return bool(self._db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-
-    def close(self) -> None:
-        """Let the file go, of which nothing is left in a journal. What was not saved is gone. Idempotent."""
-        self._db.close()
-
-    @staticmethod
-    def _keep(db: sqlite3.Connection, snapshot: bytes) -> None:
-        db.execute("DELETE FROM snapshot")
-        parts = (snapshot[at : at + PART_BYTES] for at in range(0, len(snapshot), PART_BYTES))
-        db.executemany("INSERT INTO snapshot (part) VALUES (?)", ((part,) for part in parts))
-        db.execute("COMMIT")
-
-    def _snapshot(self) -> bytes:
-        return b"".join(part for (part,) in self._db.execute("SELECT part FROM snapshot ORDER BY id"))
 
     def put_step(self, ids: RowIds, value: bytes, row_digest: str) -> int:
         """Take a step row in; `value` is its bytes in the log. Its number: it keeps it, and a new step has the next one."""
@@ -211,10 +135,6 @@ class StepStore:
         return [
             number for (number,) in self._db.execute(f"SELECT id FROM words_of_{kind} WHERE instr(words, ?)", (text,))
         ]
-
-
-def _connected(name: str) -> sqlite3.Connection:
-    return sqlite3.connect(name, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
 
 
 def as_bytes(text: str) -> bytes:

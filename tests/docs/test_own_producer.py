@@ -12,7 +12,7 @@ import pytest
 from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
-from claw_r1.consumers.export.history import fold_partition
+from claw_r1.consumers.export.history import FoldedHistory, fold_partition
 from claw_r1.consumers.export.offsets import resolve
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.validation import check_place, usable
@@ -65,7 +65,8 @@ def return_of(settings: LogSettings, group: str) -> float | None:
     """Of the group's one trajectory, after all facts of the group's partition."""
     partition = partition_of(group.encode(), settings.partitions)
     ranges = resolve(settings, "beginning", "end").of_partition(partition)
-    folded = fold_partition(settings, ranges, settings.partitions, lambda _: None)
+    folded = FoldedHistory()
+    fold_partition(settings, ranges, settings.partitions, lambda _: None, folded)
     (record,) = (one for one in project(folded.groups[group]).values() if isinstance(one, TrajectoryRecord))
     return record.return_total
 

@@ -22,6 +22,7 @@ from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event, FactPosition, GroupClosed, StepRecord, TrajectoryAbandoned
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, GROUPS, POSITIONS, REWARDS, STEPS, TRAJECTORIES, Topic
+from claw_r1.streams.standby import POOL, opened, read_on
 from tests import children, facts, oracle
 from tests.patience import PATIENCE_S, until
 from tests.soak import SOAK
@@ -182,6 +183,20 @@ def wait_for_more(settings: LogSettings) -> None:
     """New facts are folded and committed, by whoever owns them now."""
     before = folded(settings)
     wait_for("new positions", lambda: folded(settings) > before)
+
+
+def same_from_files(settings: LogSettings, folder: Path) -> int:
+    """The rows that files and the log behind them have are those of the log; how many the log has of all partitions."""
+    numbers = range(settings.partitions)
+    copies = opened(settings.model_copy(update={"views_dir": folder}), numbers), opened(settings, numbers)
+    read = [read_on(settings, each) for each in copies]
+    for number in numbers:
+        for topic in POOL:
+            assert len({tuple(sorted(each[number].store.topic(topic.name))) for each in copies}) == 1
+    for copy in [*copies[0].values(), *copies[1].values()]:
+        copy.close()
+    assert read[0] < read[1]
+    return read[1]
 
 
 def load(groups=12, members=4, prefix="g"):

@@ -14,6 +14,7 @@ from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import OwnedPartition
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.standby import PoolCopy
 from claw_r1.streams.worker import StreamsWorker
 from tests import facts
 from tests.streams.partition.test_state import record
@@ -68,7 +69,7 @@ async def directly(function, *arguments):
 
 
 def flusher(producer, **settings):
-    owned = OwnedPartition(PartitionState(0, 1), producer)
+    owned = OwnedPartition(PartitionState(0, 1), producer, PoolCopy())
     return owned, Flusher(
         StreamsSettings(**settings),
         StreamsMetrics(),
@@ -153,7 +154,7 @@ async def test_a_worker_leaves_when_what_it_folded_cannot_be_written():
     worker = StreamsWorker(StreamsSettings(flush_events_max=1), LogSettings(partitions=1), leave=codes.append)
     worker.app.consumer_generation_id = 1
     producer = Producer()
-    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), producer)
+    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), producer, PoolCopy())
 
     async def events(*some):
         for event in some:
@@ -162,7 +163,7 @@ async def test_a_worker_leaves_when_what_it_folded_cannot_be_written():
     written, elsewhere = FaustEvent(facts.call(), 0), FaustEvent(facts.completed(), 1, generation=2)
     await worker._consume(events(written, elsewhere))
     assert (written.acknowledged, elsewhere.acknowledged, len(producer.batches), codes) == (True, False, 1, [])
-    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), Producer(OSError("no broker")))
+    worker._ownership.partitions[0] = OwnedPartition(PartitionState(0, 1), Producer(OSError("no broker")), PoolCopy())
     await worker._consume(events(FaustEvent(facts.call(), 0)))
     assert codes == [ExitCode.BROKE]
 
@@ -172,7 +173,7 @@ async def test_a_gap_is_not_healed_in_a_partition_that_was_given_up_meanwhile():
     codes = []
     worker = StreamsWorker(StreamsSettings(), LogSettings(partitions=1), leave=codes.append)
     worker.app.consumer_generation_id = 1
-    owned = OwnedPartition(PartitionState(0, 1, cold=SqliteColdStore()), Producer())
+    owned = OwnedPartition(PartitionState(0, 1, cold=SqliteColdStore()), Producer(), PoolCopy())
     worker._ownership.partitions[0] = owned
 
     async def heal(*_):

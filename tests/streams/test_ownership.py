@@ -8,6 +8,7 @@ from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import OwnedPartition, Ownership, assigned_numbers
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.settings import StreamsSettings
+from claw_r1.streams.standby import PoolCopy
 
 TOPICS = ("claw.calls", "claw.rewards")
 
@@ -37,7 +38,9 @@ class Owning(Ownership):
 
     async def _open(self, numbers):
         self.opened.append(numbers)
-        self.partitions |= {number: OwnedPartition(PartitionState(number, 1), Closing()) for number in numbers}
+        self.partitions |= {
+            number: OwnedPartition(PartitionState(number, 1), Closing(), PoolCopy()) for number in numbers
+        }
         return []
 
     async def _heal_behind_group(self):

@@ -9,7 +9,7 @@ import pytest
 
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.errors import Fenced, HistoryCut
-from claw_r1.eventlog.kafka.admin import delete_records, end_offsets
+from claw_r1.eventlog.kafka.admin import create_topics, delete_records, end_offsets
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
@@ -22,6 +22,7 @@ from claw_r1.streams.errors import PastTarget
 from claw_r1.streams.ownership import group_name, open_producer
 from claw_r1.streams.rebuild import rebuild
 from tests import children, facts, oracle
+from tests.soak import only_in_soak
 from tests.streams import pool
 from tests.streams.pool import ROUNDS
 
@@ -211,3 +212,48 @@ def test_a_rebuild_begun_before_the_cut_is_finished_after_it(log_settings, secon
     assert rebuilding.positions(second, to)[place] == 3
     rebuild(second, to, quietly)
     assert pool.pool(second) == expected
+
+
+@only_in_soak
+def test_a_generation_is_cut_over_while_ten_views_follow(log_settings, second, tmp_path, monkeypatch):
+    """Those of the old one keep what it has; those of the new one, begun before it had a row or with the files of the old one beside them, end at
+    the pool."""
+    monkeypatch.setattr("claw_r1.datapool.view.view.SAVED_AT_END_ROWS", 1)
+    items = history()
+    pool.publish(log_settings, items[:40])
+    rebuild(log_settings, ends(log_settings), quietly)
+    create_topics(second)
+    kept = {"views_dir": tmp_path}
+    of_views = [
+        (each, each.model_copy(update=update)) for each in (log_settings, second) for update in ({}, {}, {}, kept, kept)
+    ]
+    views = [PoolView(settings, listed=True) for _, settings in of_views]
+    for view in views:
+        view.start()
+    try:
+        rebuild(second, ends(log_settings), quietly, flush_facts=7)
+        pool.publish(log_settings, items[40:])
+        rebuild(second, ends(log_settings), quietly, flush_facts=7)
+        assert groups_of(log_settings) != groups_of(second)
+        for view, (settings, _) in zip(views, of_views, strict=True):
+            assert seen(view) == groups_of(settings)
+    finally:
+        for view in views:
+            view.stop()
+    assert len(list(tmp_path.glob("*.view"))) == 2, "a file of each generation"
+    again = PoolView(second.model_copy(update=kept), listed=True)
+    again.start()
+    try:
+        assert seen(again) == groups_of(second)
+        assert (again.changes, sum(again.start_offsets.values()) > 0) == (0, True)
+    finally:
+        again.stop()
+
+
+def seen(view):
+    view.wait_caught_up(60)
+    return sorted(map(repr, view.ask(lambda rows: list(rows.group_rows()))))
+
+
+def groups_of(settings):
+    return sorted(repr(one) for one in pool.decoded(settings) if isinstance(one, GroupRecord))

@@ -20,6 +20,7 @@ from claw_r1.schemas.topics import CALLS, REWARDS
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.ownership import group_name
 from tests import facts, oracle
+from tests.soak import in_soak
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole
 
@@ -35,9 +36,15 @@ def taken_up(worker):
 
 
 @pytest.mark.timeout(60 + 60 * ROUNDS)
-def test_killed_at_random_points_under_load(log_settings, start):
-    """kill -9 loses nothing and says nothing twice: the successor reads state and position from the log."""
-    dice = random.Random(1)
+@pytest.mark.parametrize("has_files", [True, in_soak(False)])
+def test_killed_at_random_points_under_load(log_settings, start, tmp_path, has_files):
+    """kill -9 loses nothing and says nothing twice: the successor reads state and position from the log, or from a file and the rest
+    of the log. What is in the files in the end is the pool."""
+    dice, files = (
+        random.Random(1),
+        {"CLAW_LOG_VIEWS_DIR": str(tmp_path / "views"), "CLAW_STREAMS_KEEP_INTERVAL_S": "0.1"},
+    )
+    start = partial(start, **files) if has_files else start
     traffic, letters = pool.Traffic(log_settings), Counter()
     for _ in range(ROUNDS):
         worker = start()
@@ -48,9 +55,14 @@ def test_killed_at_random_points_under_load(log_settings, start):
         assert traffic.flowing
         worker.signal(signal.SIGKILL)
         worker.wait()
-    start()
+    last = start()
     traffic.done()
     whole(log_settings, letters=letters)
+    if has_files:
+        assert last.stop() == ExitCode.STOPPED
+        assert "begun_again" not in last.log()
+        read = last.said("streams_pool_read")[0]["rows"]
+        assert read < pool.same_from_files(log_settings, tmp_path / "views")
 
 
 @pytest.mark.timeout(60 + 60 * ROUNDS)

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claw_r1.datapool.pool_file import AGE_MAX_S, CLOCK_S, UNUSED_MAX_S
 from claw_r1.datapool.view.listing.query import stats
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.datapool.view.snapshot import AGE_MAX_S, CLOCK_S, UNUSED_MAX_S, ViewFile, listed_rows, view_path
+from claw_r1.datapool.view.snapshot import ViewFile, listed_rows, view_path
 from claw_r1.datapool.view.view import SAVED_AT_END_ROWS, PoolView
 from claw_r1.eventlog.kafka.admin import create_topics, topics_id
 from claw_r1.eventlog.kafka.log import KafkaLog
