@@ -69,8 +69,11 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **settings: str) -> Iterator[Ground]:
-    """Everything running, the upstream reported as a worker. secured: a node with `tls`, for a gateway before it."""
+def ground(
+    bootstrap: str, folder: Path, secured: LocalBroker | None = None, workers: int = 1, **settings: str
+) -> Iterator[Ground]:
+    """Everything running, the upstream reported as a worker. secured: a node with `tls`, for a gateway before it.
+    workers: processes of the measured gateway."""
     upstream_port, floor_port, gateway_port, crowded_port, secured_port, traced_port = free_ports(6)
     run = folder / uuid.uuid4().hex[:6]
     run.mkdir()
@@ -108,7 +111,7 @@ def ground(bootstrap: str, folder: Path, secured: LocalBroker | None = None, **s
             gateway_port,
             start("bench.scripted_upstream", "upstream", str(upstream_port)),
             start("bench.byte_proxy", "floor", str(floor_port), str(upstream_port)),
-            start_gateway("gateway", gateway_port),
+            start_gateway("gateway", gateway_port, CLAW_GATEWAY_WORKERS=str(workers)),
             crowded_port,
             start_gateway("crowded", crowded_port, KEYS_MANY),
             secured_port,

@@ -5,8 +5,8 @@ that is folded, by one worker and by three. `gateways`: calls per second of one 
 and of four behind one port. Both ratios are of one machine with the load, the broker
 and the upstream on it: on two cores they do not say how far more processes go.
 
-`wire`: one call after the other through a gateway, everything on loopback, and each
-process on a host of its own (a network namespace; needs root), milliseconds at the client.
+`wire`: one call after the other through a gateway, everything on one host and each
+process on its own (network namespaces; needs root), milliseconds at the client.
 """
 
 import argparse
@@ -43,6 +43,10 @@ CALLS_MANY, IN_FLIGHT, GATEWAYS = 3000, 64, (1, 4)
 CALLS_ONE_BY_ONE = 500
 REPEATS = 3
 UPSTREAM, GATEWAY = 8100, 8000
+DOOR = {
+    "CLAW_LOG_PARTITIONS": "8",
+    "CLAW_GATEWAY_API_KEYS": ENTRY,
+}
 
 
 def streams() -> Figures:
@@ -76,7 +80,7 @@ def gateways() -> Figures:
     with resolve_broker() as broker, tempfile.TemporaryDirectory() as folder:
 
         def per_second(workers: int) -> float:
-            with ground(broker.bootstrap, Path(folder), CLAW_GATEWAY_WORKERS=str(workers)) as here:
+            with ground(broker.bootstrap, Path(folder), workers=workers) as here:
                 load(here.gateway_port, IN_FLIGHT, 500)
                 done = load(here.gateway_port, IN_FLIGHT, CALLS_MANY)
                 assert not done["errors"], done["errors"]
@@ -97,14 +101,14 @@ def _compared(name: str, ratio: str, counts: tuple[int, int], measure: Callable[
 
 def wire() -> Figures:
     """Both sides in turn."""
-    with tempfile.TemporaryDirectory() as folder, _on_loopback(folder) as near, _on_hosts(folder) as far:
-        sides = {"loopback": near, "hosts": far}
+    with tempfile.TemporaryDirectory() as folder, _on_hosts(folder, 1) as near, _on_hosts(folder, 4) as far:
+        sides = {"one_host": near, "four_hosts": far}
         for call in sides.values():
             call(100)
         rounds = [{name: call(CALLS_ONE_BY_ONE) for name, call in sides.items()} for _ in range(REPEATS)]
     middle = {name: statistics.median(each[name] for each in rounds) for name in sides}
     figures = {f"wire_{name}_ms": round(ms, 2) for name, ms in middle.items()}
-    return {**figures, "wire_ratio": round(middle["hosts"] / middle["loopback"], 2)}
+    return {**figures, "wire_ratio": round(middle["four_hosts"] / middle["one_host"], 2)}
 
 
 Call = Callable[[int], float]
@@ -112,25 +116,20 @@ Call = Callable[[int], float]
 
 
 @contextlib.contextmanager
-def _on_loopback(folder: str) -> Iterator[Call]:
-    with resolve_broker() as broker, ground(broker.bootstrap, Path(folder)) as here:
-        yield lambda calls: _median(load(here.gateway_port, 1, calls))
-
-
-@contextlib.contextmanager
-def _on_hosts(folder: str) -> Iterator[Call]:
-    switch = Switch()
+def _on_hosts(into: str, count: int) -> Iterator[Call]:
+    """Broker, upstream, gateway and client, all on one host or each on its own."""
+    switch, folder = Switch(), Path(into) / str(count)
+    folder.mkdir()
     try:
-        broker, upstream, gateway, client = (switch.host(name) for name in ("broker", "upstream", "gateway", "client"))
-        start = functools.partial(_start, Path(folder))
-        kafka = f"{broker.address}:9092"
-        start(
-            broker, "broker_ready", "tests.e2e.hosted_broker", f"{folder}/broker", new_cluster_id(), "1", broker.address
-        )
+        hosts = [switch.host(f"h{number}") for number in range(count)]
+        broker, upstream, gateway, client = hosts * (4 // count)
+        start = functools.partial(_start, folder)
+        node = (str(folder / "broker"), new_cluster_id(), "1", broker.address)
+        start(broker, "broker_ready", "tests.e2e.hosted_broker", *node)
         start(upstream, "listening", "bench.scripted_upstream", str(UPSTREAM), upstream.address)
-        where = {"KAFKA_BOOTSTRAP_SERVERS": kafka, "CLAW_LOG_PARTITIONS": "8", "CLAW_GATEWAY_API_KEYS": ENTRY}
+        where = {"KAFKA_BOOTSTRAP_SERVERS": f"{broker.address}:9092", **DOOR}
         broker.run(module_argv("claw_r1.claw.cli", "topics", "create"), where)
-        flags = ("--port", str(GATEWAY), "--host", gateway.address, "--spool-dir", f"{folder}/spool-hosts")
+        flags = ("--port", str(GATEWAY), "--host", gateway.address, "--spool-dir", str(folder / "spool"))
         door = ("claw_r1.gateway", *flags, "--upstream", f"http://{upstream.address}:{UPSTREAM}")
         start(gateway, "gateway_listening", *door, **where)
         ask = {"host": gateway.address, "port": GATEWAY, "connections": 1, "body": ASK, "key": KEY}
@@ -145,7 +144,7 @@ def _on_hosts(folder: str) -> Iterator[Call]:
 
 
 def _start(folder: Path, host: Host, ready: str, module: str, *words: str, **environment: str) -> Measured:
-    said = folder / f"{host.name}.log"
+    said = folder / f"{module}.log"
     process = host.start([sys.executable, "-m", module, *words], environment, said)
     until(lambda: ready in said.read_text(), said.read_text)
     return Measured(process)

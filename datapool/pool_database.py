@@ -1,8 +1,9 @@
 """A database of the pool's rows (sqlite), in a file with a name or in none. Not thread-safe.
 
-Invariant: what is on disk under a name is of the moment of a `save`. Without a name nothing outlives the process: the database is
-sqlite's own temporary file (`""`), which spills to disk when its cache is full and is gone with the connection; its one transaction
-is never committed and no journal kept.
+Invariant: what is on disk under a name is of the moment of a `save`. Without a name
+nothing outlives the process: the database is sqlite's own temporary file (`""`), which
+spills to disk when its cache is full and is gone with the connection; its one
+transaction is never committed and no journal kept.
 """
 
 import sqlite3

@@ -1,7 +1,8 @@
 """The pool's rows between two processes: a file under a name that has them as of some offsets, so that a start reads the log's tail.
 
-Invariant: a file is of one moment, or it is not used. It is left, and the log read from the beginning, when it is of other topics, older
-than tombstones are kept, or damaged; and one process at a time writes it, while others start from what it saved last.
+Invariant: a file is of one moment, or it is not used. It is left, and the log read from
+the beginning, when it is of other topics, older than tombstones are kept, or damaged;
+and one process at a time writes it, while others start from what it saved last.
 """
 
 import inspect

@@ -7,6 +7,7 @@ and the bytes of one event of each type, which every later version must read (`t
 import datetime
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +19,15 @@ ROOT = Path(__file__).parents[1]
 FINAL = re.compile(r"\d+\.\d+\.\d+")
 OWN_VERSION = re.compile(r'^version = "(.+)"$', re.MULTILINE)
 STEPS = """\
-{version} is written and lies in dist/. What is left:
+{version} is written and lies in dist/{version}/. What is left:
   git diff                                        # version, changelog, {frozen}
   make test && make wheel-test && make images-test
   git commit -am "{version}" && git tag v{version}
-  uv publish dist/*{version}*                     # the package index
+  uv publish dist/{version}/*                     # the package index
   push images of the tag, and the tag itself      # docs/cluster.md
-  set version = "NEXT.dev0" in pyproject.toml, and commit that
-to take it back: git checkout -- . && git clean -f {frozen}"""
+  set version = "NEXT.dev0" in pyproject.toml, write "## NEXT (unreleased)" into CHANGELOG.md, and commit that
+{back}"""
+BACK = "to take it back: git checkout -- . && git clean -f {frozen}"
 
 
 class CannotRelease(Exception):
@@ -36,12 +38,16 @@ def main() -> int:
     """0: written and built; 2: refused, in one line."""
     try:
         version, *_ = sys.argv[1:] or [""]
-        frozen = release(ROOT, version, datetime.datetime.now(datetime.UTC).date(), record())
-        subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", "dist"], cwd=ROOT, check=True)
-    except (CannotRelease, subprocess.CalledProcessError) as error:
+        frozen = release(ROOT, version, datetime.datetime.now(datetime.UTC).date(), record()).relative_to(ROOT)
+    except CannotRelease as error:
         print(f"make release: {error}", file=sys.stderr)
         return 2
-    print(STEPS.format(version=version, frozen=frozen.relative_to(ROOT)))
+    back, built = BACK.format(frozen=frozen), ROOT / "dist" / version
+    shutil.rmtree(built, ignore_errors=True)
+    if subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", built], cwd=ROOT, check=False).returncode:
+        print(f"make release: {version} is written and could not be built; {back}", file=sys.stderr)
+        return 2
+    print(STEPS.format(version=version, frozen=frozen, back=back))
     return 0
 
 

@@ -1,8 +1,10 @@
 """The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
 
-Invariant: holds, per key, what a state is read back from of the value that was last written to the pool; so a group can be dropped from
-memory whenever nothing of it waits to be written, and read back when a late fact comes. It is a copy of the log: one without a
-name is gone with its process, and one with a name is of the moment of a `save`.
+Invariant: holds, per key, what a state is read back from of the value that was last
+written to the pool; so a group can be dropped from memory whenever nothing of it waits
+to be written, and read back when a late fact comes. It is a copy of the log: one
+without a name is gone with its process, and one with a name is of the moment of a
+`save`.
 """
 
 import sqlite3

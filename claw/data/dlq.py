@@ -96,7 +96,8 @@ def _dismiss(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
         with closing(EventProducer(settings)) as producer:
             dismiss(producer, chosen, query.who or "somebody", query.why or "")
     answer = {"dismissed": [] if query.dry_run else names, "would_dismiss": names if query.dry_run else []}
-    yield Answer(answer, f"{'would dismiss' if query.dry_run else 'dismissed'}: {', '.join(names) or 'none'}")
+    none = "none: nothing of it waits (`claw dlq list --pending`)"
+    yield Answer(answer, f"{'would dismiss' if query.dry_run else 'dismissed'}: {', '.join(names) or none}")
 
 
 def _redrive(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:

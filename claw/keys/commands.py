@@ -12,36 +12,44 @@ keys = Commands(
     help="Make API keys for the gateway, list them, replace and revoke them.",
 )
 KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
+RoleOption = Annotated[
+    Literal["agent", "annotator", "reader", "operator"],
+    typer.Option(help="What it may: docs/gateway.md has the table."),
+]
+ScopeOption = Annotated[
+    str | None, typer.Option(help="Its sessions are trajectories SCOPE/…, and it reaches no others.")
+]
+AliasOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=MODEL",
+        help="Model asked for and model got: 'claude-*=tiny', weak=tiny:side (side calls).",
+    ),
+]
+SamplingOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A sampling parameter that wins over the client's: temperature=1."),
+]
+StripOption = Annotated[
+    bool,
+    typer.Option("--strip-strict", help="Take `strict` out of tools, so that no grammar shapes samples."),
+]
+IdleOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, max=1e9, help="Its sessions end after so many silent seconds; it reaches no others."),
+]
 
 
 @keys.command()
 def create(
     name: KeyArgument,
-    role: Annotated[
-        Literal["agent", "annotator", "reader", "operator"],
-        typer.Option(help="What it may: docs/gateway.md has the table."),
-    ] = "agent",
+    role: RoleOption = "agent",
     expires_in: Annotated[str | None, typer.Option(metavar="TIME", help="12h, 30d, …; not set: never.")] = None,
-    scope: Annotated[
-        str | None, typer.Option(help="Its sessions are trajectories SCOPE/…, and it reaches no others.")
-    ] = None,
-    alias: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=MODEL", help="Model asked for and model got: 'claude-*=tiny', weak=tiny:side (side calls)."
-        ),
-    ] = None,
-    sampling: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A sampling parameter that wins over the client's: temperature=1."),
-    ] = None,
-    strip_strict: Annotated[
-        bool, typer.Option("--strip-strict", help="Take `strict` out of tools, so that no grammar shapes samples.")
-    ] = False,
-    idle_s: Annotated[
-        float | None,
-        typer.Option(min=0.001, max=1e9, help="Its sessions end after so many silent seconds; it reaches no others."),
-    ] = None,
+    scope: ScopeOption = None,
+    alias: AliasOption = None,
+    sampling: SamplingOption = None,
+    strip_strict: StripOption = False,
+    idle_s: IdleOption = None,
     prefix: Prefix = "claw",
 ) -> Answers:
     """Make a key, print it once; its hash goes into the log, and every gateway takes it."""

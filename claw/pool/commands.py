@@ -63,28 +63,30 @@ def why(
     return explain(name, perspective, prefix=prefix)
 
 
+TrainOption = Annotated[bool | None, typer.Option("--train/--no-train", help="Whether the steps may be trained on.")]
+QualityOption = Annotated[float | None, typer.Option("--quality", help="Quality of the steps, by custom from 0 to 1.")]
+ScoreOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SCORE", help="Score that replaces that of a scorer: entropy@1=0.9; may be repeated."),
+]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Tag; all that are named replace the tags of the steps; may be repeated."),
+]
+UndoneOption = Annotated[str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")]
+
+
 @pool.command()
 def curate(
     *,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Calls, trajectories or groups.")] = None,
-    set_trainable: Annotated[
-        bool | None, typer.Option("--train/--no-train", help="Whether the steps may be trained on.")
-    ] = None,
-    set_quality: Annotated[
-        float | None, typer.Option("--quality", help="Quality of the steps, by custom from 0 to 1.")
-    ] = None,
-    set_score: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SCORE", help="Score that replaces that of a scorer: entropy@1=0.9; may be repeated."),
-    ] = None,
-    set_tag: Annotated[
-        list[str] | None, typer.Option(help="Tag; all that are named replace the tags of the steps; may be repeated.")
-    ] = None,
+    set_trainable: TrainOption = None,
+    set_quality: QualityOption = None,
+    set_score: ScoreOption = None,
+    set_tag: TagOption = None,
     because: Annotated[str | None, typer.Option("--why", help="Reason, kept as the note of the curation.")] = None,
     who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who judges.")] = None,
-    undo: Annotated[
-        str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")
-    ] = None,
+    undo: UndoneOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
     filters: PoolFilter,
     prefix: Prefix = "claw",

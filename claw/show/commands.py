@@ -10,6 +10,34 @@ from claw_r1.claw.options import PASS_ON, Commands, Prefix
 from claw_r1.claw.panels import DATA, OPERATORS
 
 show = Commands()
+PartitionsOption = Annotated[
+    int | None,
+    typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic (32; copy: as many as there are)."),
+]
+ReplicationOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="CLAW_LOG_REPLICATION",
+        help="Replicas; 3 outside the local stack (1; copy: as many as there are).",
+    ),
+]
+GenerationOption = Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")]
+ApplyOption = Annotated[
+    bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
+]
+BeforeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="VERSION|FILE", help="The release that runs now, or what its `claw upgrade` printed."
+    ),
+]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option("--tls-certificate-file", help="PEM file of its certificate: it then takes https only."),
+]
+CertificateKeyOption = Annotated[
+    Path | None, typer.Option("--tls-key-file", help="PEM file of the key, where it is another file.")
+]
 
 
 @show.command(rich_help_panel=DATA)
@@ -31,22 +59,11 @@ def inspect(
 def topics(
     action: Annotated[str, typer.Argument(help="create, describe, diff, acls, manifests or copy.")],
     prefix: Prefix = "claw",
-    partitions: Annotated[
-        int | None,
-        typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic (32; copy: as many as there are)."),
-    ] = None,
-    replication: Annotated[
-        int | None,
-        typer.Option(
-            envvar="CLAW_LOG_REPLICATION",
-            help="Replicas; 3 outside the local stack (1; copy: as many as there are).",
-        ),
-    ] = None,
-    generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
+    partitions: PartitionsOption = None,
+    replication: ReplicationOption = None,
+    generation: GenerationOption = 1,
     users: Annotated[str, typer.Option(help="acls, manifests: what the name of a role's user begins with.")] = "claw-",
-    apply: Annotated[
-        bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
-    ] = False,
+    apply: ApplyOption = False,
     kind: Annotated[str, typer.Option(help="manifests: of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
     to: Annotated[str, typer.Option(metavar="PREFIX", help="copy: the prefix of the copy.")] = "",
     into: Annotated[str, typer.Option(metavar="BROKER", help="copy: host:port of another cluster.")] = "",
@@ -84,14 +101,7 @@ def version() -> Answers:
 @show.command(rich_help_panel=OPERATORS)
 def upgrade(
     check: Annotated[bool, typer.Option("--check", help="Compare with what another version said of itself.")] = False,
-    before: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="VERSION|FILE",
-            help="The release that runs now, or what its `claw upgrade` printed.",
-        ),
-    ] = None,
+    before: BeforeOption = None,
 ) -> Answers:
     """Say what stands between another version and this one: schemas, folds, topics, settings, the order of restarts."""
     from claw_r1.claw.errors import CannotRun
@@ -100,9 +110,7 @@ def upgrade(
     if not check:
         return upgrade.record_answer()
     if before is None:
-        raise CannotRun(
-            "claw upgrade --check: --from names a release, or a file that the other version's `claw upgrade` printed"
-        )
+        raise CannotRun("claw upgrade --check: --from names a release, or what its `claw upgrade` printed")
     return upgrade.check(before)
 
 
@@ -121,14 +129,9 @@ def registry(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8081,
     prefix: Prefix = "claw",
-    generation: Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")] = 1,
-    certificate: Annotated[
-        Path | None,
-        typer.Option("--tls-certificate-file", help="PEM file of its certificate: it then takes https only."),
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--tls-key-file", help="PEM file of the key, where it is another file.")
-    ] = None,
+    generation: GenerationOption = 1,
+    certificate: CertificateOption = None,
+    key: CertificateKeyOption = None,
     export: Annotated[
         bool,
         typer.Option("--export", help="Serve nothing: print each version as JSON, for a registry in IMPORT mode."),

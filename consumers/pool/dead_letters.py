@@ -1,13 +1,15 @@
 """Dead letters as values, their way back to the fact topics, and an operator's word that one needs none.
 
-Invariant: a letter is redriven once. The fact topic itself remembers: a redriven record carries the letter's place in the
-header `claw_letter`, and before anything is appended the partition that it goes to is read from the letter's source on.
-So a redrive that was killed half way is simply repeated. Two redrives at the same moment may both append, since fact topics
-know no transactions; it has the effect of one: the copies have the bytes, and with them the event id, of one fact, which a
-fold takes once; and where both fail again, their letters tell of one failure and are one.
+Invariant: a letter is redriven once. The fact topic itself remembers: a redriven record
+carries the letter's place in the header `claw_letter`, and before anything is appended
+the partition that it goes to is read from the letter's source on. So a redrive that was
+killed half way is simply repeated. Two redrives at the same moment may both append,
+since fact topics know no transactions; it has the effect of one: the copies have the
+bytes, and with them the event id, of one fact, which a fold takes once; and where both
+fail again, their letters tell of one failure and are one.
 
-A letter that somebody dismissed waits no more and stays where it is. The word stands beside it: a record of the same
-partition, of headers alone.
+A letter that somebody dismissed waits no more and stays where it is. The word stands
+beside it: a record of the same partition, of headers alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,9 +2,11 @@
 that an upgrade begins with."""
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,15 @@ def earlier_version(folder: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", f"{changed}^"))) as archive:
         archive.extractall(folder, filter="tar")
     return folder / "infra" / "python"
+
+
+def home_of(version: Mapping[str, str]) -> Path:
+    """Asks a process of that version where its code stands."""
+    code = "import claw_r1.gateway as it; print(it.__file__)"
+    asked = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **version}, capture_output=True, check=True, timeout=60
+    )
+    return Path(asked.stdout.decode().strip()).resolve()
 
 
 def fold_version(python_path: Path | None = None) -> int:

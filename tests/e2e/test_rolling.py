@@ -11,7 +11,7 @@ import yaml
 from claw_r1.claw.home import PROJECT
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.eventlog.settings import LogSettings
-from tests.e2e.earlier import earlier_version, fold_version
+from tests.e2e.earlier import earlier_version, fold_version, home_of
 from tests.e2e.service import LAG_S, Service, in_front
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Agents, Found, GatewayProcess, loaded
@@ -101,14 +101,14 @@ class Deployment:
             self.service.members = [each.port for each in self.gateways]
             _goes_on(agents)
 
+    def _leave(self, gateway: GatewayProcess) -> None:
+        self.service.members = [each.port for each in self.gateways if each is not gateway]
+
     def _take_out(self, gateway: GatewayProcess) -> None:
-        """The pod's end: it waits as its manifest says, and meanwhile the service
-        hears of it."""
-        wait_s = pre_stop_s()
-        time.sleep(min(wait_s, LAG_S))
-        if wait_s > LAG_S:
-            self.service.members = [each.port for each in self.gateways if each is not gateway]
-            time.sleep(wait_s - LAG_S)
+        """The pod's end: it waits as its manifest says; meanwhile, or too
+        late, the service hears of it."""
+        threading.Timer(LAG_S, self._leave, [gateway]).start()
+        time.sleep(pre_stop_s())
 
     def stop(self) -> None:
         for process in (*self.streams, *self.gateways):
@@ -128,10 +128,17 @@ def test_an_upgrade_and_the_way_back_are_not_noticed(log_settings: LogSettings, 
     if fold_version(earlier) != FOLD_VERSION:
         pytest.skip("the newest change of a schema came with another fold: an upgrade is a generation of the pool")
     old, new = {"PYTHONPATH": str(earlier)}, dict[str, str]()
+    assert home_of(old).is_relative_to(earlier.parents[1])
+    assert home_of(new).is_relative_to(PROJECT)
     with ScriptedEngine(answer) as engine:
         deployment = Deployment(log_settings, tmp_path, engine.url, old)
         try:
-            with in_front(deployment.service) as url, loaded(url, 8) as agents, Silence(log_settings) as silence:
+            with (
+                in_front(deployment.service) as url,
+                loaded(url, 8) as agents,
+                loaded(url, 8, 2.0) as slow,
+                Silence(log_settings) as silence,
+            ):
                 _goes_on(agents)
                 began = time.monotonic()
                 deployment.roll(new, agents)
@@ -141,8 +148,11 @@ def test_an_upgrade_and_the_way_back_are_not_noticed(log_settings: LogSettings, 
             print(
                 f"{len(agents.replied)} calls, {rate:.0f}/s, longest reply {longest:.2f} s, {silence.longest_s:.1f} s unfolded"
             )
-            assert (agents.errors, agents.refused, deployment.service.refused) == ([], 0, 0)
-            Found.of(log_settings).check(agents)
+            assert (agents.errors + slow.errors, agents.refused + slow.refused) == ([], 0)
+            assert deployment.service.refused == 0
+            assert len(slow.replied) > 50, "connections that wait between calls were tried"
+            assert silence.longest_s > 0, "it was looked at"
+            Found.of(log_settings).check(agents, slow)
             whole(log_settings)
         finally:
             deployment.stop()

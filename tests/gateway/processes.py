@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import re
 import sys
 import threading
@@ -86,6 +87,8 @@ class Agents:
 
     url: str
     calls_per_trajectory: int = 5
+    pause_s: float = 0.0
+    """The longest that they wait before a call, with their connection open."""
     name: str = "a"
     replied: list[str] = field(default_factory=list)
     completed: dict[str, list[str]] = field(default_factory=dict)
@@ -121,6 +124,7 @@ class Agents:
         calls: list[str] = []
         base = f"{self.url}/{name}/g{hash(name) % 4}/v1"
         for number in range(self.calls_per_trajectory):
+            await asyncio.sleep(random.uniform(0, self.pause_s))
             began = time.monotonic()
             streamed = number % 2 == 1
             async with session.post(f"{base}/{spoken.end}", json={**spoken.ask, "stream": streamed}) as reply:
@@ -137,9 +141,9 @@ class Agents:
 
 
 @contextmanager
-def loaded(url: str, concurrency: int) -> Iterator[Agents]:
+def loaded(url: str, concurrency: int, pause_s: float = 0.0) -> Iterator[Agents]:
     """Agents at work in a thread, for whoever starts a broker must not leave his own; at the end they finish what they have."""
-    agents = Agents(url)
+    agents = Agents(url, pause_s=pause_s, name=f"p{pause_s}-" if pause_s else "a")
     thread = threading.Thread(target=lambda: asyncio.run(agents.run(concurrency)))
     thread.start()
     try:

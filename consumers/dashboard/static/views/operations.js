@@ -192,7 +192,7 @@ function LetterList({ data, reason, offset, all, again }) {
           <${Word}>${name || "unknown"}<//> ${count(several)}<//>${" "}
       `
     )}</p>
-    ${!total && html`<p>${all ? "None of this reason." : "All were redriven."}</p>`}
+    ${!total && html`<p>${all ? "None of this reason." : "All were redriven or dismissed."}</p>`}
     ${may && total > 0 &&
       html`<div class="row"><button disabled=${!chosen.size} onClick=${() =>
         redrive([...chosen], true)}>Try to redrive ${chosen.size} (dry run)</button>
