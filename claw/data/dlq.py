@@ -26,6 +26,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.json_values import JsonDict
 
 HEX_PER_LINE = 32
+NONE = "none: nothing of it waits (`claw dlq list --pending`)"
 
 
 def run_dlq(action: str, query: LetterQuery, *, prefix: str) -> Iterator[Answer]:
@@ -96,8 +97,7 @@ def _dismiss(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
         with closing(EventProducer(settings)) as producer:
             dismiss(producer, chosen, query.who or "somebody", query.why or "")
     answer = {"dismissed": [] if query.dry_run else names, "would_dismiss": names if query.dry_run else []}
-    none = "none: nothing of it waits (`claw dlq list --pending`)"
-    yield Answer(answer, f"{'would dismiss' if query.dry_run else 'dismissed'}: {', '.join(names) or none}")
+    yield Answer(answer, f"{'would dismiss' if query.dry_run else 'dismissed'}: {', '.join(names) or NONE}")
 
 
 def _redrive(settings: LogSettings, query: LetterQuery) -> Iterator[Answer]:
