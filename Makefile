@@ -29,8 +29,8 @@ images-test:  ## build images on Debian's packages and capture a call in them, w
 manifests-test:  ## the images, Compose and Kubernetes files of infra against schemas, catalogue and settings
 	@$(PYTHON) claw/bootstrap.py test -n 0 tests/infra/test_images.py tests/infra/test_compose.py tests/infra/kubernetes $(ARGS)
 
-clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm)
-	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py $(ARGS)
+clients:  ## real clients from their registries, as `claw client` configures them, on a scripted engine (needs npm), and ClickHouse on our topics
+	@CLAW_CLIENTS=run $(PYTHON) claw/bootstrap.py test -n 0 tests/clients/test_live.py tests/clients/test_clickhouse.py $(ARGS)
 
 setup:  ## install only
 	@$(PYTHON) claw/bootstrap.py setup

@@ -50,7 +50,9 @@ def pool_copies(
     """Copies of these partitions, read to the end of the pool. As `recover`."""
     others = [partition for partition in partitions if partition not in copies]
     held = {**copies, **opened(settings, others, LOCK_PATIENCE_S)}
-    log.info("streams_pool_read", partitions=sorted(held), rows=read_on(settings, held))
+    rows = read_on(settings, held)
+    if others:
+        log.info("streams_pool_read", partitions=sorted(held), rows=rows)
     for copy in held.values():
         copy.caught_up()
     return held

@@ -207,6 +207,8 @@ def settle(running: list[Running], *, late: bool, idle: bool) -> None:
             continue
         if late:
             one.stop("wall")
+        elif one is not running[-1] and main_is_over and not broken and kernel.is_ending(one.pid):
+            continue  # of its own limit, perhaps, which its status will say
         elif main_is_over or broken:
             one.stop("" if one is running[-1] and not broken else "over")
         elif idle or time.monotonic() - one.begun_s > WATCH_S:

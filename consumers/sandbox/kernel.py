@@ -10,6 +10,7 @@ import signal
 import struct
 from collections.abc import Sequence
 
+PF_EXITING = 0x4
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 NAMESPACES = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
@@ -149,6 +150,21 @@ def members(pid: int) -> list[int]:
     except OSError:  # it ended
         pass
     return pids
+
+
+def is_ending(pid: int) -> bool:
+    """Returns whether all descendants of a process are at their end:
+    their files are closed, and others hear of that, before they are gone."""
+    return all(map(_exits, members(pid)))
+
+
+def _exits(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, *_, flags = file.read().rpartition(")")[2].split()[:7]
+    except OSError:  # it is gone
+        return True
+    return state in "ZX" or bool(int(flags) & PF_EXITING)
 
 
 def kill(pid: int) -> None:

@@ -5,9 +5,12 @@ import os
 import signal
 import sys
 
+import psutil
 import pytest
 
-from claw_r1.consumers.sandbox.keeper import Running
+from claw_r1.consumers.sandbox.keeper import Running, settle
+from tests import children
+from tests.patience import until
 
 BURN = "import time\nwhile time.process_time() < 1.05: pass"
 
@@ -25,3 +28,18 @@ def test_code_that_spent_its_time_did_so_though_the_tests_ended_first(code, stat
     if status:
         one.data["status"] += marshal.dumps(status)
     assert one.outcome()["reason"] == reason
+
+
+@pytest.mark.parametrize(("command", "reason"), [("true & exec sleep 60", ""), ("sleep 60", "over")])
+def test_code_that_ends_by_itself_is_not_killed_as_over(command: str, reason: str) -> None:
+    """Its files are closed before its status is told, so its tests may end first; code that goes on is killed with them."""
+    process = children.start(["sh", "-c", f"{command}; true"])
+    try:
+        below = psutil.Process(process.pid)
+        until(lambda: [each for each in below.children() if each.status() == psutil.STATUS_ZOMBIE or reason])
+        code, tests = Running({}, process.pid, {3: "status"}), Running({}, process.pid, {4: "stdout"})
+        settle([code, tests], late=False, idle=False)
+        assert code.reason == reason
+        assert (process.poll() is None) == (not reason) or until(lambda: process.poll() is not None)
+    finally:
+        children.end(process, 0)
