@@ -256,6 +256,7 @@ def test_what_comes_first_now_takes_nobodys_place(seat: Seat) -> None:
     assert page.locator(".judge").evaluate("element => element.mark")
     page.keyboard.press("1")
     expect(page.locator(".sides h3 .word").first).not_to_have_text(seen)
+    patience.until(stage.words)  # the page goes on before the word is in the log
     (word,) = stage.words()
     assert isinstance(word, RewardAssigned)
     assert word.trajectory_id == seen
@@ -357,10 +358,12 @@ def test_two_are_compared(seat: Seat) -> None:
     expect(page.locator(".sides article")).to_have_count(2)
     page.keyboard.press("x")
     expect(page.locator(".subject")).to_contain_text("Nothing more waits")
-    assert [event.outcome for event in stage.words() if isinstance(event, PreferenceGiven)][1:] == [
-        "withdrawn",
-        "both_bad",
-    ]
+
+    def outcomes() -> list[str]:
+        return [event.outcome for event in stage.words() if isinstance(event, PreferenceGiven)]
+
+    patience.until(lambda: len(outcomes()) > 2)  # the page goes on before the word is in the log
+    assert outcomes()[1:] == ["withdrawn", "both_bad"]
     one.clean(page)
 
 
