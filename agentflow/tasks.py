@@ -158,7 +158,7 @@ class Curriculum:
             raise InvalidPlan("--curriculum-rate is of --tasks: those that a flow makes of seeds do not come again")
         self._tasks, self._rate, self._groups, self._solved = tasks, rate, groups, solved
         self._digests = [json_digest(task) for task in tasks.tasks]
-        self.name, self.count = tasks.name, tasks.count
+        self.count = tasks.count
         self.by_all: frozenset[str] = frozenset()
         self.by_none: frozenset[str] = frozenset()
 

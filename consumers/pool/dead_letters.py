@@ -119,20 +119,15 @@ def letters(settings: LogSettings, reason: str | None = None, source: str | None
 
 
 def _judged(letter: Letter, dismissal: Letter | None) -> Letter:
-    return (
-        letter
-        if dismissal is None
-        else replace(letter, dismissed=f"{dismissal.header('who')}: {dismissal.header('why')}")
-    )
+    if dismissal is None:
+        return letter
+    return replace(letter, dismissed=f"{dismissal.header('who')}: {dismissal.header('why')}")
 
 
-def dismiss(producer: Producer, candidates: Iterable[Letter], who: str, why: str) -> list[str]:
-    """Says of each letter that nobody need look at it any more, unless that was
-    said; ids of those. Raises LogError."""
-    fresh = [letter for letter in candidates if not letter.dismissed]
-    for sent in [producer.produce(_dismissal(letter, who, why)) for letter in fresh]:
+def dismiss(producer: Producer, waiting: Iterable[Letter], who: str, why: str) -> None:
+    """Says of each letter that nobody need look at it any more. Raises LogError."""
+    for sent in [producer.produce(_dismissal(letter, who, why)) for letter in waiting]:
         sent.result()
-    return [letter.id for letter in fresh]
 
 
 def _dismissal(letter: Letter, who: str, why: str) -> Outgoing:

@@ -34,16 +34,16 @@ def earlier_version(folder: Path) -> Path:
 
 def home_of(version: Mapping[str, str]) -> Path:
     """Asks a process of that version where its code stands."""
-    code = "import claw_r1.gateway as it; print(it.__file__)"
+    return Path(_said(version, "import claw_r1.gateway as it; print(it.__file__)")).resolve()
+
+
+def fold_version(version: Mapping[str, str]) -> int:
+    """Asks a process of that version for the version of its folds."""
+    return int(_said(version, "from claw_r1.datapool import FOLD_VERSION; print(FOLD_VERSION)"))
+
+
+def _said(version: Mapping[str, str], code: str) -> str:
     asked = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **version}, capture_output=True, check=True, timeout=60
     )
-    return Path(asked.stdout.decode().strip()).resolve()
-
-
-def fold_version(python_path: Path | None = None) -> int:
-    """Asks a process of that version, or of ours, for the version of its folds."""
-    code = "from claw_r1.datapool import FOLD_VERSION; print(FOLD_VERSION)"
-    environment = {"PYTHONPATH": str(python_path)} if python_path else {}
-    asked = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60)
-    return int(asked.stdout)
+    return asked.stdout.decode().strip()

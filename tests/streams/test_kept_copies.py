@@ -65,6 +65,11 @@ class House:
             for record in list(self.log.reader([topic], start=start).read_to_end())[:count]:
                 owned.state.apply(record)
 
+    def write(self, owned: OwnedPartition) -> None:
+        """Folds all that there is, and commits it."""
+        self.fold(owned, 1000)
+        owned.commit(owned.take())
+
     def keep(self, owned: OwnedPartition) -> None:
         """As `Ownership.keep`."""
         before, self.ends = self.ends, self.log.reader(POOL).end_offsets()
@@ -150,8 +155,7 @@ def test_killed_anywhere_the_next_one_has_the_pool(tmp_path, seed):
             house.keep(owned)
         if what == "killed behind":
             owned = killed()
-    house.fold(owned, 1000)
-    owned.commit(owned.take())
+    house.write(owned)
     owned.close()
     with closing(house.copy()) as copy:
         house.same(copy)
@@ -162,8 +166,7 @@ def folded(path: Path) -> House:
     """A partition of which all is folded, with a file that was closed in order."""
     house = House(path, history(random.Random(1)))
     owned = house.owner()
-    house.fold(owned, 1000)
-    owned.commit(owned.take())
+    house.write(owned)
     house.keep(owned)
     owned.close()
     return house
@@ -175,8 +178,7 @@ def test_a_start_reads_what_was_written_since_the_time_before_the_last_save(tmp_
     owned, first = house.owner(), house.tail
     for number in range(3):
         house.say(pool.episode(f"late{number}", "t"))
-        house.fold(owned, 1000)
-        owned.commit(owned.take())
+        house.write(owned)
         house.keep(owned)
     owned.close()
     with closing(house.copy()) as copy:
@@ -201,8 +203,7 @@ def test_what_somebody_else_wrote_is_read(tmp_path):
     house = folded(tmp_path / "a.view")
     late = house.owner()
     house.say(pool.episode("own", "t"))
-    house.fold(late, 1000)
-    late.commit(late.take())
+    house.write(late)
     other = House(tmp_path / "another" / "a.view")
     other.log = house.log
     owner = other.owner()
@@ -254,8 +255,7 @@ def test_a_second_process_goes_on_from_what_the_first_saved_and_saves_nothing(tm
         house.say(pool.episode("late", "t"))
         owned = house.owner()
         assert house.tail < 200
-        house.fold(owned, 1000)
-        owned.commit(owned.take())
+        house.write(owned)
         before = house.path.read_bytes()
         house.keep(owned)
         owned.close()
@@ -267,13 +267,11 @@ def test_an_evicted_group_leaves_no_bytes_in_the_file(tmp_path):
     """Its rows are overwritten, in sqlite's journal as well."""
     house = House(tmp_path / "a.view", pool.episode("g", "a-secret-trajectory"))
     owned = house.owner()
-    house.fold(owned, 1000)
-    owned.commit(owned.take())
+    house.write(owned)
     house.keep(owned)
     assert b"a-secret-trajectory" in b"".join(each.read_bytes() for each in tmp_path.iterdir())
     house.say([facts.evicted_group("g")])
-    house.fold(owned, 1000)
-    owned.commit(owned.take())
+    house.write(owned)
     house.keep(owned)
     assert b"a-secret-trajectory" not in b"".join(each.read_bytes() for each in tmp_path.iterdir())
     owned.close()
@@ -284,8 +282,7 @@ def test_a_folder_that_is_closed_to_us_costs_the_file_alone(tmp_path, capsys):
     (tmp_path / "views").write_text("")
     house = House(tmp_path / "views" / "a.view", history(random.Random(1)))
     owned = house.owner()
-    house.fold(owned, 1000)
-    owned.commit(owned.take())
+    house.write(owned)
     house.keep(owned)
     owned.close()
     assert "streams_copy_without_file" in capsys.readouterr().out
@@ -311,8 +308,7 @@ except OSError:
 try:
     for number in range(1000):
         house.say(pool.episode(f"late{number}", "t"))
-        house.fold(owned, 1000)
-        owned.commit(owned.take())
+        house.write(owned)
         house.keep(owned)
 except StoreFailed as error:
     print(error)

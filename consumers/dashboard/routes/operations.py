@@ -138,7 +138,7 @@ def _on_kafka(source: DashboardSource) -> LogSettings:
 
 
 def letters_waiting(source: DashboardSource) -> int | None:
-    """Returns how many dead letters were not redriven; None: they are too many to count. Raises LogError."""
+    """Returns how many dead letters wait; None: they are too many to count. Raises LogError."""
     if not isinstance(source.log, KafkaLog):
         return 0
     settings = source.log.settings
