@@ -19,8 +19,8 @@ from claw_r1.eventlog.kafka.reader import stream_ranges
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import Event
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.rebuild import Vector, rebuild
-from claw_r1.streams.recovery import FACTS
 
 PARTITIONS = 8
 SIDE_BY_SIDE = 8

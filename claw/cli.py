@@ -22,6 +22,7 @@ from claw_r1.claw.rooms import rooms
 from claw_r1.claw.runs.commands import runs
 from claw_r1.claw.show.commands import show
 from claw_r1.claw.tls.tls_dir import secured_stack
+from claw_r1.claw.topics.commands import topics
 from claw_r1.claw.workers.commands import workers
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.datapool.errors import PoolError
@@ -48,6 +49,7 @@ app.add_typer(pool, rich_help_panel=DATA)
 app.add_typer(rewards, rich_help_panel=DATA)
 app.add_typer(runs, rich_help_panel=ENGINEERS)
 app.add_typer(workers, rich_help_panel=OPERATORS)
+app.add_typer(topics, rich_help_panel=OPERATORS)
 app.add_typer(keys, rich_help_panel=OPERATORS)
 
 

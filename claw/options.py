@@ -15,6 +15,7 @@ from claw_r1.claw.errors import CannotRun
 Function = TypeVar("Function", bound=Callable[..., int | Answers])
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object (or JSON lines) on stdout.")]
 Prefix = Annotated[str, typer.Option(envvar="CLAW_LOG_PREFIX", help="Prefix of the topics.")]
+GenerationOption = Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")]
 DeviceOption = Annotated[
     str,
     typer.Option(

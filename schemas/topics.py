@@ -91,6 +91,8 @@ REWARDS = Topic(
     ),
     doc="Facts: what was judged, by whom.",
 )
+FACTS = (CALLS, REWARDS)
+"""The topics of facts: what everything else is made of."""
 VERDICTS = Topic(
     name="rewards.verdicts",
     key="verdict_id",

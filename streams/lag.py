@@ -13,10 +13,10 @@ from claw_r1.eventlog.errors import BrokerUnreachable
 from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import group_name
 from claw_r1.streams.partition.state import PartitionState
-from claw_r1.streams.recovery import FACTS
 
 log = structlog.get_logger()
 

@@ -25,11 +25,11 @@ from claw_r1.eventlog.records import Outgoing, Place, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import StreamPosition
-from claw_r1.schemas.topics import DEAD_LETTERS, POSITIONS
+from claw_r1.schemas.topics import DEAD_LETTERS, FACTS, POSITIONS
 from claw_r1.streams.errors import PastTarget
 from claw_r1.streams.ownership import group_name, open_producer
 from claw_r1.streams.partition.state import PartitionState
-from claw_r1.streams.recovery import FACTS, recover
+from claw_r1.streams.recovery import recover
 from claw_r1.streams.standby import PoolCopy
 
 FLUSH_FACTS = 5000

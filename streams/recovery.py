@@ -17,7 +17,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StreamPosition
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, REWARDS
+from claw_r1.schemas.topics import FACTS, GROUPS, POSITIONS
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import FoldVersionMismatch
 from claw_r1.streams.partition.groups import RESTING_MAX
@@ -27,7 +27,6 @@ from claw_r1.streams.standby import LOCK_PATIENCE_S, PoolCopy, opened, read_on
 
 log = structlog.get_logger()
 
-FACTS = (CALLS, REWARDS)
 NO_COPIES: Mapping[int, PoolCopy] = MappingProxyType({})
 
 

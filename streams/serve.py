@@ -14,8 +14,8 @@ from claw_r1.eventlog.security import LOOK_S, SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.errors import ExitCode
-from claw_r1.streams.recovery import FACTS
 from claw_r1.streams.settings import StreamsSettings
 from claw_r1.streams.standby import POOL
 from claw_r1.streams.worker import StreamsWorker

@@ -21,6 +21,7 @@ from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import drain_logs
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.decisions import DecisionWriter, by_age, by_idleness
 from claw_r1.streams.errors import ExitCode, exit_code_of
 from claw_r1.streams.faust_.app import faust_app, record_of
@@ -28,7 +29,6 @@ from claw_r1.streams.flush import Flusher
 from claw_r1.streams.lag import LagWatch
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.ownership import FaustEvent, OwnedPartition, Ownership, assigned_numbers
-from claw_r1.streams.recovery import FACTS
 from claw_r1.streams.settings import StreamsSettings
 
 log = structlog.get_logger()

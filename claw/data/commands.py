@@ -30,18 +30,6 @@ def export(settings: ExportSettings) -> Answers:
 
 
 @data.command(rich_help_panel=DATA)
-def dataset(
-    action: Annotated[str, typer.Argument(help="list, or diff.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Two ids or paths, for diff.")] = None,
-    directory: Annotated[Path | None, typer.Option("--in", help="Where to look instead of the claw home.")] = None,
-) -> Answers:
-    """List exported datasets, or compare two; exit 1 when they differ."""
-    from claw_r1.claw.data.datasets import run_dataset
-
-    return run_dataset(action, names or [], directory)
-
-
-@data.command(rich_help_panel=DATA)
 def rebuild(settings: RebuildSettings) -> Answers:
     """Fold all facts into the next generation of the pool; a rebuild that was killed continues when it is started again."""
     from claw_r1.claw.data.rebuild import run_rebuild

@@ -8,19 +8,20 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from claw_r1.claw.answers import Answer, Answers
-from claw_r1.claw.data.datasets import remember
 from claw_r1.claw.data.settings import ExportSettings
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.home import claw_home
 from claw_r1.claw.keys.terms import duration_us
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import Progress
 from claw_r1.consumers.export.export import export, reproduce
 from claw_r1.consumers.export.follow import GrowingDataset
-from claw_r1.consumers.export.manifest import DatasetManifest, load
+from claw_r1.consumers.export.manifest import NAME, DatasetManifest, load
 from claw_r1.consumers.export.offsets import Bound, resolve
 from claw_r1.consumers.export.pairs import PairSettings
 from claw_r1.datapool.batch.spec import load as load_spec
 from claw_r1.eventlog.records import Place
+from claw_r1.runtime.files import write_atomically
 from claw_r1.runtime.stop_signals import Interrupts
 
 PROGRESS = "claw export: {done} facts read of at most {total}"
@@ -38,6 +39,14 @@ def run_export(request: ExportSettings) -> Answers:
         remember(dataset, request.out)
     answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
     return Answer(answer, as_text(dataset, request.out, differ), 1 if differ else 0)
+
+
+def remember(manifest: DatasetManifest, out: Path) -> None:
+    """Keeps the manifest and where the dataset is, so that a lost one can be made again, and none is forgotten."""
+    kept = claw_home() / "datasets" / manifest.id
+    kept.mkdir(parents=True, exist_ok=True)
+    write_atomically(kept / NAME, manifest.to_bytes().decode())
+    write_atomically(kept / "path", f"{out.resolve()}\n")
 
 
 def _export(request: ExportSettings) -> list[str]:

@@ -15,8 +15,8 @@ from claw_r1.claw.show.notice import Progress
 from claw_r1.eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.rebuild import Rebuilt, rebuild
-from claw_r1.streams.recovery import FACTS
 
 
 def run_rebuild(request: RebuildSettings) -> Answer:

@@ -24,15 +24,14 @@ from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import CALLS, REWARDS, TOPICS, Topic
+from claw_r1.schemas.topics import FACTS, TOPICS, Topic
 
-FACTS = (CALLS.name, REWARDS.name)
 """The topics that everything else is made of: replayed where nobody names a topic."""
 
 
 def run_replay(settings: ReplaySettings) -> Iterator[Answer]:
     """Replays, and yields each record that goes nowhere else. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
-    catalogued = (topic_of(name, settings.prefix) for name in settings.topics or FACTS)
+    catalogued = (topic_of(name, settings.prefix) for name in settings.topics or [topic.name for topic in FACTS])
     topics = list({topic.name: topic for topic in catalogued}.values())
     holds = filter_of(settings.filters or (), topics)
     if settings.into is not None:

@@ -15,7 +15,7 @@ import orjson
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.label.commands import LabelOptions
-from claw_r1.claw.pool.acts import append
+from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice

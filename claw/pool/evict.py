@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.pool.acts import append
+from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.consumers.pool.eviction import evictions, rows_of
 from claw_r1.consumers.pool.plain import as_plain

@@ -1,4 +1,4 @@
-"""The commands that show one thing: a trajectory, the topics, the state of this machine."""
+"""The commands that show one thing: a trajectory, versions, the state of this machine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,25 +6,10 @@ from typing import Annotated
 import typer
 
 from claw_r1.claw.answers import Answers
-from claw_r1.claw.options import PASS_ON, Commands, Prefix
+from claw_r1.claw.options import PASS_ON, Commands, GenerationOption, Prefix
 from claw_r1.claw.panels import DATA, OPERATORS
 
 show = Commands()
-PartitionsOption = Annotated[
-    int | None,
-    typer.Option(envvar="CLAW_LOG_PARTITIONS", help="Partitions of every topic (32; copy: as many as there are)."),
-]
-ReplicationOption = Annotated[
-    int | None,
-    typer.Option(
-        envvar="CLAW_LOG_REPLICATION",
-        help="Replicas; 3 outside the local stack (1; copy: as many as there are).",
-    ),
-]
-GenerationOption = Annotated[int, typer.Option(envvar="CLAW_LOG_GENERATION", min=1, help="Generation of the pool.")]
-ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="acls: write them to the broker, beside those that are there.")
-]
 BeforeOption = Annotated[
     Path | None,
     typer.Option(
@@ -53,31 +38,6 @@ def inspect(
     from claw_r1.claw.show import inspect
 
     return inspect.inspect(trajectory, group, prefix=prefix)
-
-
-@show.command(rich_help_panel=OPERATORS)
-def topics(
-    action: Annotated[str, typer.Argument(help="create, describe, diff, acls, manifests or copy.")],
-    prefix: Prefix = "claw",
-    partitions: PartitionsOption = None,
-    replication: ReplicationOption = None,
-    generation: GenerationOption = 1,
-    users: Annotated[str, typer.Option(help="acls, manifests: what the name of a role's user begins with.")] = "claw-",
-    apply: ApplyOption = False,
-    kind: Annotated[str, typer.Option(help="manifests: of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
-    to: Annotated[str, typer.Option(metavar="PREFIX", help="copy: the prefix of the copy.")] = "",
-    into: Annotated[str, typer.Option(metavar="BROKER", help="copy: host:port of another cluster.")] = "",
-) -> Answers:
-    """Create, describe or compare the topics of the catalogue, list what
-    the user of each room may do with them, print all of it for Strimzi, or copy a log to another prefix or cluster."""
-    if action == "copy":
-        from claw_r1.claw.data.copy_log import run_copy  # the folds' code, which no other action waits for
-
-        return run_copy(prefix, to, partitions, into, replication)
-    from claw_r1.claw.show.topics import run_topics
-
-    shape = {"partitions": partitions or 32, "replication": replication or 1, "generation": generation}
-    return run_topics(action, prefix=prefix, shape=shape, users=users, apply=apply, kind=kind)
 
 
 @show.command(rich_help_panel=OPERATORS)

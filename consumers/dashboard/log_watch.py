@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from claw_r1.consumers.dashboard.feedback.view import PageLog
+from claw_r1.consumers.dashboard.page_log import PageLog
 from claw_r1.eventlog.errors import LogError
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.topics import WORKERS

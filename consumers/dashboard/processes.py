@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from claw_r1.consumers.dashboard.feedback.view import PageLog
+from claw_r1.consumers.dashboard.page_log import PageLog
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.runs.summary import row

@@ -10,20 +10,23 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from claw_r1.consumers.dashboard.acts import PersonalActs
-from claw_r1.consumers.dashboard.feedback.view import FeedbackView, PageLog
+from claw_r1.consumers.dashboard.feedback.view import FeedbackView
 from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
 from claw_r1.consumers.dashboard.outline import CallTrees
+from claw_r1.consumers.dashboard.page_log import PageLog
+from claw_r1.consumers.dashboard.personal_acts import PersonalActs
 from claw_r1.consumers.dashboard.rewards.board import RewardBoard
 from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
+from claw_r1.datapool.batch.deltas import bodies
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById
-from claw_r1.datapool.view.conversations import CallBodies, reply_message, turn_of
+from claw_r1.datapool.view.conversations import CallBodies, ConversationTurn, conversation, reply_message, turn_of
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.errors import HistoryCut, LogError
@@ -64,6 +67,14 @@ class RunsState:
         return self.index.runs
 
 
+class ReadConversation(NamedTuple):
+    """The conversation of a trajectory, and the reply that an edit would replace."""
+
+    turns: list[ConversationTurn]
+    last_call_id: str | None
+    last_reply: str
+
+
 class LockedLookup:
     """Facts by their position, for any thread: one waits for the other."""
 
@@ -89,11 +100,12 @@ class DashboardSource:
         self.log, self.pool, self.live = log, pool, live
         self.acts = PersonalActs()
         self.feedback = FeedbackView(log, pool, self._did)
-        """The feedback of people; it starts and stops the pool's view, too."""
         self.kept = KeptAnswers()
         self.watch = LogWatch(log, lambda: live.changed("log"))
         self.outlines = CallTrees()
         self.rewards = RewardBoard(log)
+        self.caught_up = False
+        """The pool and what people said were read as far as they stood at the start; until then answers grow."""
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())
@@ -102,15 +114,18 @@ class DashboardSource:
 
     def start(self) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
-        self.feedback.start()
+        self.pool.start()
+        words = self.feedback.start()
         self._follower = Follower(self.log.reader([BATCHES, WEIGHTS, WORKERS]), self._apply)
         self._follower.start()
-        threading.Thread(target=self._catch_up, args=(self._follower,), name="dashboard-start", daemon=True).start()
+        for wait in (partial(self._read_runs, self._follower), partial(self._read_pool, words)):
+            threading.Thread(target=wait, name="dashboard-start", daemon=True).start()
         self.watch.start()
 
     def stop(self) -> None:
         """Ends the threads, and waits for what is not acknowledged yet."""
         self.watch.stop()
+        self.pool.stop()
         self.feedback.stop()
         self.rewards.stop()
         if self._follower is not None:
@@ -159,6 +174,16 @@ class DashboardSource:
         facts = readable(records[place] for place in places)
         return {fact.call_id: fact for fact in facts if isinstance(fact, CallCaptured)}
 
+    def conversation(self, row: TrajectoryRecord) -> ReadConversation:
+        """Returns the conversation of the calls that count. Raises LogError, HistoryCut where retention took some."""
+        facts = self.calls(row, row.calls)
+        requests = bodies(facts)
+        calls = [CallBodies.of(fact, requests.get(name, b"")) for name, fact in facts.items()]
+        replies = [(name, reply_message(call)) for name, call in zip(facts, calls, strict=True)]
+        last_id, last = next(((each, reply) for each, reply in reversed(replies) if reply), (None, {}))
+        text = last.get("content")
+        return ReadConversation(conversation(calls), last_id, text if isinstance(text, str) else "")
+
     def append(self, topic: Topic, events: Sequence[FeedbackFact | EvictionFact]) -> None:
         """Appends the acts of a person; returns once all of it is acknowledged, and seen here. Raises LogError."""
         append(self.feedback.producer, topic, events)
@@ -184,10 +209,16 @@ class DashboardSource:
                     self._runs.plans[event.run_id, event.sequence] = record.position
                 self.live.changed("run", event.run_id)
 
-    def _catch_up(self, follower: Follower) -> None:
+    def _read_runs(self, follower: Follower) -> None:
         with suppress(LogError):  # whoever asks next hears of it
             follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
             self.runs_caught_up = True
+
+    def _read_pool(self, words: Follower) -> None:
+        with suppress(LogError):  # as above
+            self.pool.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            words.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            self.caught_up = True
 
 
 def reply_ending(call: object) -> str | None:

@@ -20,9 +20,9 @@ from claw_r1.consumers.export import manifest as manifests
 from claw_r1.consumers.export.choose import FoldedGroup
 from claw_r1.consumers.export.errors import CannotExport
 from claw_r1.consumers.export.export import StepTables, file_entry, manifest_of, new_directory
-from claw_r1.consumers.export.history import FoldedHistory
+from claw_r1.consumers.export.folded_history import FoldedHistory
 from claw_r1.consumers.export.manifest import DatasetManifest
-from claw_r1.consumers.export.offsets import FACTS, OffsetVector, check_there
+from claw_r1.consumers.export.offsets import OffsetVector, check_there
 from claw_r1.consumers.export.tables import GROUPS, TableWriter
 from claw_r1.consumers.export.walk import ExportProgress, Tally, chosen_groups, partitions
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -32,6 +32,7 @@ from claw_r1.eventlog.kafka.admin import end_offsets, offsets_at
 from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import FACTS
 
 GROUPS_FILE = "groups.parquet"
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from claw_r1.consumers.export.errors import CannotExport, ManifestInvalid
-from claw_r1.consumers.export.offsets import FACTS, OffsetVector
+from claw_r1.consumers.export.offsets import OffsetVector
 from claw_r1.consumers.export.pairs import PairSettings
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.schemas.avro_files import fingerprint, wire_schema
+from claw_r1.schemas.topics import FACTS
 
 NAME = "manifest.json"
 FORMAT = 3

@@ -7,9 +7,8 @@ from claw_r1.consumers.export.errors import CannotExport
 from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.schemas.topics import FACTS
 
-FACTS = (CALLS, REWARDS)
 Bound = str | int | Mapping[Place, int]
 """`beginning` (offset 0), `earliest` (what retention left) or `end`; one offset for every partition; or one for each."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from claw_r1.consumers.export.choose import Chosen, choose
-from claw_r1.consumers.export.history import FoldedHistory, fold_partition
+from claw_r1.consumers.export.folded_history import FoldedHistory, fold_partition
 from claw_r1.consumers.export.offsets import OffsetVector
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.state import GroupState

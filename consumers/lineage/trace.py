@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from claw_r1.consumers.lineage.history import published, read
+from claw_r1.consumers.lineage.read_runs import published, read
 from claw_r1.datapool.runs import PublishedVersion, Run, RunsById
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings

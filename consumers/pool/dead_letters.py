@@ -29,9 +29,8 @@ from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS, Topic
+from claw_r1.schemas.topics import DEAD_LETTERS, FACTS, Topic
 
-FACTS = (CALLS, REWARDS)
 LETTER = f"{MARK}letter"
 DISMISSES, WHO, WHY = f"{MARK}dismisses", f"{MARK}who", f"{MARK}why"
 """The headers of a dismissal."""

@@ -12,14 +12,14 @@ import structlog
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.budget import DailyBudget, TokenBudget
 from claw_r1.consumers.rewards.config import ScoredSlot, load
+from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
 from claw_r1.consumers.rewards.opinions import RewardScorer
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
 from claw_r1.consumers.rewards.settings import RewardsSettings
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
-from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from claw_r1.eventlog.errors import Fenced
 from claw_r1.eventlog.kafka.access_lists import check_access

@@ -9,9 +9,8 @@ from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.runs import Runs, read_runs
 from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.schemas.topics import FACTS
 
-FACTS = (CALLS, REWARDS)
 VerifyProgress = Callable[[int, int], None]
 """Told partitions done and partitions in all."""
 

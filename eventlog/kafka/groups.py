@@ -12,9 +12,8 @@ from claw_r1.eventlog.kafka.librdkafka import admin_config, error_of, request_fa
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.schemas.topics import FACTS
 
-FACTS = (CALLS, REWARDS)
 GROUPS_MAX = 200
 """Consumer groups of the broker whose offsets are asked for."""
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from claw_r1.eventlog.kafka.admin import end_offsets
-from claw_r1.eventlog.kafka.groups import FACTS
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
@@ -13,7 +12,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import Event, GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import TOPICS
+from claw_r1.schemas.topics import FACTS, TOPICS
 from tests.trainer.pooled import rows_of
 
 

@@ -22,9 +22,8 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.child import module_argv
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, GroupRecord, StepRecord, TrajectoryRecord
-from claw_r1.schemas.topics import TOPICS
+from claw_r1.schemas.topics import FACTS, TOPICS
 from claw_r1.streams.rebuild import rebuild
-from claw_r1.streams.recovery import FACTS
 from tests import children, facts
 from tests.streams.pool import decoded, facts_in_log, load, outgoing, publish, records
 

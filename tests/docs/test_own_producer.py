@@ -12,7 +12,7 @@ import pytest
 from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
-from claw_r1.consumers.export.history import FoldedHistory, fold_partition
+from claw_r1.consumers.export.folded_history import FoldedHistory, fold_partition
 from claw_r1.consumers.export.offsets import resolve
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.validation import check_place, usable

@@ -15,6 +15,8 @@ ROOMS = ("gateway", "streams", "weights", "trainer", "rollout", "agentflow", "co
 CONSTANTS = {topic.name: name for name, topic in vars(topics).items() if isinstance(topic, Topic)}
 ALL_TOPICS = "TOPICS"
 """Imported, it is every topic."""
+FACTS = {"FACTS": {"CALLS", "REWARDS"}}
+"""Imported, it is both."""
 BY_POSITION = {"FactLookup": "CALLS"}
 """What reads a topic that others name: plans and pool records say where their facts lie."""
 WRITERS = {
@@ -57,6 +59,7 @@ def loaded(path: Path) -> set[Path]:
 def constants(path: Path) -> set[str]:
     """Names of the topics that a file knows."""
     names = {name for each in loaded(path) for module, name in imports(each) if module == "claw_r1.schemas.topics"}
+    names |= set().union(*(FACTS.get(name, set()) for name in names))
     names |= {BY_POSITION[name] for _, name in imports(path) if name in BY_POSITION}
     return set(CONSTANTS.values()) if ALL_TOPICS in names else names & set(CONSTANTS.values())
 

@@ -9,7 +9,6 @@ from typing import Any
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
 from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_for, is_open, progress, sides
-from claw_r1.consumers.dashboard.feedback.view import FeedbackView
 from claw_r1.consumers.dashboard.routes.source import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
@@ -19,8 +18,9 @@ from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.schemas.events import TrajectoryRecord
 
 
-def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON
+def queue_answer(source: DashboardSource, query: QueueQuery, who: str) -> dict[str, Any]:  # JSON
     """Returns the next items of this person's queue. Raises PageProblem, ViewFailed."""
+    view = source.feedback
     try:
         kept = view.queues.get(query)
     except ValueError as error:
@@ -33,7 +33,7 @@ def queue_answer(view: FeedbackView, query: QueueQuery, who: str) -> dict[str, A
     spoken = list(filter(own, spoken))
     return {
         "who": who,
-        "reading": not view.caught_up,
+        "reading": not source.caught_up,
         "items": [_item(item, who) for item in islice(waiting, query.limit)],
         "open": total - sum(not is_open(item, who, query.overlap) for item in spoken),
         "total": total,
@@ -58,7 +58,7 @@ def subject_answer(
     rows = [trajectory_of(source, group_id, each) for each in ids]
     view = source.feedback
     try:
-        conversations = [view.conversation(row) for row in rows]
+        conversations = [source.conversation(row) for row in rows]
     except HistoryCut as error:
         raise PageProblem(410, f"its calls are not in the log any more: {error}") from error
     turns = beside(conversations[0].turns, conversations[1].turns) if other_id else (plain(conversations[0].turns),)

@@ -28,7 +28,7 @@ routes = APIRouter(prefix="/api/v1", tags=["feedback"])
 @routes.get("/queue", summary="What this person is asked next, and how far everybody is.")
 def queue(query: Annotated[QueueQuery, Query()], source: Source, session: Looking) -> Response:
     """Filters are those of `claw pool`."""
-    return SafeJson(queue_answer(source.feedback, query, session.who))
+    return SafeJson(queue_answer(source, query, session.who))
 
 
 @routes.get("/subject", summary="A trajectory, or two of one group side by side: conversations and judgements.")

@@ -1,86 +1,50 @@
-"""The pool, what people said, and conversations by position, as the page's routes ask for them. Safe from any
-thread.
-"""
+"""The words of people, as the page's routes ask for them and add to them. Safe from any thread."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 from claw_r1.consumers.dashboard.feedback.queues import Queues
 from claw_r1.consumers.dashboard.feedback.voices import Voices, voices
-from claw_r1.datapool.batch.deltas import bodies
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact, FeedbackSubject
 from claw_r1.datapool.standing import Feedback
-from claw_r1.datapool.view.conversations import CallBodies, ConversationTurn, conversation, reply_message
 from claw_r1.datapool.view.view import PoolView
-from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
-from claw_r1.eventlog.partitioner import partition_of
-from claw_r1.eventlog.protocols import Log, Lookup
-from claw_r1.eventlog.records import Outgoing, Place, Position, Record, readable
-from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.events import CallCaptured, Event, TrajectoryRecord
+from claw_r1.eventlog.protocols import Log
+from claw_r1.eventlog.records import Outgoing, Record, readable
+from claw_r1.schemas.events import Event
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS, REWARDS, Topic
+from claw_r1.schemas.topics import REWARDS
 
 T = TypeVar("T")
-CATCH_UP_TIMEOUT_S = 3600.0
-
-
-class PageLog(Log, Protocol):
-    """`KafkaLog` or `MemoryLog`."""
-
-    settings: LogSettings
-
-    def lookup(self) -> Lookup: ...
-
-    def committed_offsets(
-        self, group_id: str, topics: Sequence[Topic], partitions: Iterable[int]
-    ) -> dict[Place, int | None]: ...
-
-
-class ReadConversation(NamedTuple):
-    """The conversation of a trajectory, and the reply that an edit would replace."""
-
-    turns: list[ConversationTurn]
-    last_call_id: str | None
-    last_reply: str
 
 
 class FeedbackView:
-    """Followers of the topics, and a producer. `start` comes first."""
+    """A follower of claw.rewards, and a producer. `start` comes first."""
 
-    def __init__(self, log: PageLog, pool: PoolView, heard: Callable[[Event], object]) -> None:
+    def __init__(self, log: Log, pool: PoolView, heard: Callable[[Event], object]) -> None:
         """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
-        self.pool, self.queues = pool, Queues(pool)
-        self.caught_up = False
-        """Everything that stood in the log at the start was read; until then answers grow."""
+        self.queues = Queues(pool)
         self._log, self._heard = log, heard
         self.producer = log.producer()
-        self._lookup = log.lookup()
-        self._lookup_lock, self._lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._feedback = Feedback()
         self._voices, self._unheard = Voices(), set[str]()
         """Summed up so far; groups of which something was said since."""
         self._follower: Follower | None = None
 
-    def start(self) -> None:
+    def start(self) -> Follower:
         """Raises BrokerUnreachable, TopicMissing."""
-        self.pool.start()
         self._follower = Follower(self._log.reader([REWARDS]), self._apply)
         self._follower.start()
-        threading.Thread(target=self._catch_up, args=(self._follower,), name="feedback-start", daemon=True).start()
+        return self._follower
 
     def stop(self) -> None:
         """Ends the threads, and waits for what is not acknowledged yet."""
-        self.pool.stop()
         if self._follower is not None:
             self._follower.stop()
         self.producer.close()
-        with self._lookup_lock:
-            self._lookup.close()
 
     def ask(self, question: Callable[[Feedback], T]) -> T:
         """The answer to a question about what people said. Raises ViewFailed."""
@@ -110,22 +74,6 @@ class FeedbackView:
         words = self.ask(lambda feedback: feedback.history(subject=subject, source=source))
         return max((word.fact.revision for word in words), default=0)
 
-    def conversation(self, row: TrajectoryRecord) -> ReadConversation:
-        """Returns the conversation of the calls that count. Raises LogError, HistoryCut where retention took some."""
-        settings = self._log.settings
-        partition = partition_of(group_key(row.group_id), settings.partitions)
-        name = settings.catalogue().name(CALLS)
-        places = [Position(name, partition, offset) for offset in row.offsets if offset >= 0]
-        with self._lookup_lock:
-            records = self._lookup.get(places)
-        facts = [fact for fact in readable(records[at] for at in places) if isinstance(fact, CallCaptured)]
-        requests = bodies({fact.call_id: fact for fact in facts})
-        calls = [CallBodies.of(fact, requests.get(fact.call_id, b"")) for fact in facts]
-        replies = [(fact.call_id, reply_message(call)) for fact, call in zip(facts, calls, strict=True)]
-        last_id, last = next(((each, reply) for each, reply in reversed(replies) if reply), (None, {}))
-        text = last.get("content")
-        return ReadConversation(conversation(calls), last_id, text if isinstance(text, str) else "")
-
     def _check(self) -> None:
         if self._follower is not None and self._follower.error is not None:
             raise ViewFailed(f"reading claw.rewards ended ({self._follower.error}): start this page again")
@@ -139,9 +87,3 @@ class FeedbackView:
                 if isinstance(event, FeedbackFact) and self._feedback.add(event):
                     self._unheard.add(event.group_id)
                 self._heard(event)
-
-    def _catch_up(self, follower: Follower) -> None:
-        with suppress(LogError):  # whoever asks next hears of it
-            self.pool.wait_caught_up(CATCH_UP_TIMEOUT_S)
-            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
-            self.caught_up = True

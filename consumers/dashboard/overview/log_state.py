@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 
-from claw_r1.consumers.dashboard.feedback.view import PageLog
 from claw_r1.consumers.dashboard.overview.alarms import alarm
+from claw_r1.consumers.dashboard.page_log import PageLog
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import CALLS, REWARDS
+from claw_r1.schemas.topics import FACTS
 
-FACTS = (CALLS, REWARDS)
 STUCK_S = 10.0
 BEHIND_MAX = 5000
 """Facts that streams may be behind without a word."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from claw_r1.consumers.dashboard.feedback.view import PageLog
+from claw_r1.consumers.dashboard.page_log import PageLog
 from claw_r1.consumers.rewards.measures.figures import RewardState
 from claw_r1.eventlog.errors import NotCaughtUp
 from claw_r1.eventlog.follower import Follower

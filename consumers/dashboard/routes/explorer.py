@@ -166,7 +166,7 @@ def rows(source: Source, _: Looking, orders: OpenOrders, which: Annotated[RowsQu
             "rows": [{"key": key_text(row.ids), "ids": row.ids, "values": row.columns} for row in page],
         }
 
-    return SafeJson(_ask(source, answer) | {"kind": question[0], "reading": not source.feedback.caught_up})
+    return SafeJson(_ask(source, answer) | {"kind": question[0], "reading": not source.caught_up})
 
 
 @routes.get("/endings", summary="How the last reply of trajectories ends, or that of steps.")

@@ -43,7 +43,7 @@ def group(source: Source, _: Looking, g: GroupId) -> Response:
     """At most 500 members; `left_out` counts the others."""
     record = source.pool.ask(lambda rows: rows.group_row(g))
     if record is None:
-        raise PageProblem(404, f"the pool has no group {g}{'' if source.feedback.caught_up else '; it is still read'}")
+        raise PageProblem(404, f"the pool has no group {g}{'' if source.caught_up else '; it is still read'}")
     runs, why = source.ask_runs(lambda state: (_trained(state, g), source.pool.ask(lambda rows: _why(rows, state, g))))
     ranked = sorted(record.members, key=_rank)
     members = source.pool.ask(lambda rows: [_member(rows, g, member) for member in ranked[:MEMBERS_MAX]])
@@ -123,7 +123,7 @@ def pair(
     """Turns that both have are counted, of the others at most 40 of each side come, with the words that differ marked."""
     rows = [trajectory_of(source, g, each) for each in (a, b)]
     try:
-        left, right = (source.feedback.conversation(row).turns for row in rows)
+        left, right = (source.conversation(row).turns for row in rows)
     except HistoryCut as error:
         raise PageProblem(410, f"their calls are not in the log any more: {error}") from error
     same = _common(left, right)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
-from claw_r1.consumers.runs.summary import compared, row, whole
+from claw_r1.consumers.runs.summary import row, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.runs import Run, trained_us
@@ -44,15 +44,6 @@ def list_runs(source: Source, _: Watching, limit: Limit = 200, after: After = 0)
 def whole_run(source: Source, _: Watching, run_id: RunIdQuery) -> Response:
     """Returns the JSON of `claw runs show --json`."""
     return SafeJson(source.ask_runs(lambda state: whole(_run(state, run_id), now_us())))
-
-
-@routes.get("/runs/compare", summary="Two runs side by side: settings that differ, means over equally many batches.")
-def compare_runs(source: Source, _: Watching, run_ids: RunIds) -> Response:
-    """Returns the JSON of `claw runs compare --json`."""
-    if len(run_ids) != 2:
-        raise PageProblem(422, f"run: name two runs to compare, not {len(run_ids)}")
-    left, right = run_ids
-    return SafeJson(source.ask_runs(lambda state: compared(_run(state, left), _run(state, right), now_us())))
 
 
 @routes.get("/runs/curves", summary="Metrics of runs, batch by batch; of many batches every k-th.")

@@ -25,6 +25,6 @@ def trajectory_of(source: DashboardSource, group_id: str, trajectory_id: str) ->
     """Its latest row. Raises PageProblem 404 that says what to do."""
     row = source.pool.ask(lambda rows: rows.trajectory(group_id, trajectory_id))
     if row is None:
-        reading = "" if source.feedback.caught_up else "; the pool is still being read, so it may come"
+        reading = "" if source.caught_up else "; the pool is still being read, so it may come"
         raise PageProblem(404, f"the pool has no trajectory {trajectory_id} in group {group_id}{reading}")
     return row

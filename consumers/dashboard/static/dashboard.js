@@ -17,7 +17,6 @@ const VIEWS = [
   { name: "group", title: "Group", load: () => import("./views/group.js") },
   { name: "trajectory", title: "Trajectory", load: () => import("./views/trajectory.js") },
   { name: "tokens", title: "Tokens", load: () => import("./views/tokens.js") },
-  { name: "discarded", title: "Not trained", key: "n", load: () => import("./views/discarded.js") },
   { name: "curation", title: "Curation", key: "c", load: () => import("./views/curation.js") },
   { name: "lab", title: "Batch lab", key: "b", roles: WATCH, load: () => import("./views/lab.js") },
   { name: "runs", title: "Runs", key: "r", roles: WATCH, load: () => import("./views/runs.js") },

@@ -19,7 +19,7 @@ from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
-from claw_r1.consumers.rewards.subjects.history import LogHistory
+from claw_r1.consumers.rewards.subjects.log_history import LogHistory
 from claw_r1.consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
 from claw_r1.datapool.view.request_bodies import RequestBodies
 from claw_r1.eventlog.errors import HistoryCut

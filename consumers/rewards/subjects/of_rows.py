@@ -14,7 +14,7 @@ import structlog
 
 from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.settings import RewardsSettings
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects, is_channel
 from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable
 from claw_r1.consumers.rewards.subjects.trajectories import (

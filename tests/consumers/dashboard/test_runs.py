@@ -3,7 +3,7 @@
 import pytest
 
 from claw_r1.consumers.dashboard.routes import lineage
-from claw_r1.consumers.runs.summary import compared, whole
+from claw_r1.consumers.runs.summary import whole
 from claw_r1.schemas.envelopes import now_us
 from tests.consumers.dashboard.test_lab import reading
 from tests.consumers.dashboard.training import SPEC, TrainingStage, world
@@ -11,21 +11,18 @@ from tests.trainer.pooled import group
 
 
 def test_runs_are_listed_and_told_as_claw_tells_them() -> None:
-    """List, one whole, two compared; a name that is none says where the names are."""
+    """List, and one whole; a name that is none says where the names are."""
     stage = world()
     stage.begin('{"learning_rate": 1}', "other")
     with reading(stage) as reader:
         listed = reader.get("runs")
         assert [each["run"] for each in listed["runs"]] == ["other", "run"]
         assert "grad_norm" in listed["metrics"]
-        run, other = (stage.source.ask_runs(lambda state, name=name: state.runs[name]) for name in ("run", "other"))
+        run = stage.source.ask_runs(lambda state: state.runs["run"])
         answer = reader.get("runs/whole", run="run")
         assert answer | {"age_s": 0} == whole(run, now_us()) | {"age_s": 0}
         assert answer["skipped"] == {"too_stale": 1}
-        pair = reader.get("runs/compare", run=["run", "other"])
-        assert pair["settings"] == compared(run, other, now_us())["settings"]
         assert "/api/v1/runs lists them" in reader.refusal("runs/whole", 404, run="<b>nobody</b>")
-        assert "name two runs" in reader.refusal("runs/compare", 422, run="run")
 
 
 def test_curves_are_columns_and_many_batches_are_thinned() -> None:

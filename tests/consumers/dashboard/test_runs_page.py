@@ -52,20 +52,20 @@ def test_each_link_of_a_lineage_leads_on(sitting: tuple[TrainingStage, Sitting])
     one.clean(page)
 
 
-def test_two_runs_are_overlaid_and_compared(sitting: tuple[TrainingStage, Sitting]) -> None:
-    """Both in each curve, over tokens or time; the settings in which they differ."""
+def test_two_runs_are_overlaid(sitting: tuple[TrainingStage, Sitting]) -> None:
+    """Both in each curve, over tokens or time; the command that compares their settings."""
     stage, one = sitting
     stage.begin('{"learning_rate": 0.2}', "other")
     stage.train(0, LAX, "other", reward=0.9)
     page = one.open("/runs?run=run&run=other&x=tokens&m=reward", waits_for=".curve-plot canvas")
     expect(page.locator(".curve")).to_have_count(1)
     expect(page.locator(".curve-legend")).to_contain_text("other")
-    compared = page.get_by_label("Compared")
-    expect(compared).to_contain_text("learning_rate")
+    compare = page.get_by_text("claw runs compare")
+    expect(compare).to_contain_text("other")
     page.get_by_label("x axis").select_option("time")
     until(page, "location.search.includes('x=time')")
     page.get_by_label("draw other").uncheck()
-    expect(compared).to_have_count(0)
+    expect(compare).to_have_count(0)
     expect(page.get_by_role("heading", name="Settings")).to_be_visible()
     one.clean(page)
 

@@ -8,15 +8,15 @@ from contextlib import closing, contextmanager
 from claw_r1.consumers.rewards.budget import DailyBudget
 from claw_r1.consumers.rewards.config import ScoredSlot, SlotOptions
 from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
 from claw_r1.consumers.rewards.opinions import Opinion
 from claw_r1.consumers.rewards.scoring import SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
-from claw_r1.consumers.rewards.verdicts import Verdicts
 from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.partitioner import partition_of

@@ -8,15 +8,15 @@ from claw_r1.consumers.rewards import budget as module
 from claw_r1.consumers.rewards.budget import TokenBudget, guessed_tokens
 from claw_r1.consumers.rewards.config import ScoredSlot, SlotOptions
 from claw_r1.consumers.rewards.judged import Judged
+from claw_r1.consumers.rewards.kept_verdicts import DAY_US, Verdicts
 from claw_r1.consumers.rewards.kinds import ScorerSettings, kind_of
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.consumers.rewards.rescoring.backfill import slot_again
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls
+from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
-from claw_r1.consumers.rewards.verdicts import DAY_US, Verdicts
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.schemas.envelopes import now_us

@@ -6,7 +6,7 @@ import pytest
 
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects import of_calls
-from claw_r1.consumers.rewards.subjects.history import FetchedCalls, LogHistory
+from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
 from claw_r1.eventlog.errors import BrokerUnreachable, Retryable

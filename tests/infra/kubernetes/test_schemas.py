@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from claw_r1.claw.show.manifests import KINDS, as_yaml, manifests
+from claw_r1.claw.topics.manifests import KINDS, as_yaml, manifests
 from claw_r1.eventlog.access import ROLES, grants
 from claw_r1.schemas.topics import Catalogue
 from tests.infra.dockerfile import HOST, TARGETS

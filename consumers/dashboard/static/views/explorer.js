@@ -533,7 +533,7 @@ function View({ params }) {
           kind: each,
           follow: params.get("follow"),
         }} aria-current=${each === kind ? "true" : null} class="kind">${each}<//>`
-      )} <${Link} to="discarded" values=${filterOf(params)} class="kind">not trained, by reason<//></div>
+      )}</div>
         ${unknown &&
           html`<p class="problem">The pool lists groups, trajectories and steps, not <${Word}>${
             params.get("kind")

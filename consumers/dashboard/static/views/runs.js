@@ -104,7 +104,7 @@ function Chosen({ data, names, params }) {
           count(data.total - data.runs.length)
         } older runs are not listed; their names work in the address.</p>`}</section>
     <${Curves} names=${names} all=${data.metrics} params=${params} />
-    ${names.length === 2 && html`<${Compared} names=${names} />`}
+    ${names.length === 2 && html`<${Command} text=${`claw runs compare ${names.map(quoted).join(" ")}`} />`}
     ${names.length === 1 && html`<${Whole} run=${names[0]} />`}
   `;
 }
@@ -165,29 +165,6 @@ function Drawn({ data, metrics, x, opened }) {
     )
   }
     <p class="quiet">A click on a point, or Enter, opens its batch. Drag for a closer look.</p>`;
-}
-
-function Compared({ names }) {
-  const answer = useAnswer(
-    link("runs/compare", { run: names }).slice(1),
-    (update) => names.some((run) => concerns(update, "run", run)),
-  );
-  const figures = (pairs, cell) => Object.entries(pairs).map(([name, pair]) => [name, ...pair.map(cell)]);
-  return html`
-    <section class="panel" aria-label="Compared">
-      <h2>Compared</h2>
-      <${Awaited} answer=${answer}>${(data) =>
-        html`
-          <p class="quiet">Means over the first ${count(data.batches)} batches of both.</p>
-          <${Table} first label="Means" heads=${["", ...names.map((run) => `#${run}`)]}
-            rows=${figures(data.metrics, (value) => number(value, 4))} />
-          <h3>Settings in which they differ</h3>${Object.keys(data.settings).length === 0
-            ? html`<p class="quiet">None.</p>`
-            : html`<${Table} first label="Settings" heads=${["", ...names]} rows=${
-              figures(data.settings, (value) => html`<${Word}>${JSON.stringify(value)}<//>`)
-            } />`}
-        `}<//></section>
-  `;
 }
 
 const HELD_OUT = { true: "held out", false: "not held out of training", null: "" };

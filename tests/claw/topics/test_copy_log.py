@@ -11,9 +11,9 @@ import pytest
 
 from claw_r1.claw.answers import Answer, emit
 from claw_r1.claw.cli import REFUSALS
-from claw_r1.claw.data.copy_log import Copy, LogCopy, run_copy
 from claw_r1.claw.data.verify import run_verify
 from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.topics.copy_log import Copy, LogCopy, run_copy
 from claw_r1.consumers.verify.against import compare
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
 from claw_r1.consumers.verify.report import Report
@@ -30,9 +30,8 @@ from claw_r1.schemas.events import (
     PlannedStep,
     PlannedTrajectory,
 )
-from claw_r1.schemas.topics import BATCHES, CALLS, KEYS, REWARDS, Topic
+from claw_r1.schemas.topics import BATCHES, CALLS, FACTS, KEYS, REWARDS, Topic
 from claw_r1.streams.rebuild import rebuild
-from claw_r1.streams.recovery import FACTS
 from tests import facts
 from tests.soak import SOAK
 from tests.streams.pool import facts_in_log, load, outgoing, publish, records

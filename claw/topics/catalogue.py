@@ -1,14 +1,14 @@
-"""`claw topics create|describe|diff|acls|manifests`: the catalogue against
-the broker."""
+"""The catalogue against the broker."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.manifests import KINDS, as_yaml, manifests
 from claw_r1.claw.show.notice import notice
+from claw_r1.claw.topics.commands import CatalogueOptions
+from claw_r1.claw.topics.manifests import KINDS, as_yaml, manifests
 from claw_r1.eventlog.access import ROLES, grants
 from claw_r1.eventlog.kafka.access_lists import allow
 from claw_r1.eventlog.kafka.admin import TopicState, create_topics, describe_topics, diff_topics
@@ -16,27 +16,10 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
 
 
-def run_topics(
-    action: str, *, prefix: str, shape: Mapping[str, int], users: str = "", apply: bool = False, kind: str = ""
-) -> Answer:
-    """Carries out one action; exit code 1 when `diff` finds a difference. `shape`: fields of LogSettings.
-
-    Raises CannotRun for an unknown action.
-    """
-    listing = partial(acls, users=users, apply=apply)
-    actions: dict[str, Callable[[LogSettings], Answer]] = {
-        "create": create,
-        "describe": describe,
-        "diff": diff,
-        "acls": listing,
-        "manifests": partial(strimzi, users=users, kind=kind),
-    }
-    if action not in actions:
-        raise CannotRun(f"claw topics {action}: the actions are {', '.join(actions)}, copy")
-    if action == "manifests" or (action == "acls" and not apply):  # these need no broker
-        return actions[action](LogSettings(prefix=prefix).model_copy(update=dict(shape)))
-    with log_for_reading(prefix) as settings:
-        return actions[action](settings.model_copy(update=dict(shape)))
+def on_broker(options: CatalogueOptions, action: Callable[[LogSettings], Answer]) -> Answer:
+    """Carries it out with the settings of a broker that answers."""
+    with log_for_reading(options.prefix) as settings:
+        return action(settings.model_copy(update=asdict(options)))
 
 
 def create(settings: LogSettings) -> Answer:
@@ -68,20 +51,24 @@ def diff(settings: LogSettings) -> Answer:
     return Answer({"differences": differences}, text, 1 if differences else 0)
 
 
-def acls(settings: LogSettings, *, users: str, apply: bool) -> Answer:
+def acls(options: CatalogueOptions, *, users: str, apply: bool) -> Answer:
     """Least privilege for a user of each role, whose name is `users` and
-    the role's."""
-    needed = {f"{users}{role}": grants(settings.catalogue(), role) for role in ROLES}
+    the role's. Only to apply it needs a broker."""
+    catalogue = LogSettings(**asdict(options)).catalogue()
+    needed = {f"{users}{role}": grants(catalogue, role) for role in ROLES}
     if apply:
-        allow(settings, needed)
+        with log_for_reading(options.prefix) as settings:
+            allow(settings, needed)
     rows = [{"user": user, **grant._asdict()} for user, each in needed.items() for grant in each]
     return Answer(rows, [f"{user}: {grant}" for user, each in needed.items() for grant in each])
 
 
-def strimzi(settings: LogSettings, *, users: str, kind: str) -> Answer:
+def strimzi(options: CatalogueOptions, *, users: str, kind: str) -> Answer:
     """Cluster, topics and users as resources of Strimzi, all or those of one
     kind."""
-    resources = [each for each in manifests(settings.catalogue(), users) if kind in ("", each["kind"])]
+    resources = [
+        each for each in manifests(LogSettings(**asdict(options)).catalogue(), users) if kind in ("", each["kind"])
+    ]
     if not resources:
         raise CannotRun(f"--kind {kind}: there are {', '.join(KINDS)}")
     return Answer(resources, as_yaml(resources).rstrip())

@@ -31,9 +31,8 @@ from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing, Place, Record, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, FactPosition, PlannedStep
-from claw_r1.schemas.topics import BATCHES, CALLS, KEYS, REWARDS, VERDICTS, WEIGHTS, Topic
+from claw_r1.schemas.topics import BATCHES, CALLS, FACTS, KEYS, REWARDS, VERDICTS, WEIGHTS, Topic
 from claw_r1.streams.rebuild import rebuild
-from claw_r1.streams.recovery import FACTS
 
 COPIED = (CALLS, REWARDS, VERDICTS, KEYS, WEIGHTS, BATCHES)
 """Plans come last: where the facts stand that they name is known by then."""

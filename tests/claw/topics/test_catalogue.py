@@ -9,14 +9,18 @@ import yaml
 
 from claw_r1.claw.answers import emit
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.topics import run_topics
+from claw_r1.claw.topics import catalogue
+from claw_r1.claw.topics.commands import CatalogueOptions
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import TOPICS
 from tests import facts
 from tests.consumers import published
 
 pytestmark = pytest.mark.kafka
-SHAPE = {"partitions": 2, "replication": 1, "generation": 1}
+
+
+def shape(prefix: str, partitions: int = 2) -> CatalogueOptions:
+    return CatalogueOptions(prefix=prefix, partitions=partitions)
 
 
 @pytest.fixture
@@ -30,29 +34,29 @@ def test_topics_are_created_once_and_described_as_they_are(
     broker: str, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every topic of the catalogue; a second `create` changes nothing; `describe` counts partitions and records."""
-    assert emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=True) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.create), as_json=True) == 0
     assert len(json.loads(capsys.readouterr().out)["created"]) == len(TOPICS)
-    assert emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=False) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.create), as_json=False) == 0
     assert capsys.readouterr().out.strip() == "every topic exists"
 
     published.say(LogSettings(bootstrap_servers=broker, prefix=prefix, partitions=2), facts.call(), facts.reward())
     capsys.readouterr()  # a broker that has just started lets a producer try again, which the log says there
-    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=True) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.describe), as_json=True) == 0
     states = {state["name"]: state for state in json.loads(capsys.readouterr().out)}
     assert {state["partitions"] for state in states.values()} == {2}
     assert sum(states[f"{prefix}.calls"]["end_offsets"].values()) == 1
-    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=False) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.describe), as_json=False) == 0
     lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
     assert (lines[f"{prefix}.calls"], lines[f"{prefix}.rewards"], lines[f"{prefix}.weights"]) == ("1", "1", "0")
 
 
 def test_a_difference_is_named_and_is_exit_code_1(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Another partition count than the broker has is one line per topic; the same count is none."""
-    emit(run_topics("create", prefix=prefix, shape=SHAPE), as_json=True)
+    emit(catalogue.on_broker(shape(prefix), catalogue.create), as_json=True)
     capsys.readouterr()
-    assert emit(run_topics("diff", prefix=prefix, shape=SHAPE), as_json=False) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.diff), as_json=False) == 0
     assert capsys.readouterr().out.strip() == "the broker has what the catalogue asks for"
-    assert emit(run_topics("diff", prefix=prefix, shape={**SHAPE, "partitions": 3}), as_json=True) == 1
+    assert emit(catalogue.on_broker(shape(prefix, 3), catalogue.diff), as_json=True) == 1
     differences = json.loads(capsys.readouterr().out)["differences"]
     assert len(differences) == len(TOPICS)
     assert f"{prefix}.calls: partitions is 2, the catalogue says 3" in differences
@@ -60,7 +64,7 @@ def test_a_difference_is_named_and_is_exit_code_1(prefix: str, capsys: pytest.Ca
 
 def test_a_prefix_without_topics_is_said_on_stderr(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty table tells nobody that the prefix is wrong."""
-    assert emit(run_topics("describe", prefix=prefix, shape=SHAPE), as_json=True) == 0
+    assert emit(catalogue.on_broker(shape(prefix), catalogue.describe), as_json=True) == 0
     shown = capsys.readouterr()
     assert (json.loads(shown.out), shown.err.count("\n")) == ([], 1)
     assert f"no topic with the prefix {prefix}" in shown.err
@@ -71,11 +75,11 @@ def test_grants_are_listed_without_a_broker(
 ) -> None:
     """A line for each, which names the role's user; as JSON the parts of an access list."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    assert emit(run_topics("acls", prefix="p", shape=SHAPE, users="our-"), as_json=False) == 0
+    assert emit(catalogue.acls(shape("p"), users="our-", apply=False), as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "our-gateway: write topic p.calls" in lines
     assert "our-trainer: write transactional id p.trainer.*" in lines
-    assert emit(run_topics("acls", prefix="p", shape=SHAPE, users="our-"), as_json=True) == 0
+    assert emit(catalogue.acls(shape("p"), users="our-", apply=False), as_json=True) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == len(lines)
     assert {
@@ -89,10 +93,10 @@ def test_grants_are_listed_without_a_broker(
 
 def test_strimzis_resources_are_printed_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of one kind, as YAML that kubectl reads; a kind that there is not is refused with those that there are."""
-    assert emit(run_topics("manifests", prefix="Team_A", shape=SHAPE, kind="KafkaTopic"), as_json=False) == 0
+    assert emit(catalogue.strimzi(shape("Team_A"), users="claw-", kind="KafkaTopic"), as_json=False) == 0
     topics = list(yaml.safe_load_all(capsys.readouterr().out))
     assert {each["spec"]["topicName"] for each in topics} == {f"Team_A.{topic.name}" for topic in TOPICS}
     assert [each["metadata"]["name"] for each in topics if re.search(r"[^a-z0-9.-]", each["metadata"]["name"])] == []
     assert {each["spec"]["partitions"] for each in topics} == {2}
     with pytest.raises(CannotRun, match="KafkaUser"):
-        run_topics("manifests", prefix="claw", shape=SHAPE, kind="Topic")
+        catalogue.strimzi(shape("claw"), users="claw-", kind="Topic")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
+from claw_r1.consumers.rewards.kept_verdicts import ScorerLog
 from claw_r1.consumers.rewards.subjects.subject import Unjudgeable
-from claw_r1.consumers.rewards.verdicts import ScorerLog
 from claw_r1.datapool.view.request_bodies import BLOCK, backwards
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup

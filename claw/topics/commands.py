@@ -1,0 +1,95 @@
+"""The commands of `claw topics`. Each only hands its options to a function of this folder."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from claw_r1.claw.answers import Answers
+from claw_r1.claw.options import Commands, GenerationOption, Prefix
+
+topics = Commands(
+    name="topics",
+    help="Create, describe and compare the topics of the catalogue, say what each room may do, copy a log.",
+)
+PartitionsOption = Annotated[int, typer.Option(envvar="CLAW_LOG_PARTITIONS", min=1, help="Partitions of every topic.")]
+ReplicationOption = Annotated[
+    int, typer.Option(envvar="CLAW_LOG_REPLICATION", min=1, help="Replicas; 3 outside the local stack.")
+]
+UsersOption = Annotated[str, typer.Option(help="What the name of a role's user begins with.")]
+CopyPartitions = Annotated[int | None, typer.Option("--partitions", help="As many as there are, unless it says more.")]
+CopyReplication = Annotated[int | None, typer.Option("--replication", help="As many as there are, unless it says.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueOptions:
+    """The catalogue that is meant."""
+
+    prefix: Prefix = "claw"
+    partitions: PartitionsOption = 32
+    replication: ReplicationOption = 1
+    generation: GenerationOption = 1
+
+
+@topics.command()
+def create(options: CatalogueOptions) -> Answers:
+    """Create the topics that the broker lacks."""
+    from claw_r1.claw.topics import catalogue
+
+    return catalogue.on_broker(options, catalogue.create)
+
+
+@topics.command()
+def describe(options: CatalogueOptions) -> Answers:
+    """Show each topic: key, policy, partitions, replicas, records."""
+    from claw_r1.claw.topics import catalogue
+
+    return catalogue.on_broker(options, catalogue.describe)
+
+
+@topics.command()
+def diff(options: CatalogueOptions) -> Answers:
+    """Compare the broker with the catalogue; exit 1 when they differ."""
+    from claw_r1.claw.topics import catalogue
+
+    return catalogue.on_broker(options, catalogue.diff)
+
+
+@topics.command()
+def acls(
+    options: CatalogueOptions,
+    users: UsersOption = "claw-",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write them to the broker, beside those that are there.")
+    ] = False,
+) -> Answers:
+    """List what the user of each room may do with them."""
+    from claw_r1.claw.topics import catalogue
+
+    return catalogue.acls(options, users=users, apply=apply)
+
+
+@topics.command()
+def manifests(
+    options: CatalogueOptions,
+    users: UsersOption = "claw-",
+    kind: Annotated[str, typer.Option(help="Of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
+) -> Answers:
+    """Print cluster, topics and users for Strimzi."""
+    from claw_r1.claw.topics import catalogue
+
+    return catalogue.strimzi(options, users=users, kind=kind)
+
+
+@topics.command()
+def copy(
+    to: Annotated[str, typer.Option(metavar="PREFIX", help="The prefix of the copy.")] = "",
+    into: Annotated[str, typer.Option(metavar="BROKER", help="host:port of another cluster.")] = "",
+    prefix: Prefix = "claw",
+    partitions: CopyPartitions = None,
+    replication: CopyReplication = None,
+) -> Answers:
+    """Copy a log to another prefix or cluster while it is used, plans included."""
+    from claw_r1.claw.topics.copy_log import run_copy
+
+    return run_copy(prefix, to, partitions, into, replication)
