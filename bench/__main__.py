@@ -20,7 +20,7 @@ def bench(name: str) -> Bench:
 
 
 def listed() -> str:
-    """What each measures, its parts and its sizes, and how to ask for it."""
+    """The benches, each with its parts and sizes, and how to ask for one."""
     lines = ["`make bench-NAME`, or `python -m bench.NAME [--only PART]… [--SIZE N]… [--json] [--resume]`:", ""]
     for one in map(bench, BENCHES):
         lines += [f"{one.name:14}{one.about.splitlines()[0]}", f"{'':14}parts: {', '.join(one.parts)}"]

@@ -46,7 +46,7 @@ class Bench:
     """Flags of the command line, each with its default."""
     targets: Targets = field(default_factory=dict)
     one_thread: bool = True
-    """Whether libraries of numbers have one thread, where `OMP_NUM_THREADS` says nothing."""
+    """Libraries of numbers have one thread, where `OMP_NUM_THREADS` says nothing."""
     learning: tuple[str, ...] = ()
     """Parts that run for long, and so with `--learn` or by their names alone."""
 

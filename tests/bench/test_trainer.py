@@ -133,7 +133,7 @@ def test_an_environment_that_falls_behind_is_seen() -> None:
     other = {"a": [0.9] * 5, "b": [0.5] * 5}, {"a": [0.3] * 5 + [0.9] * 5, "b": [0.5] * 5}
     figures = trainer_environments.figures_of([one, other])
     assert (figures["behind"], figures["behind_worst"]) == (pytest.approx(0.05), pytest.approx(0.1))
-    assert figures["a"] == {"first": 0.2, "alone": 0.9, "together": 0.85}
+    assert figures["a"] == pytest.approx({"first": 0.2, "alone": 0.9, "together": 0.85})
 
 
 def test_the_goal_is_a_mean_of_five() -> None:
