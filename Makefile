@@ -64,7 +64,7 @@ lock:  ## resolve all requirements again and write claw/install/locks/*.txt
 release: setup  ## freeze and build a version, and print what a person must do: `make release VERSION=0.1.0`
 	@$(BIN)/python infra/release.py $(VERSION)
 
-bench-%: setup  ## measure one room: bench-agents, bench-datapool, bench-gateway, bench-loop, bench-rewards, bench-trainer, bench-weights
+bench-%: setup  ## measure one room: bench-agents, bench-dashboard, bench-datapool, bench-deltas, bench-environments, bench-gateway, bench-loop, bench-rewards, bench-scale, bench-trainer, bench-weights (`python -m bench` says what each measures)
 	$(BIN)/python -m bench.$* $(ARGS)
 
 pictures: setup  ## every view of the dashboard, 1440 and 360 px wide, light and dark, in .tools/pictures; `ARGS=--docs`: those of docs/dashboard

@@ -1,24 +1,25 @@
-"""The waiting of a person at a browser, before a pool of many trajectories: Chromium, and the dashboard as a process of
-its own.
+"""The part of `bench.dashboard`, and the page that it opens.
 
-`python -m bench.dashboard_page serve N` serves N trajectories from a log in memory and prints its address.
+`python -m bench.dashboard_page N` serves N trajectories from a log in memory and prints its address.
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Any
 
 import httpx
 from msgspec.structs import replace
-from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from bench.dashboard_pool import CALLS, MEMBERS, group_rows
+from bench.dashboard_rows import CALLS, MEMBERS, group_rows
+from bench.medians import median_of, percentile
+from bench.report import Figures
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.web.serve import bind_page, run_page
@@ -49,9 +50,9 @@ METRICS = (
     "response_tokens_p95",
 )
 UPDATES_OF_AN_HOUR = 4 * 3600
+VIEW = {"width": 1400, "height": 900}
 SCROLL_S = 3.0
 READ_TIMEOUT_S = 600.0
-Figures = dict[str, float]
 LIST = "/explorer?kind=trajectories&sort=changed&desc=true"
 ROWS = '.windowed [role="row"][aria-selected]'
 FIRST = {
@@ -123,7 +124,7 @@ def planned(group: int, member: int) -> PlannedTrajectory:
 def served(trajectories: int) -> Iterator[tuple[str, float]]:
     """Its address, once all is read, and how long the first page of the list took from the process's first sign of life, in seconds."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.dashboard_page", "serve", str(trajectories)], stdout=subprocess.PIPE
+        [sys.executable, "-m", "bench.dashboard_page", str(trajectories)], stdout=subprocess.PIPE
     )
     try:
         assert process.stdout is not None
@@ -143,28 +144,20 @@ def served(trajectories: int) -> Iterator[tuple[str, float]]:
 
 
 def measure(trajectories: int, repeats: int) -> Figures:
-    """`first_answer_s`, those of `FIRST`, `three_filters_ms`, `route_ms`, `frame_ratio`, `heap_mb`, `nodes`: medians of the repeats, heap and nodes of one hour."""
+    """Medians of the repeats, heap and nodes of one hour."""
     with served(trajectories) as (url, first_s), sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
-        first_ms(opened, url, "/live", "body")  # a browser's own first page costs it some 100 ms
-        first = {
-            name: statistics.median(first_ms(opened, url, *what) for _ in range(repeats))
-            for name, what in FIRST.items()
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        first_ms(browser, url, "/live", "body")  # a browser's own first page costs it some 100 ms
+        figures = {
+            "first_answer_s": first_s,
+            **{name: median_of(partial(first_ms, browser, url, *what), repeats) for name, what in FIRST.items()},
+            "three_filters_ms": median_of(partial(three_filters_ms, browser, url), repeats),
+            "route_ms": route_ms(url),
+            "frame_ratio": median_of(partial(frame_ratio, browser, url), repeats),
+            **after_an_hour(browser, url),
         }
-        filtered = [three_filters_ms(opened, url) for _ in range(repeats)]
-        lists_ms = route_ms(url)
-        ratios = [frame_ratio(opened, url) for _ in range(repeats)]
-        heap_mb, nodes = after_an_hour(opened, url)
-        opened.close()
-    return {
-        "first_answer_s": first_s,
-        **first,
-        "three_filters_ms": statistics.median(filtered),
-        "route_ms": lists_ms,
-        "frame_ratio": statistics.median(ratios),
-        "heap_mb": heap_mb,
-        "nodes": nodes,
-    }
+        browser.close()
+    return figures
 
 
 def route_ms(url: str) -> float:
@@ -177,82 +170,60 @@ def route_ms(url: str) -> float:
             question = {"kind": kind, "columns": COLUMNS, **sort, **filters}
             http.get("rows", params=question).raise_for_status()
             taken.append((time.perf_counter() - begin) * 1000)
-    return p95(taken)
+    return percentile(taken, 95)
 
 
 def three_filters_ms(browser: Browser, url: str) -> float:
     """From the press of a third count beside the list to the rows and counts that it leaves."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    with browser.new_context(viewport=VIEW) as context:
+        page = opened(context, f"{url}{LIST}&channel=train&finish=stop")
+        press = page.get_by_label("Counts per value").get_by_role("button", name="run-1")
+        before = str(page.locator(".count").text_content())
+        press.wait_for()
+        begin = time.perf_counter()
+        press.click()
+        page.wait_for_function("(before) => document.querySelector('.count')?.textContent !== before", arg=before)
+        page.wait_for_selector(ROWS)
+        return (time.perf_counter() - begin) * 1000
+
+
+def opened(context: BrowserContext, address: str, sign: str = ROWS) -> Page:
+    """A page, once something is on the screen."""
     page = context.new_page()
-    page.goto(f"{url}{LIST}&channel=train&finish=stop")
-    page.wait_for_selector(ROWS)
-    press = page.get_by_label("Counts per value").get_by_role("button", name="run-1")
-    before = str(page.locator(".count").text_content())
-    press.wait_for()
-    begin = time.perf_counter()
-    press.click()
-    page.wait_for_function("(before) => document.querySelector('.count')?.textContent !== before", arg=before)
-    page.wait_for_selector(ROWS)
-    ms = (time.perf_counter() - begin) * 1000
-    context.close()
-    return ms
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector(sign)
+    return page
 
 
 def first_ms(browser: Browser, url: str, address: str, sign: str) -> float:
     """From the navigation to what was asked for on the screen, in a fresh profile."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{url}{address}", wait_until="commit")
-    page.wait_for_selector(sign)
-    ms = float(page.evaluate("performance.now()"))
-    context.close()
-    return ms
+    with browser.new_context() as context:
+        return float(opened(context, f"{url}{address}", sign).evaluate("performance.now()"))
 
 
 def frame_ratio(browser: Browser, url: str) -> float:
     """p95 of the times between frames while the list is scrolled from end to end ÷ an empty page's."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    page = context.new_page()
-    page.goto("about:blank")
-    empty = p95(page.evaluate(FRAMES, SCROLL_S))
-    page.goto(f"{url}{LIST}")
-    page.wait_for_selector(ROWS)
-    full = p95(page.evaluate(FRAMES, SCROLL_S))
-    context.close()
-    return full / empty
+    with browser.new_context(viewport=VIEW) as context:
+        empty = opened(context, "about:blank", "html").evaluate(FRAMES, SCROLL_S)
+        full = opened(context, f"{url}{LIST}").evaluate(FRAMES, SCROLL_S)
+        return percentile(full, 95) / percentile(empty, 95)
 
 
-def after_an_hour(browser: Browser, url: str) -> tuple[float, float]:
-    """MB of the page's heap and nodes of its document, after as many updates as an hour has."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    page, other = context.new_page(), context.new_page()
-    page.goto(f"{url}{LIST}")
-    page.wait_for_selector(ROWS)
-    other.goto(f"{url}/api/v1/state")  # of this origin, and no page of ours
-    for _ in range(UPDATES_OF_AN_HOUR // 600):
-        other.evaluate(HOUR, 600)
-        page.wait_for_timeout(300)
-    figures = heap(page, context.new_cdp_session(page))
-    context.close()
-    return figures
-
-
-def heap(page: Page, session: CDPSession) -> tuple[float, float]:
-    """After a collection of garbage."""
-    page.wait_for_timeout(2000)
-    session.send("HeapProfiler.collectGarbage")
-    session.send("Performance.enable")
-    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
-    return metrics["JSHeapUsedSize"] / 1e6, metrics["Nodes"]
-
-
-def p95(values: Sequence[float]) -> float:
-    """The value that 95 of 100 do not pass."""
-    return sorted(values)[int(0.95 * len(values))]
+def after_an_hour(browser: Browser, url: str) -> dict[str, float]:
+    """MB of the page's heap and nodes of its document, after as many updates as an hour has, and a collection of garbage."""
+    with browser.new_context(viewport=VIEW) as context:
+        page, other = opened(context, f"{url}{LIST}"), context.new_page()
+        other.goto(f"{url}/api/v1/state")  # of this origin, and no page of ours
+        for _ in range(UPDATES_OF_AN_HOUR // 600):
+            other.evaluate(HOUR, 600)
+            page.wait_for_timeout(300)
+        page.wait_for_timeout(2000)
+        session = context.new_cdp_session(page)
+        session.send("HeapProfiler.collectGarbage")
+        session.send("Performance.enable")
+        metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return {"heap_mb": metrics["JSHeapUsedSize"] / 1e6, "nodes": metrics["Nodes"]}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2]))
-    else:
-        print(json.dumps(measure(int(sys.argv[1]), 3)))
+    serve(int(sys.argv[1]))

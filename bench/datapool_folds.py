@@ -1,39 +1,32 @@
-"""The folds alone, and under Faust: facts per CPU-second of the process.
-
-`decode`: wire bytes to event. `state`: decode and fold. `fold`: all that a worker does but Kafka: decode, fold, project
-what changed once per flush of 500 facts, encode the rows. `faust`: `python -m claw_r1.streams` on a real broker, fenced, its rows in
-files, from the first fact it sees to the position of the last one in the log. Facts: `episodes.py`, records of 512 + 128 tokens.
-"""
+"""The folds alone, and under Faust: `bench.datapool` says what is measured."""
 
 import gc
 import statistics
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.episodes import load, outgoing, publish, records
-from bench.measured_process import Measured, running
-from claw_r1.claw.local.broker import resolve_broker
+from bench.medians import seconds_of
+from bench.processes import Measured, environment_of, new_log, running
+from bench.report import Figures
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.state import GroupState
-from claw_r1.eventlog.kafka.admin import create_topics, end_offsets
+from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import decode
-from claw_r1.schemas.events import Event, FactPosition, StreamPosition
+from claw_r1.schemas.events import FactPosition, StreamPosition
 from claw_r1.schemas.topics import CALLS, POSITIONS, REWARDS
 from claw_r1.streams.partition.state import PartitionState
 
 GROUPS_FOLDED = 48
-GROUPS_STREAMED = 160
 FLUSH_FACTS = 500
 REPEATS = 5
 FOLD_TIMEOUT_S = 240.0
-PARTITIONS = 8
-Figures = dict[str, float]
 
 
 def folds() -> Figures:
@@ -47,13 +40,11 @@ def folds() -> Figures:
 
 
 def _rate(facts: list[Record], work: Callable[[list[Record]], None]) -> float:
-    spent = []
+    spent_s = []
     for _ in range(REPEATS):
         gc.collect()
-        began = time.process_time()
-        work(facts)
-        spent.append(time.process_time() - began)
-    return round(len(facts) / statistics.median(spent))
+        spent_s.append(seconds_of(lambda: work(facts)))
+    return len(facts) / statistics.median(spent_s)
 
 
 def _decode(facts: list[Record]) -> None:
@@ -79,35 +70,28 @@ def _fold(facts: list[Record]) -> None:
     state.snapshot(0)
 
 
-def faust() -> Figures:
-    """Facts per CPU-second of a worker process, on a broker that is found or started."""
-    with resolve_broker() as broker, tempfile.TemporaryDirectory() as folder:
-        prefix = f"bench{uuid.uuid4().hex[:8]}"
-        settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=PARTITIONS)
-        create_topics(settings)
-        facts = load(GROUPS_STREAMED)
-        log = Path(folder) / "streams.log"
-        environment = {
-            "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap,
-            "CLAW_LOG_PREFIX": prefix,
-            "CLAW_LOG_VIEWS_DIR": str(Path(folder) / "views"),
-            "CLAW_LOG_PARTITIONS": str(PARTITIONS),
-            "CLAW_STREAMS_REACTORS_ENABLED": "false",
-        }
-        publish(settings, map(outgoing, facts))
-        with running("claw_r1.streams", ready="streams_assigned", log=log, **environment) as worker:
-            return _streamed(settings, facts, worker)
+def faust(groups: int) -> Figures:
+    """Facts per CPU-second of a worker process: a backlog, so that transactions are as large as the settings let them be."""
+    with new_log() as log, tempfile.TemporaryDirectory() as folder:
+        facts = list(load(groups))
+        publish(log, map(outgoing, facts))
+        views = {"CLAW_LOG_VIEWS_DIR": str(Path(folder) / "views")}
+        with streams_worker(log, Path(folder) / "streams.log", **views) as worker:
+            cpu_before, began = worker.cpu_s(), time.monotonic()
+            wait_folded(log, end_offsets(log, [CALLS, REWARDS]))
+            return {
+                "faust_facts_per_cpu_s": len(facts) / (worker.cpu_s() - cpu_before),
+                "faust_facts_per_s": len(facts) / (time.monotonic() - began),
+                "faust_facts": len(facts),
+            }
 
 
-def _streamed(settings: LogSettings, facts: list[Event], worker: Measured) -> Figures:
-    """A backlog, so that transactions are as large as the settings let them be."""
-    cpu_before, began = worker.cpu_s(), time.monotonic()
-    wait_folded(settings, end_offsets(settings, [CALLS, REWARDS]))
-    return {
-        "faust_facts_per_cpu_s": round(len(facts) / (worker.cpu_s() - cpu_before)),
-        "faust_facts_per_s": round(len(facts) / (time.monotonic() - began)),
-        "faust_facts": len(facts),
-    }
+@contextmanager
+def streams_worker(log: LogSettings, said: Path, **environment: str) -> Iterator[Measured]:
+    """A worker that decides nothing."""
+    settings = {**environment_of(log), "CLAW_STREAMS_REACTORS_ENABLED": "false", **environment}
+    with running("claw_r1.streams", ready="streams_assigned", log=said, **settings) as worker:
+        yield worker
 
 
 def wait_folded(settings: LogSettings, ends: Mapping[Place, int]) -> None:

@@ -1,26 +1,23 @@
 """The space of one long conversation on the broker's disk: its facts, and its rows in the pool after compaction.
 
-40 turns that grow to 30,000 tokens; deltas and events as the gateway writes them, each record sent when it is made, packed
-as the settings say (`CLAW_LOG_COMPRESSION`). Token ids are uniform over 150,000, the text is written from the ids and no
-log-probability repeats: conversations of a language pack better. `linear`: ids and body of the final context, and ids,
-log-probabilities and bodies of all outputs, each once and unpacked.
+Deltas and events are as the gateway writes them, each record sent when it is made, packed as the settings say
+(`CLAW_LOG_COMPRESSION`). Token ids are uniform over 150,000, the text is written from the ids and no log-probability repeats:
+conversations of a language pack better.
 """
 
 import json
 import random
 import subprocess
-import uuid
+from contextlib import closing
 
-from bench.datapool_folds import Figures
-from bench.deltas import conversation, output_bytes
 from bench.episodes import START_US, envelope, group
-from claw_r1.claw.local.broker import Broker, resolve_broker
+from bench.long_conversation import conversation, output_bytes
+from bench.processes import broker, topics_on
+from bench.report import Figures
 from claw_r1.claw.local.kafka.tools import tool_command
 from claw_r1.datapool.fold.project import RowKey
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.records import Outgoing, Record
-from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import GroupEvicted, TrajectoryCompleted
@@ -28,17 +25,15 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.partition.state import PartitionState
 
-TURNS = 40
-TOKENS = 30_000
 Rows = dict[RowKey, Outgoing]
 
 
-def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
-    """Bytes on disk and before packing, and their ratios to `linear`. Starts a broker where none is named."""
+def measure(turns: int, tokens: int) -> Figures:
+    """Bytes on disk and before packing, and their ratios to `linear`."""
     facts, linear = facts_of(turns, tokens)
     rows = pool_rows(facts, "group")
-    with resolve_broker() as broker:
-        on_disk = stored(broker, facts, list(rows.values()))
+    with broker() as found:
+        on_disk = stored(found.bootstrap, facts, list(rows.values()))
     unpacked = sum(len(value) for value in facts) + sum(len(row.value or b"") for row in rows.values())
     facts_bytes = on_disk.pop(CALLS.name)
     pool_bytes = sum(on_disk.values())
@@ -46,10 +41,10 @@ def measure(turns: int = TURNS, tokens: int = TOKENS) -> Figures:
         "facts_bytes": facts_bytes,
         "pool_bytes": pool_bytes,
         "linear_bytes": linear,
-        "storage_ratio_facts": round(facts_bytes / linear, 3),
-        "storage_ratio_pool": round(pool_bytes / linear, 3),
-        "storage_ratio_unpacked": round(unpacked / linear, 3),
-        "storage_ratio_to_linear": round((facts_bytes + pool_bytes) / linear, 3),
+        "storage_ratio_facts": facts_bytes / linear,
+        "storage_ratio_pool": pool_bytes / linear,
+        "storage_ratio_unpacked": unpacked / linear,
+        "storage_ratio_to_linear": (facts_bytes + pool_bytes) / linear,
         "stub_bytes": stub_bytes(),
     }
 
@@ -96,24 +91,20 @@ def pool_rows(facts: list[bytes], group_id: str) -> Rows:
     return rows
 
 
-def stored(broker: Broker, facts: list[bytes], rows: list[Outgoing]) -> dict[str, int]:
+def stored(bootstrap: str, facts: list[bytes], rows: list[Outgoing]) -> dict[str, int]:
     """Topic -> bytes of its segments."""
-    settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=1)
-    create_topics(settings)
-    producer = EventProducer(settings)
-    try:
+    log = topics_on(bootstrap, partitions=1)
+    with closing(EventProducer(log)) as producer:
         for value in facts:
             producer.produce(Outgoing(topic=CALLS, key=group_key("group"), value=value, headers=())).result()
         for future in [producer.produce(row) for row in rows]:
             future.result()
-    finally:
-        producer.close()
-    catalogue = settings.catalogue()
-    return {topic.name: _bytes(broker, catalogue.name(topic)) for topic in (CALLS, STEPS, TRAJECTORIES, GROUPS)}
+    catalogue = log.catalogue()
+    return {topic.name: _bytes(bootstrap, catalogue.name(topic)) for topic in (CALLS, STEPS, TRAJECTORIES, GROUPS)}
 
 
-def _bytes(broker: Broker, topic: str) -> int:
-    command = tool_command("log-dirs", ["--describe", "--topic-list", topic], broker.bootstrap)
+def _bytes(bootstrap: str, topic: str) -> int:
+    command = tool_command("log-dirs", ["--describe", "--topic-list", topic], bootstrap)
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     (line,) = (line for line in said.splitlines() if line.startswith("{"))
     folders = [folder for one in json.loads(line)["brokers"] for folder in one["logDirs"]]

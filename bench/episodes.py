@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
@@ -13,7 +14,6 @@ from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats, pack_ids
-from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import (
     CallCaptured,
     Edge,
@@ -114,14 +114,13 @@ def group(number: int, source: random.Random) -> Iterator[Event]:
         )  # fmt: skip
 
 
-def load(groups: int, seed: int = 0) -> list[Event]:
+def load(groups: int, seed: int = 0) -> Iterator[Event]:
     """Facts of many groups, eight groups side by side as concurrent agents leave them."""
     source = random.Random(seed)
-    facts: list[Event] = []
     for start in range(0, groups, 8):
-        runs = [list(group(number, source)) for number in range(start, min(start + 8, groups))]
-        facts += [fact for turn in zip(*runs, strict=True) for fact in turn]
-    return facts
+        side_by_side = [group(number, source) for number in range(start, min(start + 8, groups))]
+        for turn in zip(*side_by_side, strict=True):
+            yield from turn
 
 
 def outgoing(fact: Event) -> Outgoing:
@@ -139,15 +138,12 @@ def publish(settings: LogSettings, items: Iterable[Outgoing]) -> None:
                 sent.result()
 
 
-def records(facts: list[Event]) -> list[Record]:
+def records(facts: Iterable[Event]) -> list[Record]:
     """Makes the records that one partition of each topic holds."""
-    offsets = {"claw.calls": 0, "claw.rewards": 0}
+    offsets: Counter[str] = Counter()
     made = []
     for fact in facts:
-        topic = "claw.rewards" if isinstance(fact, RewardAssigned) else "claw.calls"
-        key = group_key(fact.group_id)  # type: ignore[union-attr]  # facts have a group
-        made.append(
-            Record(topic=topic, partition=0, offset=offsets[topic], timestamp_ms=0, key=key, value=encode(fact))
-        )
-        offsets[topic] += 1
+        sent = outgoing(fact)
+        made.append(Record(sent.topic.name, 0, offsets[sent.topic.name], 0, sent.key, sent.value))
+        offsets[sent.topic.name] += 1
     return made

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -225,21 +225,16 @@ def facts_of(
     group_id: str,
     episodes: Sequence[PlayedEpisode],
     run_id: str,
-    version_of: Callable[[int], int],
+    version: int,
     tags: tuple[str, ...] = (),
 ) -> Iterator[Event]:
-    """Yields the facts of a group that gateway and agents write. version_of: the version that sampled the n-th call of
-    an episode."""
-    yield GroupOpened(
-        envelope=envelope("bench", run_id=run_id),
-        group_id=group_id,
-        expected_size=len(episodes),
-        tags=tags,
-    )
+    """Yields the facts of a group that gateway and agents write. version: it sampled all calls."""
+    opened = envelope("bench", run_id=run_id)
+    yield GroupOpened(envelope=opened, group_id=group_id, expected_size=len(episodes), tags=tags)
     for member, episode in enumerate(episodes):
         name = f"t{member}"
         for number, played in enumerate(episode.calls):
-            yield _captured(group_id, name, number, played, run_id, version_of(number))
+            yield _captured(group_id, name, number, played, run_id, version)
             if played.reward and number < len(episode.calls) - 1:
                 yield RewardAssigned(
                     envelope=envelope("bench", run_id=run_id),
@@ -298,7 +293,6 @@ class InProcessLoop:
         self.rewards: list[float] = []
         self.rewards_of: dict[str, list[float]] = {name: [] for name in self._tasks}
         """Environment -> the same of its own episodes, for each batch that has some."""
-        self.metrics: list[dict[str, Any]] = []
         self.calls: list[float] = []
 
     def run(self, batches: int, goal: float | None = None) -> list[float]:
@@ -331,7 +325,7 @@ class InProcessLoop:
             envelope=envelope("bench", run_id=settings.run_id),
         )
         batch = read(plan, self._folded.log.lookup(), self._learner.vocabulary)
-        self.metrics.append(self._learner.train(learner_batch(batch)))
+        self._learner.train(learner_batch(batch))
         for group_id in groups_of(plan):
             self._consumed.add(group_id)
             self._folded.pool.forget(group_id)
@@ -345,7 +339,7 @@ class InProcessLoop:
 
     def _write(self, group_id: str, name: str, members: Sequence[PlayedEpisode], version: int) -> None:
         tags = (f"{ENVIRONMENT_TAG}{name}",) if name else ()
-        self._folded.write(facts_of(group_id, members, self._settings.run_id, lambda _: version, tags))
+        self._folded.write(facts_of(group_id, members, self._settings.run_id, version, tags))
 
     def _groups(self) -> list[tuple[str, list[PlayedEpisode]]]:
         """Returns the groups of the next batch, not played yet, each with its environment."""

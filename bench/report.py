@@ -1,5 +1,15 @@
-"""The figures of a bench beside their targets: a table, and `bench/out/NAME.json`, where a part that was not measured keeps its last."""
+"""The frame of every bench: parts in processes of their own, figures beside their targets, a table and `bench/out/NAME.json`.
 
+A module `bench/NAME.py` holds a `BENCH`: parts, sizes and targets, named without an import of what they measure. Then
+`python -m bench.NAME [--only PART]… [--SIZE N]…` measures, `make bench-NAME` sets up first, and `python -m bench` lists
+them all. No part pays for another's memory and threads; one that breaks has failed, and the others are measured. A part
+that was not asked for keeps the figures of its last run, each with its date.
+"""
+
+import argparse
+import asyncio
+import importlib
+import inspect
 import json
 import operator
 import os
@@ -7,21 +17,62 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parent / "out"
 ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "bench" / "out"
 Figures = dict[str, Any]  # numbers, and objects of them
 Targets = Mapping[str, tuple[str, float]]
 Measure = Callable[[], Figures]
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 TIMEOUT_S = 3 * 3600.0
-CHILD = (
-    "import json, importlib, sys; measure = getattr(importlib.import_module(sys.argv[1]), sys.argv[2]);"
-    "print('\\n' + json.dumps(measure(*map(int, sys.argv[3:]))))"
-)
+DIGITS = 4
+"""The digits of a figure that say something; counts keep all of theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A room's measurements."""
+
+    name: str
+    about: str
+    """The docstring of its module."""
+    parts: Mapping[str, str]
+    """Part -> `module:function`, asynchronous or not, that takes some of the sizes by their names and returns figures."""
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    """Flags of the command line, each with its default."""
+    targets: Targets = field(default_factory=dict)
+    one_thread: bool = True
+    """Libraries of numbers have one thread, where `OMP_NUM_THREADS` says nothing."""
+    learning: tuple[str, ...] = ()
+    """Parts that run for long, and so with `--learn` or by their names alone."""
+
+    def main(self) -> None:
+        """Exits with 0: measured, whatever the figures say; 1: a part could not be."""
+        options = vars(self.parser().parse_args())
+        sizes = {name: options[name] for name in self.sizes}
+        parts = options["only"] or [part for part in self.parts if part not in self.learning or options["learn"]]
+        measures = {part: partial(measured, part, self.parts[part], sizes, self.one_thread) for part in parts}
+        sys.exit(run(self.name, measures, self.targets, as_json=options["json"], resume=options["resume"]))
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Returns the parser of its command line."""
+        parser = argparse.ArgumentParser(
+            prog=f"bench.{self.name}", description=self.about, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        parser.add_argument("--only", "--part", choices=self.parts, action="append", help="this part; may be repeated")
+        parser.add_argument("--json", action="store_true", help="the JSON on stdout instead of the table")
+        parser.add_argument("--resume", action="store_true", help="what the run before left, or what failed in it")
+        parser.set_defaults(learn=False)
+        if self.learning:
+            parser.add_argument("--learn", action="store_true", help=f"these, too: {', '.join(self.learning)}")
+        for name, default in self.sizes.items():
+            flag = f"--{name.replace('_', '-')}"
+            parser.add_argument(flag, type=type(default), default=default, help=f"{default} if not given")
+        return parser
 
 
 def run(
@@ -66,15 +117,10 @@ def _write(path: Path, figures: Figures) -> None:
     draft.rename(path)
 
 
-def in_child(part: str, module: str, function: str = "measure", *arguments: int) -> Measure:
-    """A part whose function runs in a process of its own, so that no part pays for another's memory and threads."""
-    return partial(measured, part, module, function, *arguments)
-
-
-def measured(part: str, module: str, function: str = "measure", *arguments: int) -> Figures:
-    """The figures of a part; `{"PART": {"failed": why}}` where it broke, so that the others still run."""
-    command = [sys.executable, "-c", CHILD, module, function, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+def measured(part: str, function: str, sizes: Mapping[str, float], one_thread: bool = True) -> Figures:
+    """The figures of a part; `{"PART": {"failed": why}}` where it broke."""
+    command = [sys.executable, "-m", "bench.report", function, json.dumps(sizes)]
+    environment = {**({"OMP_NUM_THREADS": "1"} if one_thread else {}), **os.environ}
     began = time.monotonic()
     try:
         done = subprocess.run(
@@ -84,6 +130,26 @@ def measured(part: str, module: str, function: str = "measure", *arguments: int)
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         return {part: {"failed": f"{type(error).__name__}: {error}"}}
     return {**figures, f"{part}_seconds": round(time.monotonic() - began, 1)}
+
+
+def call(function: str, sizes: Mapping[str, float]) -> Figures:
+    """Measures here and now, with those of the sizes that the function takes."""
+    module, _, name = function.partition(":")
+    measure = getattr(importlib.import_module(module), name)
+    taken = inspect.signature(measure).parameters
+    figures = measure(**{size: value for size, value in sizes.items() if size in taken})
+    return rounded(asyncio.run(figures) if inspect.iscoroutine(figures) else figures)
+
+
+def rounded(value: Any) -> Any:  # Any: JSON
+    """The same with floats of few digits."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(each) for each in value]
+    if not isinstance(value, float):
+        return value
+    return round(value) if abs(value) >= 10**DIGITS else float(f"{value:.{DIGITS}g}")
 
 
 def table(figures: Figures, targets: Targets) -> str:
@@ -112,3 +178,7 @@ def verdict(name: str, value: Any, targets: Targets) -> str:  # Any: as `flat` g
         return ""
     sign, target = targets[name]
     return f"{sign} {target:,}: " + ("met" if SIGNS[sign](value, target) else f"MISSED by {abs(value - target):.3g}")
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(call(sys.argv[1], json.loads(sys.argv[2]))))

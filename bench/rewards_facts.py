@@ -1,22 +1,18 @@
-"""Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and rules that judge them."""
+"""Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and a rule that judges them."""
 
 import hashlib
 import random
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import orjson
 
-from bench.episodes import call, prompt_edge
-from bench.episodes import publish as publish_items
+from bench.episodes import call, outgoing, prompt_edge
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import GroupImage, changes
 from claw_r1.datapool.fold.state import Fact, GroupState
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.producer import EventProducer
-from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_ids
@@ -31,10 +27,8 @@ from claw_r1.schemas.events import (
     Timings,
     TrajectoryCompleted,
 )
-from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
+from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
 
-PARTITIONS = 8
 TOKENS = 64
 WORDS = [f"word{number:03}" for number in range(500)]
 PROMPT_WORDS, REPLY_WORDS = 100, 40
@@ -43,19 +37,6 @@ PROMPT_WORDS, REPLY_WORDS = 100, 40
 def noop(_: object) -> float:
     """The cheapest rule."""
     return 0.5
-
-
-def waits(_: object) -> float:
-    """50 ms of somebody else's time."""
-    time.sleep(0.05)
-    return 0.5
-
-
-def new_log(bootstrap: str) -> LogSettings:
-    """A log of its own."""
-    settings = LogSettings(bootstrap_servers=bootstrap, prefix=f"bench{uuid.uuid4().hex[:8]}", partitions=PARTITIONS)
-    create_topics(settings)
-    return settings
 
 
 def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]], dice: random.Random) -> CallCaptured:
@@ -83,25 +64,10 @@ def chat(group: str, trajectory: str, number: int, messages: list[dict[str, str]
 
 
 def single_calls(count: int, name: str = "c") -> Iterator[CallCaptured]:
-    """Calls of trajectories of their own, as many in each partition."""
+    """Calls of trajectories of their own."""
     dice = random.Random(name)
-    numbers = spread(name)
-    for _ in range(count):
-        group = next(numbers)
-        yield chat(group, group, 0, [], dice)
-
-
-def spread(name: str) -> Iterator[str]:
-    """Group ids whose partitions take turns."""
-    waiting: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
-    number = turn = 0
-    while True:
-        while not waiting[turn]:
-            group = f"{name}{number}"
-            waiting[partition_of(group_key(group), PARTITIONS)].append(group)
-            number += 1
-        yield waiting[turn].pop(0)
-        turn = (turn + 1) % PARTITIONS
+    for number in range(count):
+        yield chat(f"{name}{number}", f"{name}{number}", 0, [], dice)
 
 
 def episodes(count: int, turns: int, name: str = "e") -> Iterator[Event]:
@@ -113,21 +79,8 @@ def episodes(count: int, turns: int, name: str = "e") -> Iterator[Event]:
         yield GroupOpened(envelope=envelope("bench"), group_id=group, expected_size=1)
         for turn in range(turns):
             yield chat(group, group, turn, messages, dice)
-        yield TrajectoryCompleted(
-            envelope=envelope("bench"),
-            group_id=group,
-            trajectory_id=group,
-            status="completed",
-            calls=turns,
-            rewards=0,
-            reward=None,
-        )
-
-
-def publish(settings: LogSettings, events: Iterable[Event]) -> None:
-    """Facts on claw.calls, acknowledged."""
-    facts = (event for event in events if isinstance(event, Fact))
-    publish_items(settings, (Outgoing.of(CALLS, group_key(fact.group_id), fact) for fact in facts))
+        done = envelope("bench")
+        yield TrajectoryCompleted(envelope=done, group_id=group, trajectory_id=group, status="completed", calls=turns)
 
 
 def publish_with_rows(settings: LogSettings, events: Iterable[Event]) -> None:
@@ -140,7 +93,7 @@ def publish_with_rows(settings: LogSettings, events: Iterable[Event]) -> None:
         for fact in events:
             assert isinstance(fact, Fact)
             group = fact.group_id
-            at: Position = producer.produce(Outgoing.of(CALLS, group_key(group), fact)).result()
+            at: Position = producer.produce(outgoing(fact)).result()
             position = FactPosition(topic=at.topic, partition=at.partition, offset=at.offset)
             states[group] = fold(states.get(group), fact, position)
             images[group], rows = changes(images.get(group), states[group])

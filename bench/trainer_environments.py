@@ -22,27 +22,26 @@ from statistics import fmean
 import torch
 
 from bench import verbs
-from bench.environments import COURSES, MEMBERS
+from bench.courses import COURSES, MEMBERS
 from bench.in_process import InProcessLoop
+from bench.report import Figures
 from claw_r1.claw.demo.models.tiny_model import Demonstration, Recipe, build, ensure, keep
 from claw_r1.claw.home import claw_home
 from claw_r1.trainer.compose import learner_of
 
 PAIR = ("verbs", "castle")
-BATCHES = 30
-SEEDS = (0, 1, 2)
 WINDOW = 5
 Curves = dict[str, list[float]]
 """Environment -> reward by batch."""
 
 
-def measure() -> dict[str, object]:
+def measure(seeds: int, batches: int) -> Figures:
     """Figures of the pair."""
     torch.set_num_threads(1)
-    return {"environments": figures_of([curves(PAIR, seed) for seed in SEEDS])}
+    return {"environments": figures_of([curves(PAIR, seed, batches) for seed in range(seeds)])}
 
 
-def curves(names: Sequence[str], seed: int, batches: int = BATCHES) -> tuple[Curves, Curves]:
+def curves(names: Sequence[str], seed: int, batches: int) -> tuple[Curves, Curves]:
     """Returns what each earns alone, and together."""
     alone: Curves = {}
     for name in names:
@@ -72,7 +71,7 @@ def learned(names: Sequence[str], seed: int, batches: int) -> Curves:
     return loop.rewards_of
 
 
-def figures_of(seeds: Sequence[tuple[Curves, Curves]]) -> dict[str, object]:
+def figures_of(seeds: Sequence[tuple[Curves, Curves]]) -> Figures:
     """Returns what is printed of the curves of each seed, alone and together."""
     figures = {
         name: {
@@ -86,11 +85,11 @@ def figures_of(seeds: Sequence[tuple[Curves, Curves]]) -> dict[str, object]:
     worst = max(
         _mean([alone[name][-WINDOW:]]) - _mean([both[name][-WINDOW:]]) for alone, both in seeds for name in both
     )
-    return {**figures, "behind": round(behind, 3), "behind_worst": round(worst, 3)}
+    return {**figures, "behind": behind, "behind_worst": worst}
 
 
 def _mean(windows: Iterable[Sequence[float]]) -> float:
-    return round(fmean(map(fmean, windows)), 3)
+    return fmean(map(fmean, windows))
 
 
 def model_of(names: Sequence[str], seed: int) -> Path:

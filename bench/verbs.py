@@ -5,10 +5,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bench.in_process import Game
+from claw_r1.claw.demo.turn import TurnOf
 from claw_r1.claw.demo.verbs.environment import Task, judge
 from claw_r1.claw.home import claw_home
 from claw_r1.trainer.settings import TrainerSettings
@@ -18,26 +20,30 @@ LEARNING_RATE = 5e-4
 
 
 @dataclass(slots=True)
-class VerbsGame:
-    """One episode."""
+class TurnsGame:
+    """An episode of rules that are a function of the agent's texts."""
 
-    task: Task
-    index: int = 0
-    over: bool = False
+    observation: str | None
+    play: TurnOf
 
     def observe(self) -> str | None:
-        return None if self.over else self.task.observations[self.index]
+        return self.observation
 
     def answer(self, text: str) -> float:
-        turn = judge(self.task, self.index, text)
-        self.index, self.over = self.index + 1, turn.observation is None
+        turn = self.play(text)
+        self.observation = turn.observation
         return turn.reward
 
 
 def verbs(dice: random.Random) -> Callable[[], Game]:
     """A task."""
     task = Task.from_seed(dice.getrandbits(62))
-    return lambda: VerbsGame(task)
+
+    def game() -> Game:
+        turns = count()
+        return TurnsGame(task.observations[0], lambda text: judge(task, next(turns), text))
+
+    return game
 
 
 def model_of(seed: int) -> Path:

@@ -1,4 +1,4 @@
-"""The walk of one thing through the house: `python -m bench.walk`. A call, a reward, a verdict and a page's update are each done
+"""The walk of one thing through the house, in files: a call, a reward, a verdict, a page update. `python -m bench.walk`: each is done
 once to warm up and once under a trace of Python's calls. JSON: files passed, moves from a file into another, of them between rooms.
 """
 

@@ -11,12 +11,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import torch
 from msgspec.structs import replace
 
+from bench.models import Shape, make
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor
@@ -33,8 +34,6 @@ from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
 
 RUN, MODEL = "bench", "bench"
-SHAPE = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 18, "num_attention_heads": 8}
-"""With the demo's vocabulary 57 M parameters; in float32, 228 MB."""
 RANK = 8
 READY_S = 300.0
 SYNC_S = 120.0
@@ -44,20 +43,25 @@ SHM = Path("/dev/shm")  # noqa: S108  # where the engine's own reload reads from
 @contextmanager
 def models() -> Iterator[dict[str, Path]]:
     """HF directories in memory, by name: `demo`, the demo's own; `57m`, of random weights."""
-    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM  # seconds, which receivers need not spend
+    from transformers import AutoTokenizer  # seconds, which receivers need not spend
 
     from bench.verbs import model_of
 
     with TemporaryDirectory(dir=SHM, prefix="bench-weights-") as folder:
         demo, large = model_of(0), Path(folder) / "57m"
         tokenizer = AutoTokenizer.from_pretrained(demo)
-        torch.manual_seed(0)
-        config = Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=4, head_dim=64, **SHAPE)
-        Qwen3ForCausalLM(config).save_pretrained(large)
+        make(large, Shape(vocabulary=len(tokenizer), layers=18, tied=False))  # 57 M parameters; in float32, 228 MB
         tokenizer.save_pretrained(large)
         small = Path(folder) / "demo"
         shutil.copytree(demo, small)
         yield {"demo": small, "57m": large}
+
+
+class Offers(Protocol):
+    """A maker of versions."""
+
+    def stage(self, version: int) -> WeightsPublished:
+        """The event that announces it."""
 
 
 class Trainer:
@@ -183,7 +187,7 @@ class Worker:
         assert self.last is not None
         return self.last
 
-    async def push(self, trainer: Trainer | AdapterTrainer) -> Mapping[str, float]:
+    async def push(self, trainer: Offers) -> Mapping[str, float]:
         """The next version; the phases of its sync in ms."""
         self._version += 1
         self._events.put_nowait(await asyncio.to_thread(trainer.stage, self._version))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bench import weights_feed
+from bench.report import Figures
 from bench.weights_fleet import (
     MODEL,
     RANK,
@@ -28,8 +28,6 @@ from bench.weights_fleet import (
     models,
     worker,
 )
-from claw_r1.claw.local.broker import resolve_broker
-from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
@@ -43,7 +41,6 @@ from claw_r1.weights.snapshot import Snapshots
 from claw_r1.weights.sources import Base, FromTrainer
 from claw_r1.weights.transfer_server import Sent, TransferServer
 
-Figures = dict[str, Any]  # numbers, and objects of them
 Span = tuple[float, float]
 PERIOD_S = 2.0
 WINDOW_S = 16.0
@@ -56,12 +53,8 @@ IDLE_S = 0.5
 """Between two versions: a batch takes longer."""
 
 
-def pause(repeats: int) -> Figures:
+async def pause(repeats: int) -> Figures:
     """Time paused of a sync, as the worker reports it, beside the engine's own `reload_weights` from memory."""
-    return asyncio.run(_pause(repeats))
-
-
-async def _pause(repeats: int) -> Figures:
     with models() as directories, Trainer(directories["57m"]) as trainer:
         async with worker(directories["57m"]) as serving:
             syncs, reloads_ms = [], []
@@ -73,12 +66,8 @@ async def _pause(repeats: int) -> Figures:
     return {"pause_ratio": round(phases["paused"] / reload_ms, 3), "reload_ms": round(reload_ms), "sync_ms": phases}
 
 
-def adapter(repeats: int) -> Figures:
+async def adapter(repeats: int) -> Figures:
     """A version that comes as its adapter, beside the whole one from another host: bytes, and milliseconds to fetch it and paused."""
-    return asyncio.run(_adapter(repeats))
-
-
-async def _adapter(repeats: int) -> Figures:
     with models() as directories, Trainer(directories["57m"]) as trainer:
         model, small = directories["57m"], AdapterTrainer(directories["57m"])
         async with worker(model) as whole, worker(model, lora_rank_max=RANK) as adapted:
@@ -126,8 +115,6 @@ def transfer(repeats: int) -> Figures:
             spans["gloo"].append(_together(group, None))
             spans["four"].append(_together(receivers, event))
             _together(receivers, None)
-        for process in (*receivers, own, *group):
-            process.close()
     seconds = {name: median(values[1:]) for name, values in spans.items()}
     return {
         "transfer_ratio": round(seconds["one"] / seconds["gloo"], 2),
@@ -139,17 +126,12 @@ def transfer(repeats: int) -> Figures:
 
 
 class _Remote:
-    """A process that does one thing whenever it is sent an argument, and says when it began and ended."""
+    """A process that does one thing whenever it is sent an argument, and says when it began and ended. It ends with its part."""
 
     def __init__(self, work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, work, *arguments), daemon=True)
-        self._process.start()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.join()
+        context.Process(target=_serve, args=(theirs, work, *arguments), daemon=True).start()
 
 
 def _serve(pipe: "Connection[Any, Any]", work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
@@ -224,8 +206,6 @@ def carrier(repeats: int) -> Figures:
                 spans[way].append(_together(hosts, event))
                 if way in ways:
                     _together(hosts, None)
-        for process in (process for hosts in processes.values() for process in hosts):
-            process.close()
     seconds = {way: median(values[1:]) for way, values in spans.items()}
     return {
         "carrier_ratio": round(seconds["carried"] / seconds["gloo"], 2),
@@ -233,12 +213,8 @@ def carrier(repeats: int) -> Figures:
     }
 
 
-def throughput(repeats: int) -> Figures:
+async def throughput(repeats: int) -> Figures:
     """Tokens per second with a version every 2 s, beside none: demo model with 64 replies at once, 57 M with 8."""
-    return asyncio.run(_throughput(repeats))
-
-
-async def _throughput(repeats: int) -> Figures:
     figures: Figures = {}
     with models() as directories:
         for name, suffix, concurrency in (("demo", "_demo", CONCURRENCY), ("57m", "", 8)):
@@ -300,8 +276,6 @@ def halt(repeats: int) -> Figures:
                 next(module.parameters()).add_(1e-3)
             time.sleep(IDLE_S)
             held.append((_shared_bytes() - before) / nbytes)
-        for each in workers:
-            each.close()
         server.close()
     seconds = {name: median(values[2:]) for name, values in spans.items()}
     return {
@@ -363,25 +337,3 @@ def _shared_bytes() -> int:
     """The memory of this machine that lies in files: what others change meanwhile is counted, too."""
     (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("Shmem:"))
     return int(line.split()[1]) * 1024
-
-
-def ranks(repeats: int) -> Figures:
-    """Time paused of a sync with tensor parallelism 2, beside one rank: both engines run, and take turns."""
-    return asyncio.run(_ranks(repeats))
-
-
-async def _ranks(repeats: int) -> Figures:
-    with models() as directories, Trainer(directories["57m"]) as first, Trainer(directories["57m"]) as second:
-        path = directories["57m"]
-        async with worker(path, worker_id="tp1") as one, worker(path, worker_id="tp2", tensor_parallel=2) as two:
-            turns = [(await one.push(first), await two.push(second)) for _ in range(repeats + 1)][1:]
-    paused_ms = [median(turn[side]["paused"] for turn in turns) for side in range(2)]
-    return {"tp_ratio": round(paused_ms[1] / paused_ms[0], 2), "tp_paused_ms": paused_ms}
-
-
-def feed(_: int) -> Figures:
-    """Measures how long a worker takes to find its version behind 10,000 versions of 310 tensors, on a broker of its
-    own."""
-    with tempfile.TemporaryDirectory() as directory, resolve_broker(Path(directory)) as broker:
-        prefix = f"bench-{time.time_ns()}"
-        return dict(weights_feed.measure(LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix, partitions=8)))

@@ -15,8 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench.gpu_check.models import QWEN3_06B, SMALL, Shape, make
 from bench.gpu_check.work import Job, Outcome
+from bench.models import QWEN3_06B, SMALL, Shape, make
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0

@@ -113,31 +113,17 @@ def batch(job: Job, number: int, vocabulary: int) -> Sequence["Example"]:  # noq
     """One sequence per member: the group's prompt, then a response with an advantage of its own."""
     import numpy as np
 
-    from claw_r1.trainer.learn.examples import Example
+    from bench.examples import example
 
     dice = np.random.default_rng((job.seed, number))
-    examples = []
+    examples, trained = [], range(job.prompt, job.prompt + job.response)
     for group in range(job.groups):
         prompt = dice.integers(0, vocabulary, job.prompt)
         for member in range(job.members):
-            index, n = group * job.members + member, job.response
-            response = dice.integers(0, vocabulary, n)
-            examples.append(
-                Example(
-                    ids=np.concatenate([prompt, response]).astype(np.int32),
-                    at=np.arange(job.prompt, job.prompt + n),
-                    behaviour=np.full(n, -np.log(vocabulary), np.float32),
-                    temperatures=np.ones(n, np.float32),
-                    advantages=np.full(n, dice.standard_normal(), np.float32),
-                    versions=np.full(n, number),
-                    responses=np.full(n, index),
-                    trajectories=np.full(n, index),
-                    rewards=np.zeros(n, np.float32),
-                    weights=np.tile(np.array([1.0, 0.0, 0.0], np.float32), (n, 1)),
-                    scale=np.ones(n, np.float32),
-                    group=group,
-                )
-            )
+            ids = np.concatenate([prompt, dice.integers(0, vocabulary, job.response)])
+            index, advantage = group * job.members + member, dice.standard_normal()
+            likely = -np.log(vocabulary)
+            examples.append(example(ids, trained, advantage, likely, group=group, member=index, version=number))
     return examples
 
 

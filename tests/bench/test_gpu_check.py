@@ -10,8 +10,8 @@ import pytest
 
 from bench.gpu_check import parts, work
 from bench.gpu_check.__main__ import OLDEST, checked, main, numbers
-from bench.gpu_check.models import Shape
 from bench.gpu_check.parts import PARTS, Failed, Ground
+from bench.models import Shape
 from tests.soak import in_soak
 
 pytestmark = pytest.mark.process

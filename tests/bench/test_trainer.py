@@ -9,26 +9,28 @@ import pytest
 
 from bench import report, trainer, trainer_environments, trainer_staleness
 from bench.in_process import batches_until
-from bench.trainer_long_episodes import trained_share
 from claw_r1.claw.demo.models.tiny_model import Demonstration, Recipe
 from claw_r1.trainer.sections.objective import ObjectiveSettings
 
 
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:
     """Nested figures by dots; what begins with an underscore is not shown."""
-    figures = {"tree_ratio": 2.5, "long_episodes": {"group": 0.0, "tokens": 0.5}, "_dates": {"x": "y"}}
-    text = report.table(figures, trainer.TARGETS)
+    figures = {"tree_ratio": 2.5, "verbs": {"share_within_band": 0.5}, "_dates": {"x": "y"}}
+    text = report.table(figures, trainer.BENCH.targets)
     assert "tree_ratio" in text
     assert ">= 2.4: met" in text
     assert ">= 0.9: MISSED" in text
     assert "_dates" not in text
 
 
-def test_every_part_is_a_module_of_its_own() -> None:
-    """A part that is not there is said to have failed, and the others are measured."""
-    assert "failed" in report.measured("nonsense", "bench.trainer_nonsense")["nonsense"]
-    modules = {path.stem.removeprefix("trainer_") for path in report.OUT.parent.glob("trainer_*.py")}
-    assert modules >= set(trainer.LEARNING)
+def test_a_part_that_breaks_is_said_to_have_failed() -> None:
+    """And the others are measured; where it ran, its sizes are those that it takes, and floats have few digits."""
+    assert "failed" in report.measured("nonsense", "bench.trainer_nonsense:measure", {})["nonsense"]
+    assert report.call("tests.bench.test_trainer:doubled", {"size": 3, "other": 1}) == {"n": 6, "share": 0.3333}
+
+
+def doubled(size: int) -> report.Figures:
+    return {"n": 2 * size, "share": 1 / size}
 
 
 def test_a_bench_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -62,12 +64,6 @@ def test_a_bench_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     calls.clear()
     assert report.run("t", parts, {}, resume=True, folder=tmp_path) == 0
     assert "".join(calls) == "abcd"
-
-
-def test_an_episode_that_outlasts_the_bound_trains_by_its_young_tokens_alone() -> None:
-    """The row `long_episodes`: none under `stale: group`, all under `tokens`, a twentieth of their tokens."""
-    assert trained_share("group", 1) == (0.0, 0.0)
-    assert trained_share("tokens", 1) == (1.0, 0.05)
 
 
 def test_no_two_ways_of_the_staleness_bench_are_one_computation() -> None:
@@ -137,7 +133,7 @@ def test_an_environment_that_falls_behind_is_seen() -> None:
     other = {"a": [0.9] * 5, "b": [0.5] * 5}, {"a": [0.3] * 5 + [0.9] * 5, "b": [0.5] * 5}
     figures = trainer_environments.figures_of([one, other])
     assert (figures["behind"], figures["behind_worst"]) == (pytest.approx(0.05), pytest.approx(0.1))
-    assert figures["a"] == {"first": 0.2, "alone": 0.9, "together": 0.85}
+    assert figures["a"] == pytest.approx({"first": 0.2, "alone": 0.9, "together": 0.85})
 
 
 def test_the_goal_is_a_mean_of_five() -> None:

@@ -8,11 +8,11 @@ from statistics import fmean
 import orjson
 import pytest
 
-from bench.judge import agreement, judge_at, kappa, moved
 from claw_r1.claw.demo.models.tiny_model import Recipe
 from claw_r1.claw.demo.verbs.judge import MODEL, call_of, is_right, lesson, make_judge
 from claw_r1.schemas.keys import step_key
 from tests.caches import CACHE
+from tests.claw.demo.judging import agreement, judge_at, kappa, moved
 from tests.engines import served
 from tests.gateway.house import House
 from tests.soak import only_in_soak
@@ -89,7 +89,7 @@ def gateway(engine: str) -> Iterator[House]:
 def test_it_agrees_with_the_rule(gateway: House) -> None:
     """Kappa of at least 0.6 over 200 calls."""
     with judge_at(gateway.url) as scorer:
-        assert agreement(scorer, 200, random.Random(5))["kappa"] >= 0.6
+        assert agreement(scorer, 200, random.Random(5)) >= 0.6
 
 
 @pytest.mark.vllm
@@ -98,7 +98,7 @@ def test_it_agrees_with_the_rule(gateway: House) -> None:
 def test_its_soft_score_is_between_its_answers(gateway: House) -> None:
     """And agrees with the rule as well; the engine's probabilities come through the gateway."""
     with judge_at(gateway.url, soft=True) as scorer:
-        assert agreement(scorer, 200, random.Random(5))["kappa"] >= 0.6
+        assert agreement(scorer, 200, random.Random(5)) >= 0.6
         dice = random.Random(6)
         soft = [future.result().values[0] for future in scorer.judge([call_of(dice, right=True) for _ in range(20)])]
     assert all(value is not None and 0 < value < 1 for value in soft)

@@ -148,7 +148,7 @@ def test_dark_and_narrow(browser: Browser, scene: tuple[DashboardStage, Sitting]
 
 
 def test_of_ten_thousand_tokens_a_page_holds_some_hundred_lines(browser: Browser, tmp_path: Path) -> None:
-    """They are painted with heat after the key for the next call. How long that takes, `bench.dashboard_detail` measures."""
+    """They are painted with heat after the key for the next call."""
     model = tmp_path / "model"
     words = [f"word{n} some thing {n * n}; " for n in range(200)]
     tokenizer = write_tokenizer(model, words)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.judge_attempts import ATTEMPTS
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.judging.prompts import questions
 from claw_r1.consumers.rewards.judging.quoting import defused, mark, quotation
 from claw_r1.consumers.rewards.judging.rubrics import Rubric
+from tests.consumers.rewards.judging.attempts import ATTEMPTS
 from tests.consumers.rewards.judging.subjects import call, says, subject
 
 RUBRIC = Rubric(answer="choice", scale=(0, 1), instructions="Is it right?")

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from pydantic import ValidationError
 
-from bench.judge_attempts import ATTEMPTS
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.judge import JudgeScorer
 from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from tests.consumers.rewards.judging.attempts import ATTEMPTS
 from tests.consumers.rewards.judging.subjects import call, group, subject
 from tests.consumers.rewards.judging.subjects import says as message
 from tests.consumers.rewards.kinds.odd_json import ODD_JSON, TOKEN, check_it_can_be_kept

@@ -1,4 +1,4 @@
-"""The frame of `make bench-weights` and the plain loop of `make bench-loop`."""
+"""The plain loop of `make bench-loop`, and the CPU of a tree of processes."""
 
 import time
 from collections.abc import Sequence
@@ -6,17 +6,10 @@ from collections.abc import Sequence
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
-from bench import weights, weights_parts
 from bench.in_process import PlayedCall
-from bench.loop import SAMPLE_S, CpuOfTree, rows_of
+from bench.loop_demo import SAMPLE_S, CpuOfTree
+from bench.plain_loop import rows_of
 from claw_r1.runtime import child
-
-
-def test_every_part_is_a_function() -> None:
-    """And a part that does not exist is refused, with exit status 2."""
-    assert all(callable(getattr(weights_parts, part)) for part in weights.PARTS)
-    with pytest.raises(SystemExit, match="2"):
-        weights.main(["--part", "nonsense"])
 
 
 @pytest.mark.parametrize(
