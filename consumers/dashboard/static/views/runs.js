@@ -8,7 +8,7 @@ import { useKeys } from "../parts/keys.js";
 import { Lineage } from "../parts/lineage.js";
 import { concerns } from "../parts/live.js";
 import { Table } from "../parts/table.js";
-import { Ago, count, GroupLink, number, span } from "../parts/words.js";
+import { Ago, Command, count, GroupLink, number, quoted, span } from "../parts/words.js";
 
 const RUNS_MAX = 8;
 const PAGE = 100;
