@@ -13,7 +13,7 @@ python=${PYTHON:-.venv/bin/python}
 "$python" -m hatchling build -t wheel -d "$context" >&2
 cp infra/images/{Dockerfile,alive.py,*.sh} claw/install/locks/{cpu,gpu,jre}.txt "$context"
 if [[ " $* " = *" kafka "* ]]; then
-  cp "$("$python" -m claw_r1.claw.local.jars)"/*.jar "$context/jars"
+  install -m 644 "$("$python" -m claw_r1.claw.local.jars)"/*.jar "$context/jars"
   "$python" -c "from claw_r1.claw.local.kafka.config import LOG4J; print(LOG4J, end='')" >"$context/log4j2.yaml"
 fi
 

@@ -76,8 +76,7 @@ def found() -> Engine:
     if shutil.which("docker") and not subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         return Engine("docker", "docker", "--network host")
     folder = Path(shutil.which("podman") or unpacked("engine.sh")).parent
-    # Whom this machine trusts, its mirrors among them; uv trusts only them when it is told their file.
-    trusted = "--volume /etc/ssl/certs:/etc/ssl/certs:ro --env SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"
+    trusted = "--volume /etc/ssl/certs:/etc/ssl/certs:ro"  # whom this machine trusts, its mirrors among them
     unwatched = ("--no-healthcheck",)  # podman asks by systemd
     return Engine(
         str(folder / "buildah"), str(folder / "podman"), f"-q --network host {trusted}", unwatched, "localhost/"
