@@ -1,8 +1,9 @@
-"""The examples to train, free of how they are laid out: sequences of token ids, and flat vectors about their trained
-tokens.
+"""The examples to train, free of how they are laid out: sequences of
+token ids, and flat vectors about their trained tokens.
 
-Invariant: everything that depends on the whole batch (advantages, scales) stands in these vectors before anything is cut
-into micro-batches or dealt to ranks, so that no cut changes a number.
+Invariant: everything that depends on the whole batch (advantages,
+scales) stands in these vectors before anything is cut into
+micro-batches or dealt to ranks, so that no cut changes a number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from claw_r1.trainer.algorithms.norms import scales
 
 Float32s = NDArray[np.float32]
 Ints = NDArray[np.int64]
+ENVIRONMENTS_MAX = 8
+"""Environments of a batch with metrics of their own; all others have one together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +30,8 @@ class Example:
     `scale`: what its loss is multiplied by; the loss of a batch is the
     plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
     reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
-    `values`: what the critic expected before the batch, `returns`: what it is trained towards. `proximal`:
-    log-probabilities before the batch's first optimizer step. None where there is none.
+    `environment`: index among those of the batch. `values`: what the critic expected before the batch, `returns`: what it
+    is trained towards. `proximal`: log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -43,6 +46,7 @@ class Example:
     weights: Float32s
     scale: Float32s
     group: int = 0
+    environment: int = 0
     proximal: Float32s | None = None
     reference: Float32s | None = None
     values: Float32s | None = None
@@ -57,7 +61,7 @@ class LearnerBatch:
     """All that any rank must know of a batch.
 
     `sequence`: of its plan. `group_sizes`: by index of the group, how many trajectories the plan has, untrained ones
-    included.
+    included. `environments`: names, by index; none: the plan names none.
     """
 
     examples: Sequence[Example]
@@ -65,6 +69,7 @@ class LearnerBatch:
     seed: int
     group_sizes: tuple[int, ...]
     sequence: int = 0
+    environments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

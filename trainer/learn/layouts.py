@@ -1,7 +1,10 @@
-"""The layout of examples in the input of a model: padded rows, or tries that hold what examples share once.
+"""The layout of examples in the input of a model: padded rows, or tries
+that hold what examples share once.
 
-Invariant: every example is in exactly one micro-batch, whole; the packing is a function of the examples, so a replay
-repeats it. What comes out is flat again: where in the hidden states each trained token is predicted.
+Invariant: every example is in exactly one micro-batch, whole; the
+packing is a function of the examples, so a replay repeats it. What
+comes out is flat again: where in the hidden states each trained token
+is predicted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,6 +42,7 @@ class TrainedTokens:
     versions: Tensor
     responses: Tensor
     trajectories: Tensor
+    environments: Tensor
     weights: Tensor
     scale: Tensor
     proximal: Tensor | None = None
@@ -169,6 +173,9 @@ def trained_tokens(examples: Sequence[Example], at: np.ndarray, device: torch.de
         versions=column("versions"),
         responses=torch.unique(column("responses"), return_inverse=True)[1],
         trajectories=column("trajectories"),
+        environments=torch.from_numpy(
+            np.repeat([each.environment for each in examples], [len(each.at) for each in examples])
+        ).to(device),
         weights=column("weights"),
         scale=column("scale"),
         proximal=column_if_any("proximal"),

@@ -132,7 +132,7 @@ class Learner:
             for part in parts
         ]
         return {
-            **merged([step.totals for step in steps]).means(),
+            **merged([step.totals for step in steps]).means(batch.environments),
             "grad_norm": sum(step.grad_norm for step in steps) / max(1, len(steps)),
             "learning_rate": steps[-1].learning_rate if steps else 0.0,
             "step_skipped": float(sum(step.skipped for step in steps)),

@@ -13,12 +13,10 @@ from statistics import fmean
 import numpy as np
 
 from claw_r1.schemas.events import BatchAssembled, EpisodeFigures, PlannedTrajectory
+from claw_r1.trainer.learn.examples import ENVIRONMENTS_MAX
 
 EpisodeMetrics = dict[str, float]
 PlannedEpisode = tuple[PlannedTrajectory, EpisodeFigures]
-ENVIRONMENTS_MAX = 8
-"""Environments of a batch with metrics of their own: those with
-the most episodes, of equally many the first by name."""
 OTHER = "other"
 """All other environments together."""
 SLOTS_MAX = 16
@@ -35,7 +33,8 @@ def episode_metrics(plan: BatchAssembled) -> EpisodeMetrics:
     """Metrics by name. A plan that is older than these figures has the distribution of its returns alone."""
     episodes = [(each, each.figures) for each in plan.trajectories if each.figures is not None]
     metrics = distribution([each.reward for each in plan.trajectories])
-    return metrics | of_episodes(episodes) | by_slot(episodes) | by_environment(episodes)
+    by_name = by_environment(episodes, environments_of(plan))
+    return metrics | of_episodes(episodes) | by_slot(episodes) | by_name
 
 
 def of_episodes(episodes: Sequence[PlannedEpisode]) -> EpisodeMetrics:
@@ -91,16 +90,34 @@ def by_slot(episodes: Iterable[PlannedEpisode]) -> EpisodeMetrics:
     return {f"slot.{name}": fmean(values[name]) for name in most_frequent(values, SLOTS_MAX)}
 
 
-def by_environment(episodes: Sequence[PlannedEpisode]) -> EpisodeMetrics:
-    """`env.NAME.…`: reward, share of the episodes, and the metrics of `of_episodes`. Nothing where no episode names one."""
-    groups: dict[str, list[PlannedEpisode]] = defaultdict(list)
-    for episode in episodes:
-        groups[episode[1].environment[:NAME_MAX]].append(episode)
-    unnamed = groups.pop("", []) + groups.pop(OTHER, [])
-    kept = most_frequent(groups, ENVIRONMENTS_MAX)
-    others = [*unnamed, *(each for name in groups if name not in kept for each in groups[name])]
+def environments_of(plan: BatchAssembled) -> tuple[str, ...]:
+    """The environments of a batch with metrics of their own.
+
+    They are those with the most episodes, of equally many the first by name; then `OTHER`, where there are more. Nothing
+    where no episode names one.
+    """
+    groups: dict[str, list[EpisodeFigures]] = defaultdict(list)
+    for each in plan.trajectories:
+        if each.figures is not None:
+            groups[each.figures.environment[:NAME_MAX]].append(each.figures)
+    own = {name: groups[name] for name in groups if name not in ("", OTHER)}
+    kept = most_frequent(own, ENVIRONMENTS_MAX)
+    return (*kept, OTHER) if kept and len(kept) < len(groups) else tuple(kept)
+
+
+def environment_index(figures: EpisodeFigures | None, environments: Sequence[str]) -> int:
+    """The index of an episode's environment in `environments_of` its batch; 0 where there are none."""
+    name = "" if figures is None else figures.environment[:NAME_MAX]
+    return environments.index(name) if name in environments else max(0, len(environments) - 1)
+
+
+def by_environment(episodes: Sequence[PlannedEpisode], environments: Sequence[str]) -> EpisodeMetrics:
+    """`env.NAME.…`: reward, share of the episodes, and the metrics of `of_episodes`."""
+    groups: dict[str, list[PlannedEpisode]] = {name: [] for name in environments}
+    for episode in episodes if environments else ():
+        groups[environments[environment_index(episode[1], environments)]].append(episode)
     metrics = EpisodeMetrics()
-    for name, own in [*((name, groups[name]) for name in kept), (OTHER, others if kept else [])]:
+    for name, own in groups.items():
         metrics |= {f"env.{name}.{metric}": value for metric, value in _with_share(own, len(episodes)).items()}
     return metrics
 

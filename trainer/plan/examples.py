@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.schemas.events import BatchAssembled
 from claw_r1.trainer.algorithms.gae import token_rewards
 from claw_r1.trainer.learn.examples import Example, LearnerBatch, by_trajectory, column, with_column
+from claw_r1.trainer.plan.episode_metrics import environment_index, environments_of
 from claw_r1.trainer.plan.training_batch import TrainingBatch
 
 POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
@@ -23,16 +25,18 @@ def learner_batch(batch: TrainingBatch) -> LearnerBatch:
     """The rows of a plan with everything that the plan says about them."""
     plan = batch.plan
     sizes = Counter(trajectory.group_id for trajectory in plan.trajectories)
+    environments = environments_of(plan)
     return LearnerBatch(
-        examples_of(batch.rows, plan),
+        examples_of(batch.rows, plan, environments),
         version=plan.version,
         seed=plan.seed,
         sequence=plan.sequence,
         group_sizes=tuple(sizes[group_id] for group_id in groups_of(plan)),
+        environments=environments,
     )
 
 
-def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled) -> list[Example]:
+def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled, environments: Sequence[str] = ()) -> list[Example]:
     """One example per row; its advantages are the plan's. Scales are 1: the learner sets them."""
     groups = {group_id: index for index, group_id in enumerate(groups_of(plan))}
     calls = [(index, step) for index, planned in enumerate(plan.trajectories) for step in planned.steps]
@@ -42,7 +46,8 @@ def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled) -> list[Examp
         planned = plan.trajectories[row.trajectory]
         of_row = [numbers[row.trajectory, call_id] for call_id in row.call_ids]
         weights = [calls[number][1].weights or POLICY_LOSS_ALONE for number in of_row]
-        examples.append(_example(row, of_row, weights, planned.advantage, groups[planned.group_id]))
+        example = _example(row, of_row, weights, planned.advantage, groups[planned.group_id])
+        examples.append(replace(example, environment=environment_index(planned.figures, environments)))
     rewards: dict[int, dict[int, float]] = defaultdict(dict)
     for number, (index, step) in enumerate(calls):
         rewards[index][number] = step.reward

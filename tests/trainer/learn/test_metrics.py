@@ -17,9 +17,10 @@ from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
 
-def totals(logprobs, behaviour, versions, parts=1, version=5, **changes):
+def totals(logprobs, behaviour, versions, parts=1, version=5, environments=(), names=(), **changes):
     whole = []
-    for piece in zip(*(torch.tensor(x).chunk(parts) for x in (logprobs, behaviour, versions)), strict=True):
+    columns = logprobs, behaviour, versions, environments or [0] * len(logprobs)
+    for piece in zip(*(torch.tensor(x).chunk(parts) for x in columns), strict=True):
         zeros = torch.zeros_like(piece[0])
         tokens = TrainedTokens(
             at=zeros,
@@ -30,13 +31,14 @@ def totals(logprobs, behaviour, versions, parts=1, version=5, **changes):
             versions=piece[2],
             responses=zeros,
             trajectories=zeros,
+            environments=piece[3],
             weights=zeros,
             scale=zeros,
         )
         whole.append(TokenTotals())
         losses = ObjectiveLosses(zeros, zeros.bool(), torch.ones_like(zeros))
         whole[-1].add(tokens, TokenScores(piece[0], zeros), losses, version=version, **changes)
-    return merged(whole).means()
+    return merged(whole).means(names)
 
 
 ENGINE, TRAINER = [-1.0, -2.0, -0.5], [-1.2, -1.5, -0.5]
@@ -49,6 +51,20 @@ def test_kl_estimators():
     assert means["kl_k1"] == pytest.approx((0.2 - 0.5 + 0) / 3, abs=1e-6)
     assert means["kl_k3"] == pytest.approx((0.018731 + 0.148721 + 0) / 3, abs=1e-6)
     assert means["trained_tokens"] == 3
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_means_of_each_environment(parts):
+    """They are those of a batch with its tokens alone, however it is cut; the whole batch has the same as without names."""
+    means = totals(TRAINER, ENGINE, ALL, parts, environments=[1, 0, 1], names=("castle", "verbs", "other"))
+    verbs, castle = totals(TRAINER[::2], ENGINE[::2], ALL[:2]), totals(TRAINER[1:2], ENGINE[1:2], ALL[:1])
+    for metric in ("entropy", "clip_share", "kl_k3", "ratio_mean", "masked_share"):
+        assert means[f"env.verbs.{metric}"] == pytest.approx(verbs[metric])
+        assert means[f"env.castle.{metric}"] == pytest.approx(castle[metric])
+    assert castle["kl_k3"] != pytest.approx(verbs["kl_k3"])
+    assert not [name for name in means if name.startswith("env.other")]
+    plain = totals(TRAINER, ENGINE, ALL)
+    assert {name: means[name] for name in plain} == pytest.approx(plain)
 
 
 def test_effective_sample_size():

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from claw_r1.schemas.events import BatchAssembled, EpisodeFigures, PlannedTrajectory
-from claw_r1.trainer.plan.episode_metrics import ENVIRONMENTS_MAX, SLOTS_MAX, episode_metrics
+from claw_r1.trainer.plan.episode_metrics import (
+    ENVIRONMENTS_MAX,
+    SLOTS_MAX,
+    environment_index,
+    environments_of,
+    episode_metrics,
+)
 from tests import facts
 
 
@@ -123,6 +129,20 @@ def test_a_thousand_environments_make_few_metrics() -> None:
     assert metrics["env." + ("big" * 100)[:64] + ".share"] == pytest.approx(5 / 1005)
     assert metrics["env.other.share"] == pytest.approx((1000 - ENVIRONMENTS_MAX + 1) / 1005)
     assert len(metrics) < 150
+
+
+def test_an_episode_stands_where_its_environment_is_named() -> None:
+    """The index is that of the name; episodes of the others share the last one, and without names all have the first."""
+    mixed = plan(*(trajectory(1.0, environment=name) for name in ("math", "math", "code", "")))
+    names = environments_of(mixed)
+    assert names == ("math", "code", "other")
+    assert [environment_index(each.figures, names) for each in mixed.trajectories] == [0, 0, 1, 2]
+    unnamed = plan(trajectory(1.0), trajectory(0.0))
+    assert environments_of(unnamed) == ()
+    assert [environment_index(each.figures, ()) for each in unnamed.trajectories] == [0, 0]
+    many = plan(*(trajectory(1.0, environment=f"e{n:03}") for n in range(50)))
+    indexes = {environment_index(each.figures, environments_of(many)) for each in many.trajectories}
+    assert indexes == set(range(ENVIRONMENTS_MAX + 1))
 
 
 def test_an_older_plan_has_returns_alone() -> None:
