@@ -44,7 +44,7 @@ CONF
 # No limits above our own, which we may not have the right to raise. compat: the socket takes our images by their short names.
 cat >"$work/root/containers.conf" <<CONF
 [containers]
-default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=$(ulimit -Hu):$(ulimit -Hu)"]
+default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
 [engine]
 compat_api_enforce_docker_hub = false
 runtime = "runc"
