@@ -3,12 +3,14 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
 from tests.engines import tiny_model, vllm
+from tests.rewriting import rewrite_share
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from tests.soak import SOAK
 
@@ -43,13 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Nothing that collecting tests loads is garbage: looked for all the same, it took a third of the time.
 
     What is loaded by now stays: DeepSpeed collects garbage some five times per engine, through all of it each time.
     """
     gc.disable()
     try:
+        rewrite_share(session.config, Path(__file__).parent)
         return (yield)
     finally:
         gc.freeze()

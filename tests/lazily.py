@@ -6,6 +6,16 @@ import sys
 from types import ModuleType
 
 
+class UnusedModule(importlib.util._LazyModule):  # the loader's own class, which loads at any name
+    """A module that is not loaded yet. pytest asks whatever stands in a test's module whether it is a fixture or a mock, by
+    names with an underscore: they load nothing."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name.startswith("_"):
+            return ModuleType.__getattribute__(self, name)
+        return super().__getattribute__(name)
+
+
 def lazily(name: str) -> ModuleType:
     """Returns the module, which is loaded when it is first asked for a name. Raises ModuleNotFoundError."""
     if name in sys.modules:
@@ -16,4 +26,5 @@ def lazily(name: str) -> ModuleType:
     spec.loader = importlib.util.LazyLoader(spec.loader)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.__class__ = UnusedModule
     return module

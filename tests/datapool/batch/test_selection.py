@@ -87,25 +87,26 @@ def test_a_view_that_is_written_to_gives_members_of_one_moment() -> None:
     spec = WEIGHTED.model_copy(update={"groups_per_batch": 10})
     view = PoolView(SETTINGS, open_reader=lambda: log.reader(TOPICS))
     view.start()
-    stop = threading.Event()
+    stop, looked = threading.Event(), threading.Semaphore(0)
 
     def write() -> None:
         for at, (topic, key, value) in enumerate(rows):
             log.append([Outgoing(topic=NAMES[topic], key=key, value=value)])
             if not at % 10:
+                looked.acquire()
                 time.sleep(0.005)  # most groups are whole at most times
         stop.set()
 
-    writer, looks = threading.Thread(target=write), 0
+    writer = threading.Thread(target=write)
     writer.start()
     try:
         while not stop.wait(0.001):  # else a thread that only reads keeps the interpreter from the one that writes
             assert of_one_moment(select(view, spec, 0, RUN, ()))
-            looks += 1
+            looked.release()
         view.wait_caught_up(10)
         assert select(view, spec, 0, RUN, ()).complete
-        assert looks > 100
     finally:
+        looked.release(len(rows))
         writer.join()
         view.stop()
 
