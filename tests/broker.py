@@ -12,7 +12,7 @@ import pytest
 
 from claw_r1.claw.local.broker import check_answers
 from claw_r1.claw.local.kafka.config import server_properties
-from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.local.kafka.node import START_TIMEOUT_S, LocalBroker
 from claw_r1.claw.local.ports import any_answers, free_ports
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
@@ -21,7 +21,6 @@ IMAGE = "claw-kafka"
 """The image that `infra/images/build.sh kafka` makes."""
 OTHER_IMAGE = "CLAW_TEST_KAFKA_IMAGE"
 """The variable that names another image with the variables of Apache Kafka's own; none: no container is used."""
-CONTAINER_READY_TIMEOUT_S = 60.0
 TEST_PARTITIONS = 2
 
 
@@ -116,7 +115,7 @@ def kafka_container(image: str) -> Iterator[str]:
     settings = container_settings(port, controller_port)
     container = DockerContainer(image).with_envs(**settings).with_kwargs(network_mode="host")
     with container:
-        if not any_answers([("127.0.0.1", port)], CONTAINER_READY_TIMEOUT_S):
+        if not any_answers([("127.0.0.1", port)], START_TIMEOUT_S):
             raise RuntimeError(f"{image} does not answer on port {port}: {container.get_logs()}")
         yield f"127.0.0.1:{port}"
 
