@@ -23,8 +23,8 @@ test-unit:  ## the tests that need no broker, no engine and no other process, in
 wheel-test:  ## build the wheel, install each extra alone outside the clone, then all of it, and let agents learn there (downloads)
 	@CLAW_WHEEL=run $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/test_wheel.py $(ARGS)
 
-images-test:  ## build images on Debian's packages and capture a call in them, where an engine is to be had (downloads): `TARGETS="tools rewards"`
-	@CLAW_IMAGES_TEST="$(or $(TARGETS),run)" $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/test_images_live.py $(ARGS)
+images-test:  ## build images on Debian's packages and run them, where an engine is to be had (downloads): `TARGETS="trainer rollout"`: the whole loop
+	@CLAW_IMAGES_TEST="$(or $(TARGETS),run)" $(PYTHON) claw/bootstrap.py test -n 0 -s tests/infra/live $(ARGS)
 
 manifests-test:  ## the images, Compose and Kubernetes files of infra against schemas, catalogue and settings
 	@$(PYTHON) claw/bootstrap.py test -n 0 tests/infra/test_images.py tests/infra/test_compose.py tests/infra/kubernetes $(ARGS)

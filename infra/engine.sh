@@ -26,14 +26,27 @@ $2
 PROGRAM
   chmod +x "$work/root/bin/$1"
 }
+# overlay copies nothing, and is not to be had on every file system, nor in every container
+driver=vfs
+layers=$(mktemp -d .tools/layers.XXXXXX)
+mkdir "$layers"/{lower,upper,inner,merged}
+if mount -t overlay -o "lowerdir=$layers/lower,upperdir=$layers/upper,workdir=$layers/inner" overlay "$layers/merged" 2>/dev/null; then
+  umount "$layers/merged"
+  driver=overlay
+fi
+rm -rf "$layers"
 cat >"$work/root/storage.conf" <<CONF
 [storage]
-driver = "vfs"
+driver = "$driver"
 graphroot = "$home/storage"
 runroot = "$home/run"
 CONF
+# No limits above our own, which we may not have the right to raise. compat: the socket takes our images by their short names.
 cat >"$work/root/containers.conf" <<CONF
+[containers]
+default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
 [engine]
+compat_api_enforce_docker_hub = false
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"

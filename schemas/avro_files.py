@@ -1,11 +1,13 @@
-"""The committed schemas: every `avro/*.avsc` as one self-contained schema, and the ids they go by on the wire.
+"""The committed schemas: every `avro/*.avsc` as one self-contained schema, and the ids
+they go by on the wire.
 
-Invariant: `avro/ids.json` is append-only. An id, once given, means the same schema for ever; `avro/by_id/` keeps the text
-of each schema whose records are readable.
+Invariant: `avro/ids.json` is append-only. An id, once given, means the same schema for
+ever; `avro/by_id/` keeps the text of each schema whose records are readable.
 """
 
 import hashlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +17,10 @@ FOLDER = Path(__file__).parent / "avro"
 IDS_FILE = FOLDER / "ids.json"
 BY_ID = FOLDER / "by_id"
 FIRST_ID = 100_000
+UNTIL = int(os.environ.get("CLAW_SCHEMAS_UNTIL") or 2**31)
+"""The highest id of a schema that records are written with. In the middle of an
+upgrade, when the version before must read what this one writes, it is the highest that
+that version knows (docs/cluster.md)."""
 
 
 @cache
@@ -68,11 +74,18 @@ def schema_ids() -> dict[int, dict[str, str]]:
 
 
 def current_ids() -> dict[str, int]:
-    """Full name -> the id that new records of this event are written with (the highest)."""
+    """Full name -> the id of the schema of today (the highest)."""
     ids = {entry["name"]: schema_id for schema_id, entry in sorted(schema_ids().items())}
     return {
         name: schema_id for name, schema_id in ids.items() if name in raw_schemas()
     }  # the others are written no more
+
+
+def writing_ids() -> dict[str, int]:
+    """Full name -> the id that records are written with: the highest up to `UNTIL`; of an event that is newer, its own."""
+    known = sorted(schema_id for schema_id in schema_ids() if schema_id <= UNTIL and schema_file(schema_id).exists())
+    bounded = {schema_ids()[schema_id]["name"]: schema_id for schema_id in known}
+    return {name: bounded.get(name, schema_id) for name, schema_id in current_ids().items()}
 
 
 def schema_file(schema_id: int) -> Path:

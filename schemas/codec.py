@@ -1,7 +1,10 @@
-"""Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro datum).
+"""Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro
+datum).
 
-The schemas come from the committed files (`avro_files`); no registry is asked. What was written with an older schema is
-read by Avro's rules for schema resolution: fields that were added since have their defaults.
+The schemas come from the committed files (`avro_files`); no registry is asked. What was
+written with an older schema is read by Avro's rules for schema resolution: fields that
+were added since have their defaults. Where an older schema is written
+(`avro_files.UNTIL`), these fields are left out.
 """
 
 import struct
@@ -16,7 +19,7 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from msgspec.structs import replace
 
-from claw_r1.schemas.avro_files import current_ids, schema_ids, written_schema
+from claw_r1.schemas.avro_files import current_ids, schema_ids, writing_ids, written_schema
 from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UnknownSchemaId
 from claw_r1.schemas.events import EVENT_TYPES, Event
 
@@ -66,9 +69,10 @@ def encode(event: Event, packed: Packed = NOTHING_PACKED) -> bytes:
 
 
 def encode_item(kind: type[Event], name: str, item: object) -> bytes:
-    """One item of the list in that field, as it stands among the others in the bytes of an event. It must fit its schema."""
-    schema = dict(_parts(kind.__name__, (name,)))[name]
-    return _written(schema, as_dict(item) if isinstance(item, msgspec.Struct) else item)
+    """One item of the list in that field, as it stands among the others in the bytes of an event. It must fit its schema;
+    nothing where an older schema is written that has no such list."""
+    schema = dict(_parts(kind.__name__, (name,))).get(name)
+    return b"" if schema is None else _written(schema, as_dict(item) if isinstance(item, msgspec.Struct) else item)
 
 
 def _written(schema: Parsed, datum: object) -> bytes:
@@ -132,7 +136,7 @@ def event_name(value: bytes | None) -> str:
 @cache
 def _writing(name: str) -> tuple[bytes, Parsed]:
     """The bytes in front of every event of this type, and its schema."""
-    schema_id = current_ids()[f"claw.{name}"]
+    schema_id = writing_ids()[f"claw.{name}"]
     return HEADER.pack(MAGIC, schema_id), _parsed(schema_id)
 
 
@@ -165,7 +169,7 @@ def _schema_without(schema_id: int, name: str) -> Parsed:
 @cache
 def _parts(name: str, lists: tuple[str, ...]) -> Sequence[tuple[str, Parsed]]:
     """The schema in pieces, in their order: by its name what an item of each of these lists is, and what stands between."""
-    schema = written_schema(current_ids()[f"claw.{name}"])
+    schema = written_schema(writing_ids()[f"claw.{name}"])
     assert isinstance(schema, dict)  # events are records
     types: dict[str, Any] = {}  # what a piece names, an earlier one may have written out
     parts = []

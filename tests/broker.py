@@ -1,4 +1,5 @@
-"""The real broker of the tests, one for each process of the suite: a given one, a container where an engine answers, or a local node."""
+"""The real broker of the tests, one for each process of the suite: a given one, a container where an engine answers and has our image of
+Kafka, or a local node."""
 
 import contextlib
 import os
@@ -10,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.local.broker import check_answers
-from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.local.kafka.config import server_properties
+from claw_r1.claw.local.kafka.node import START_TIMEOUT_S, LocalBroker
 from claw_r1.claw.local.ports import any_answers, free_ports
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
 
-DEFAULT_IMAGE = "apache/kafka:4.3.1"
-CONTAINER_READY_TIMEOUT_S = 60.0
+IMAGE = "claw-kafka"
+"""The image that `infra/images/build.sh kafka` makes."""
+OTHER_IMAGE = "CLAW_TEST_KAFKA_IMAGE"
+"""The variable that names another image with the variables of Apache Kafka's own; none: no container is used."""
 TEST_PARTITIONS = 2
 
 
@@ -25,8 +29,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`host:port` of a broker that lives as long as the session. A test must not stop it: `local_broker` is for that."""
     if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         yield check_answers(given)
-    elif engine_answers():
-        with kafka_container(os.environ.get("CLAW_TEST_KAFKA_IMAGE", DEFAULT_IMAGE)) as bootstrap:
+    elif image := image_at_hand():
+        with kafka_container(image) as bootstrap:
             yield bootstrap
     else:
         with LocalBroker(tmp_path_factory.mktemp("broker")) as local:
@@ -81,56 +85,43 @@ def catalogue(log_settings: LogSettings) -> Catalogue:
     return log_settings.catalogue()
 
 
-def engine_answers() -> bool:
-    """Whether a container engine answers here and the tests may use it (`CLAW_TEST_KAFKA_IMAGE=none`: they may not)."""
-    if os.environ.get("CLAW_TEST_KAFKA_IMAGE") == "none":
-        return False
+def image_at_hand() -> str | None:
+    """The image from which the tests take their Kafka: that which `OTHER_IMAGE` names, else ours; None where no container
+    engine answers, or it has none."""
+    named = os.environ.get(OTHER_IMAGE)
     reachable = os.environ.get("DOCKER_HOST") or Path("/var/run/docker.sock").exists()
-    if not reachable:
-        return False
+    if named == "none" or not reachable:
+        return None
     import docker
     from docker.errors import DockerException
 
     try:
-        with contextlib.closing(docker.from_env(timeout=3)) as engine:
-            return bool(engine.ping())
+        with contextlib.closing(docker.from_env(timeout=10)) as engine:
+            if named is None:
+                engine.images.get(IMAGE)
+            engine.ping()
     except DockerException:
-        return False
+        return None
+    return named or IMAGE
 
 
 @contextlib.contextmanager
 def kafka_container(image: str) -> Iterator[str]:
-    """Apache Kafka's own image (or one that takes its settings) on a free port of this machine."""
+    """A node in a container, with this machine's loopback as its network and the settings of a local node; its data goes with it."""
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # the fixture itself removes what it started
     from testcontainers.core.container import DockerContainer
 
-    (port,) = free_ports(1)
-    container = DockerContainer(image).with_bind_ports(9092, port)
-    for name, value in container_settings(port).items():
-        container = container.with_env(name, value)
+    port, controller_port = free_ports(2)
+    settings = container_settings(port, controller_port)
+    container = DockerContainer(image).with_envs(**settings).with_kwargs(network_mode="host")
     with container:
-        if not any_answers([("127.0.0.1", port)], CONTAINER_READY_TIMEOUT_S):
+        if not any_answers([("127.0.0.1", port)], START_TIMEOUT_S):
             raise RuntimeError(f"{image} does not answer on port {port}: {container.get_logs()}")
         yield f"127.0.0.1:{port}"
 
 
-def container_settings(port: int) -> dict[str, str]:
-    """Environment of Apache Kafka's image; `ADVERTISED` is for the image that `infra/` builds."""
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": "1@localhost:9093",
-        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "auto.create.topics.enable": "false",
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "4",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "4",
-        "group.initial.rebalance.delay.ms": "0",
-    }
-    image_names = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in settings.items()}
-    return {**image_names, "ADVERTISED": f"127.0.0.1:{port}"}
+def container_settings(port: int, controller_port: int) -> dict[str, str]:
+    """The settings of a local node as environment of Apache Kafka's image, or of ours."""
+    properties = server_properties(Path("/tmp/kafka-data"), port, controller_port)
+    pairs = (line.split("=", 1) for line in properties.splitlines())
+    return {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in pairs}

@@ -141,6 +141,7 @@ def _schemas(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: id -> name
         readers = sorted({who.partition(" (")[0] for topic in topics for who in topic.readers})
         writers = sorted({who for topic in topics for who in topic.writers})
         order = f"first its readers ({', '.join(readers)}), then its writers ({', '.join(writers)})"
+        order += f"; for a way back CLAW_SCHEMAS_UNTIL={max(old, key=int)} in the new processes, until all are new"
         yield _says("warning", f"schema {each} ({name}) is new: {order}")
 
 

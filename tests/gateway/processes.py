@@ -141,9 +141,9 @@ class Agents:
 
 
 @contextmanager
-def loaded(url: str, concurrency: int, pause_s: float = 0.0) -> Iterator[Agents]:
+def loaded(url: str, concurrency: int, pause_s: float = 0.0, name: str = "") -> Iterator[Agents]:
     """Agents at work in a thread, for whoever starts a broker must not leave his own; at the end they finish what they have."""
-    agents = Agents(url, pause_s=pause_s, name=f"p{pause_s}-" if pause_s else "a")
+    agents = Agents(url, pause_s=pause_s, name=f"{name}p{pause_s}-" if pause_s else f"{name}a")
     thread = threading.Thread(target=lambda: asyncio.run(agents.run(concurrency)))
     thread.start()
     try:

@@ -60,8 +60,5 @@ def arguments() -> dict[str, str]:
     return dict(re.findall(r"^ARG (\w+)=(\S+)$", head, re.MULTILINE))
 
 
-TARGETS = {"gateway", "streams", "rewards", "dashboard", "tools", "trainer", "rollout-cpu", "rollout-gpu"}
-
-
-def room_of(target: str) -> str:
-    return target.removesuffix("-cpu").removesuffix("-gpu")
+TARGETS = {"gateway", "streams", "rewards", "dashboard", "tools", "trainer", "rollout"}
+"""Those of rooms, by whose names they go."""

@@ -32,7 +32,7 @@ PORTS = {"gateway": 9100, "streams": 9101, "trainer": 9102, "rollout": 9103, "re
 """Room -> its port for metrics and probes, as in docs/runbook.md."""
 NOT_OURS = {
     "KAFKA_BOOTSTRAP_SERVERS", "CLAW_HOME", SECRET_VARIABLE, "PATH", "HOME", "USER", "LOGNAME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
-    "SQLITE_TMPDIR", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "POD_NAME", "POD_IP",
+    "SQLITE_TMPDIR", "LD_LIBRARY_PATH", "CLAW_SCHEMAS_UNTIL", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "POD_NAME", "POD_IP",
     "CLAW_WEIGHTS_TLS_CA_FILE", "CLAW_WEIGHTS_TLS_CERTIFICATE_FILE", "CLAW_WEIGHTS_TLS_KEY_FILE",
 }  # fmt: skip
 """Variables that no settings class has, which programs of a room read."""

@@ -12,7 +12,7 @@ import yaml
 from claw_r1.claw.home import PROJECT
 from claw_r1.consumers.rewards.config import load
 from tests.broker import container_settings
-from tests.infra.dockerfile import HOST, TARGETS, room_of, stages
+from tests.infra.dockerfile import HOST, TARGETS, stages
 from tests.infra.schemas.find import schema
 from tests.infra.settings_of import PORTS, named, wrong
 from tests.infra.test_images import GIVEN
@@ -40,8 +40,7 @@ def test_it_is_of_the_specification() -> None:
 
 def test_each_room_is_there() -> None:
     """One service for each room, its image a target; the profiles are cpu, gpu and ops, and capture needs none."""
-    assert {room_of(target) for target in OURS.values()} == {room_of(target) for target in TARGETS}
-    assert {*OURS.values()} <= TARGETS
+    assert {*OURS.values()} == TARGETS
     assert {profile for each in SERVICES.values() for profile in each.get("profiles", ())} == {"cpu", "gpu", "ops"}
     assert {name for name, each in SERVICES.items() if "profiles" not in each} == {
         "kafka", "topics", "gateway", "streams", "rewards", "dashboard",
@@ -52,7 +51,7 @@ def test_each_room_is_there() -> None:
 @pytest.mark.parametrize("service", OURS)
 def test_its_settings_are_the_rooms(service: str) -> None:
     """Every variable exists and every value counts; nothing that the room needs is missing but what a person gives."""
-    room, variables = room_of(OURS[service]), _variables(service)
+    room, variables = OURS[service], _variables(service)
     assert wrong(room, variables | _secrets(room)) == []
     assert variables["KAFKA_BOOTSTRAP_SERVERS"].partition(":")[0] in SERVICES
     published = {int(port.rpartition(":")[2]) for port in SERVICES[service].get("ports", ())}
@@ -67,7 +66,7 @@ def test_its_paths_are_mounted(service: str) -> None:
     places = {mount[1]: mount[2:] == ["ro"] for mount in mounts} | dict.fromkeys(SERVICES[service]["tmpfs"], False)
     variables = _variables(service)
     assert not places[variables["CLAW_HOME"]]
-    settings = named(room_of(OURS[service]), variables | _secrets(room_of(OURS[service])))
+    settings = named(OURS[service], variables | _secrets(OURS[service]))
     for name, path in settings.items():
         if isinstance(path, Path):
             (read_only,) = {only for place, only in places.items() if path.is_relative_to(place)} or {None}
@@ -85,23 +84,20 @@ def test_each_has_time_to_end() -> None:
         "rollout": ("RolloutSettings.drain_timeout_s", "RolloutSettings.stop_timeout_s"),
     }
     for service, target in OURS.items():
-        if (room := room_of(target)) in allowed:
-            settings = named(room, _variables(service) | _secrets(room))
-            needed_s = sum(float(str(settings[name])) for name in allowed[room])
+        if target in allowed:
+            settings = named(target, _variables(service) | _secrets(target))
+            needed_s = sum(float(str(settings[name])) for name in allowed[target])
             assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) >= needed_s + 5, service
 
 
 def test_a_worker_has_memory_for_two_versions() -> None:
     """Where Docker gives 64 MB, a copy of the weights would lie among temporary files."""
-    assert all(
-        "shm_size" in SERVICES[name] for name, target in OURS.items() if room_of(target) in ("rollout", "trainer")
-    )
+    assert all("shm_size" in SERVICES[name] for name, target in OURS.items() if target in ("rollout", "trainer"))
 
 
 def test_kafka_is_that_of_the_tests() -> None:
     """Its variables are those with which the tests start the same image, and where its data lies."""
-    known = container_settings(0).keys() | {"KAFKA_LOG_DIRS"}
-    assert SERVICES["kafka"]["environment"].keys() <= known
+    assert SERVICES["kafka"]["environment"].keys() <= container_settings(0, 0).keys()
     assert SERVICES["kafka"]["volumes"] == [f"kafka:{SERVICES['kafka']['environment']['KAFKA_LOG_DIRS']}"]
 
 

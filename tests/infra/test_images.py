@@ -19,7 +19,7 @@ from claw_r1.claw.install.environment import LOCKS
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.runtime.modules import EXTRAS
 from claw_r1.runtime.monitoring.server import monitored
-from tests.infra.dockerfile import HOST, IMAGES, TARGETS, Stage, arguments, room_of, stages
+from tests.infra.dockerfile import HOST, IMAGES, TARGETS, Stage, arguments, stages
 from tests.infra.settings_of import PORTS, wrong
 
 STAGES = stages()
@@ -29,6 +29,7 @@ GIVEN = {
     "rollout": {"CLAW_ROLLOUT_MODEL": "/m", "CLAW_ROLLOUT_MODEL_ID": "m"},
 }  # fmt: skip
 """Room -> what a deployment adds to the variables of its image, at the least."""
+INSTALLS = re.compile(r"install\.sh \S+ ([\w,-]+)")
 NEEDS = {
     "gateway": "gateway",
     "streams": "streams",
@@ -36,15 +37,15 @@ NEEDS = {
     "dashboard": "consumers",
     "tools": "stack",
     "trainer": "trainer",
-    "rollout-gpu": "rollout-gpu",
+    "rollout": "rollout-gpu",
 }
-"""Target -> the extra without which its command does not start; a worker on CPUs has a lock (`claw setup rollout`)."""
+"""Target -> the extra without which its command does not start; a worker on CPUs has a lock besides (`claw setup rollout`)."""
 
 
 def test_each_room_has_a_target() -> None:
     """They are those that build.sh names, and each room of the metrics page is among them."""
     assert STAGES.keys() >= TARGETS
-    assert PORTS.keys() <= {room_of(target) for target in TARGETS}
+    assert PORTS.keys() <= TARGETS
     built = re.search(r"\|\| set -- (.*)", (IMAGES / "build.sh").read_text())
     assert built is not None
     assert {*built[1].split()} == TARGETS
@@ -71,13 +72,13 @@ def test_it_runs_a_command_of_ours_as_nobody(target: str) -> None:
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_its_variables_and_ports_are_the_rooms(target: str) -> None:
     """With what a deployment must add, the room reads its settings; it is watched on the port that the health check asks."""
-    stage, room = STAGES[target], room_of(target)
-    assert wrong(room, stage.env | GIVEN.get(room, {})) == []
+    stage = STAGES[target]
+    assert wrong(target, stage.env | GIVEN.get(target, {})) == []
     ports = {int(value) for name, value in stage.env.items() if name.endswith("_PORT")}
     assert stage.ports == ports
     health = stage.last("HEALTHCHECK")
-    assert health == "NONE" if room == "tools" else f'CMD ["alive", "{PORTS[room]}"]' in health
-    assert room == "tools" or PORTS[room] in ports
+    assert health == "NONE" if target == "tools" else f'CMD ["alive", "{PORTS[target]}"]' in health
+    assert target == "tools" or PORTS[target] in ports
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
@@ -87,7 +88,7 @@ def test_its_extras_exist(target: str) -> None:
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras <= declared.keys()
     assert NEEDS.get(target, "traces") in extras
-    assert EXTRAS.keys() & extras or target == "rollout-gpu"
+    assert EXTRAS.keys() & extras or target == "rollout"
 
 
 @pytest.mark.parametrize("lock", ["cpu", "gpu"])
@@ -129,8 +130,8 @@ def test_alive_says_what_the_port_says() -> None:
 
 
 def _extras(build: Stage) -> set[str]:
-    lines = [text for name, text in build.lines if name == "RUN" and "install.sh" in text]
-    return {extra for line in lines for extra in line.split()[3].split(",")}
+    lines = [extras for name, text in build.lines if name == "RUN" for extras in INSTALLS.findall(text)]
+    return {extra for line in lines for extra in line.split(",")}
 
 
 def _build(stage: Stage) -> Stage:

@@ -1,6 +1,8 @@
 """Events as bytes and back, and what the codec says of bytes that are none."""
 
 import io
+import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -257,3 +259,36 @@ def test_threads_that_read_their_first_event_at_once_end_no_process() -> None:
     """A library that learns a type when it is first asked for took a process with it, once in some thousand starts."""
     command = [sys.executable, "-c", AT_ONCE, repr(codec.as_dict(facts.call("g", "t", "c")))]
     assert [subprocess.run(command, timeout=60, check=False).returncode for _ in range(3)] == [0, 0, 0]
+
+
+WRITES = """
+import json
+from claw_r1.schemas import codec
+from tests.schemas.examples import EVENTS
+for event in EVENTS.values():
+    kinds = {name: getattr(kind, "__origin__", None) for name, kind in type(event).__annotations__.items()}
+    lists = {name: getattr(event, name) for name, kind in kinds.items() if kind is tuple}
+    items = {name: [codec.encode_item(type(event), name, each) for each in many] for name, many in lists.items()}
+    assert codec.encode(event, {name: (len(each), each) for name, each in items.items()}) == codec.encode(event)
+print(json.dumps({name: codec.encode(event).hex() for name, event in EVENTS.items()}))
+"""
+
+
+@pytest.mark.parametrize("until", [100_000, 100_054, max(OLDER_IDS)])
+def test_records_are_written_for_the_version_before(until: int) -> None:
+    """By the newest schema that it knows, as it would have written them, also lists whose items are encoded before; an event that
+    it does not know by its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES],
+        env={**os.environ, "CLAW_SCHEMAS_UNTIL": str(until)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    wrote = {name: bytes.fromhex(digits) for name, digits in json.loads(done.stdout).items()}
+    for name, value in wrote.items():
+        known = [each for each in KEPT_IDS if each <= until and schema_ids()[each]["name"] == f"claw.{name}"]
+        schema_id = max(known, default=current_ids()[f"claw.{name}"])
+        assert codec.schema_id_of(value) == schema_id
+        assert value == _written(schema_id, codec.as_dict(EVENTS[name]))
+        assert type(codec.decode(value)) is EVENT_TYPES[name]

@@ -88,6 +88,8 @@ def test_a_new_schema_says_who_comes_first() -> None:
     readers, writers = line.split("then its writers")
     assert "streams" in readers
     assert all(writer in writers for writer in CALLS.writers)
+    newest_then = max(int(each) for each in NOW["schemas"] if each != newest)
+    assert f"CLAW_SCHEMAS_UNTIL={newest_then} " in writers
 
 
 def test_folds_topics_and_settings_are_named() -> None:

@@ -1,8 +1,13 @@
-"""The version before the newest change of a schema: until one is released, the one
-that an upgrade begins with."""
+"""Other versions of the house: the one before the newest change of a schema, and one
+that may come next.
+
+Until one is released, an upgrade begins with the former.
+"""
 
 import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,6 +35,23 @@ def earlier_version(folder: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", f"{changed}^"))) as archive:
         archive.extractall(folder, filter="tar")
     return folder / "infra" / "python"
+
+
+def next_version(folder: Path) -> Path:
+    """Copies this checkout, with one field more on the event that gateways write, and
+    generates what follows from that. Returns what its processes have as PYTHONPATH."""
+    path = folder / "infra" / "python"
+    shutil.copytree(ROOT / "infra" / "python", path, symlinks=True)
+    for link in (path / "claw_r1").iterdir():
+        if link.is_symlink():
+            shutil.copytree(ROOT / link.name, folder / link.name, ignore=shutil.ignore_patterns("__pycache__"))
+    schema = folder / "schemas" / "avro" / "CallCaptured.avsc"
+    fields = json.loads(schema.read_text())
+    fields["fields"].append({"name": "that_comes_next", "type": "string", "default": "unknown"})
+    schema.write_text(json.dumps(fields))
+    generate = [sys.executable, "-m", "claw_r1.schemas.generate"]
+    subprocess.run(generate, env={**os.environ, "PYTHONPATH": str(path)}, check=True, timeout=60)
+    return path
 
 
 def home_of(version: Mapping[str, str]) -> Path:
