@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from functools import partial
+from itertools import count, takewhile
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,16 +34,16 @@ def measure(repeats: int) -> Figures:
         make(folder / "model", SHAPE)
         sides = {ranks: _start(folder, ranks) for ranks in (1, 2)}
         seconds = in_turns(
-            {f"ranks_{n}_wall_s": partial(_ask, side, 0) for n, side in sides.items()}, repeats, time.monotonic
+            {f"ranks_{n}_wall_s": partial(_ask, side, True) for n, side in sides.items()}, repeats, time.monotonic
         )
         for side in sides.values():
-            _ask(side, None)
+            _ask(side, False)
     alone, together = seconds.values()
     return {"ranks_speedup": alone / together, **seconds, "ranks_load": os.getloadavg()[0]}
 
 
-def _ask(side: Connection, seed: int | None) -> None:
-    side.send(seed)
+def _ask(side: Connection, train: bool) -> None:
+    side.send(train)
     side.recv()
 
 
@@ -69,7 +70,7 @@ def _lead(folder: Path, ranks: int, port: int, commands: Connection) -> None:
 
     settings, dice = TrainerSettings(**_settings(folder, ranks)), random.Random(0)
     with leading(settings, Launched(RankPlace(0, ranks, 0, LOOPBACK, port)), threading.Event()) as learner:
-        while (seed := commands.recv()) is not None:
+        for seed in takewhile(lambda _: commands.recv(), count()):
             rows = [[dice.randrange(SHAPE.vocabulary) for _ in range(TOKENS)] for _ in range(TRAJECTORIES)]
             trained = range(TOKENS // 2, TOKENS)
             examples = [example(ids, trained, (-1.0) ** n, -9.0, group=n, member=n) for n, ids in enumerate(rows)]
