@@ -14,7 +14,7 @@ from claw_r1.claw.answers import emit
 from claw_r1.claw.pool import preview as preview_module
 from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.preview import preview
-from claw_r1.consumers.dashboard.batch_rows import common_prefix
+from claw_r1.consumers.dashboard.batch.drawn_rows import common_prefix
 from claw_r1.consumers.dashboard.routes import lab
 from claw_r1.datapool.batch.selection import ordered
 from claw_r1.datapool.batch.spec import BatchSpec
