@@ -37,7 +37,7 @@ from claw_r1.schemas.events import TensorSpec, WeightsPublished
 from claw_r1.weights.carry.carrier_process import CARRIER, Transport, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.deadline import Deadline
-from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.host_copies import CopyRoom, HostCopies, HostCopy
 from claw_r1.weights.manifest import TensorShape
 from claw_r1.weights.snapshot import Snapshots
 from claw_r1.weights.sources import Base, FromTrainer
@@ -53,7 +53,7 @@ CONCURRENCY = 64
 WARM_STEPS = 3
 """The moments of AdamW are filled by then."""
 IDLE_S = 0.5
-"""Between two versions: a batch takes longer."""
+"""Between two versions, for what is made ready there: a batch takes longer."""
 
 
 def pause(repeats: int) -> Figures:
@@ -123,9 +123,11 @@ def transfer(repeats: int) -> Figures:
             _together(receivers[:2], None)
             spans["own"].append(_together([own], event))
             _together([own], None)
+            time.sleep(IDLE_S)
             spans["gloo"].append(_together(group, None))
             spans["four"].append(_together(receivers, event))
             _together(receivers, None)
+            time.sleep(IDLE_S)
         for process in (*receivers, own, *group):
             process.close()
     seconds = {name: median(values[1:]) for name, values in spans.items()}
@@ -175,13 +177,15 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
     settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory), worker_id=directory)
     held: list[Fetched] = []
     loop = asyncio.new_event_loop()  # whose threads stay: a carrier ends with the one that started it
-    carriage = Carriage(carried_by(transports, lambda: True), partial(child.start_spoken_to, CARRIER))
+    carriage, room = Carriage(carried_by(transports, lambda: True), partial(child.start_spoken_to, CARRIER)), CopyRoom()
 
     def get(event: WeightsPublished | None) -> None:
         if event is None:
-            held.pop(0).copy.close()
+            before = held.pop(0)
+            before.copy.close()
+            room.prepare(before.copy, before.manifest.bytes_flat)
         else:
-            held.append(loop.run_until_complete(fetch(settings, event, None, carriage)))
+            held.append(loop.run_until_complete(fetch(settings, event, None, carriage, room)))
             if carriage.transports and held[-1].source not in carriage.transports:
                 raise RuntimeError(f"it came by {held[-1].told()}")
 
@@ -224,6 +228,7 @@ def carrier(repeats: int) -> Figures:
                 spans[way].append(_together(hosts, event))
                 if way in ways:
                     _together(hosts, None)
+                    time.sleep(IDLE_S)
         for process in (process for hosts in processes.values() for process in hosts):
             process.close()
     seconds = {way: median(values[1:]) for way, values in spans.items()}
