@@ -35,7 +35,7 @@ from claw_r1.schemas.events import TensorSpec, WeightsPublished
 from claw_r1.weights.carry.carrier_process import CARRIER, Transport, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.deadline import Deadline
-from claw_r1.weights.host_copies import HostCopies, HostCopy
+from claw_r1.weights.host_copies import CopyRoom, HostCopies, HostCopy
 from claw_r1.weights.manifest import TensorShape
 from claw_r1.weights.snapshot import Snapshots
 from claw_r1.weights.sources import Base, FromTrainer
@@ -50,7 +50,7 @@ CONCURRENCY = 64
 WARM_STEPS = 3
 """The moments of AdamW are filled by then."""
 IDLE_S = 0.5
-"""Between two versions: a batch takes longer."""
+"""Between two versions, for what is made ready there: a batch takes longer."""
 
 
 async def pause(repeats: int) -> Figures:
@@ -112,9 +112,11 @@ def transfer(repeats: int) -> Figures:
             _together(receivers[:2], None)
             spans["own"].append(_together([own], event))
             _together([own], None)
+            time.sleep(IDLE_S)
             spans["gloo"].append(_together(group, None))
             spans["four"].append(_together(receivers, event))
             _together(receivers, None)
+            time.sleep(IDLE_S)
     seconds = {name: median(values[1:]) for name, values in spans.items()}
     return {
         "transfer_ratio": round(seconds["one"] / seconds["gloo"], 2),
@@ -157,13 +159,15 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
     settings = RolloutSettings(model=Path(directory), model_id=MODEL, copies_dir=Path(directory), worker_id=directory)
     held: list[Fetched] = []
     loop = asyncio.new_event_loop()  # whose threads stay: a carrier ends with the one that started it
-    carriage = Carriage(carried_by(transports, lambda: True), partial(child.start_spoken_to, CARRIER))
+    carriage, room = Carriage(carried_by(transports, lambda: True), partial(child.start_spoken_to, CARRIER)), CopyRoom()
 
     def get(event: WeightsPublished | None) -> None:
         if event is None:
-            held.pop(0).copy.close()
+            before = held.pop(0)
+            before.copy.close()
+            room.prepare(before.copy, before.manifest.bytes_flat)
         else:
-            held.append(loop.run_until_complete(fetch(settings, event, None, carriage)))
+            held.append(loop.run_until_complete(fetch(settings, event, None, carriage, room)))
             if carriage.transports and held[-1].source not in carriage.transports:
                 raise RuntimeError(f"it came by {held[-1].told()}")
 
@@ -206,6 +210,7 @@ def carrier(repeats: int) -> Figures:
                 spans[way].append(_together(hosts, event))
                 if way in ways:
                     _together(hosts, None)
+                    time.sleep(IDLE_S)
     seconds = {way: median(values[1:]) for way, values in spans.items()}
     return {
         "carrier_ratio": round(seconds["carried"] / seconds["gloo"], 2),

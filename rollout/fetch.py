@@ -18,7 +18,7 @@ from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.checkpoint import ADAPTER_FOLDER
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import WeightsError
-from claw_r1.weights.host_copies import HostCopies, HostCopy, host_directories
+from claw_r1.weights.host_copies import CopyRoom, HostCopies, HostCopy, host_directories
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import Base, FromDirectory, FromTrainer
 
@@ -52,10 +52,11 @@ async def fetch(
     target: WeightsPublished,
     held: Fetched | None = None,
     carriage: Carriage | None = None,
+    room: CopyRoom | None = None,
 ) -> Fetched:
     """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once.
 
-    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker, where it has one.
+    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker, where it has one. room: for the copy.
     """
     began = time.monotonic()
     target = _as_taken(settings, target)
@@ -67,7 +68,7 @@ async def fetch(
             manifest = manifest_of(target)
             base_s = settings.carry_timeout_s if isinstance(source, FromCarrier) else settings.fetch_timeout_s
             seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
-            copies = HostCopies(settings.copies_dir or default_directory(manifest))
+            copies = HostCopies(settings.copies_dir or default_directory(manifest, room), room)
             if isinstance(source, FromCarrier) and not source.carriage.is_wanted(copies.directory):
                 await _begun(copies, manifest)
                 continue
@@ -137,15 +138,15 @@ def manifest_of(target: WeightsPublished) -> WeightsManifest:
     return WeightsManifest(tuple(tensors), target.digest)
 
 
-def default_directory(manifest: WeightsManifest) -> Path:
+def default_directory(manifest: WeightsManifest, room: CopyRoom | None = None) -> Path:
     """Returns the folder of a copy of this version, if there is one, else memory where it has room for one (containers
     often have 64 MB of it), else a folder among temporary files."""
     places = host_directories()
     for directory in filter(Path.is_dir, places):
         if HostCopies(directory).has(manifest.digest):
             return directory
-    has_room = shutil.disk_usage(places[0].parent).free > manifest.bytes_flat
-    return places[0] if has_room else places[-1]
+    free = shutil.disk_usage(places[0].parent).free + (room.nbytes_in(places[0]) if room else 0)
+    return places[0] if free > manifest.bytes_flat else places[-1]
 
 
 def _sources(

@@ -33,6 +33,7 @@ from claw_r1.schemas.events import WeightsPublished, WorkerState
 from claw_r1.schemas.http import BASE_LABEL
 from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
+from claw_r1.weights.host_copies import CopyRoom
 
 log = structlog.get_logger()
 
@@ -74,6 +75,7 @@ class Supervisor:
         self._carriage = Carriage(
             carried_by(settings.transports, lambda: settings.runs_on_cpu), partial(child.start_spoken_to, CARRIER)
         )
+        self._room = CopyRoom()
         self._watch: EngineWatch | None = None
         self._fetched: Fetched | None = None
         """The copy that was fetched last."""
@@ -97,6 +99,7 @@ class Supervisor:
             self._keep(None)
             self._keep_served(None)
             self._carriage.close()
+            self._room.close()
             reporting.cancel()
             self._reporter.change(state="dead")
             await self._reporter.report_now()
@@ -185,7 +188,7 @@ class Supervisor:
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
         """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
-        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched, self._carriage))
+        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched, self._carriage, self._room))
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())
@@ -223,6 +226,7 @@ class Supervisor:
         self._targets.served(target)
         self.metrics.loaded(fetched.source, fetched.failed)
         self._keep_served(fetched)
+        self._room.prepare(fetched.copy, fetched.manifest.bytes_flat)
         more = {"failed_before": fetched.failed} if fetched.failed else {}
         log.info(
             "weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms, **more

@@ -11,13 +11,14 @@ import mmap
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from claw_r1.weights import sealed_file
 from claw_r1.weights.deadline import Deadline
@@ -35,6 +36,8 @@ BUFFERS = 4
 POLL_S = 0.02
 STALLED_S = 10.0
 """Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
+BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system."""
 UNFINISHED = ".unfinished"
 MEMORY = Path("/dev/shm")  # noqa: S108  # the memory file system of Linux; the directory in it is the user's own
 
@@ -73,6 +76,11 @@ class HostCopy:
         """The path by which processes of this user on this host can open it, whatever happens to its name."""
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
+    @property
+    def directory(self) -> Path:
+        """The folder of this host's copies."""
+        return self._final.parent
+
     def close(self) -> None:
         """Let go; the last holder frees the memory."""
         descriptor, self._descriptor = self._descriptor, -1
@@ -90,13 +98,14 @@ class HostCopy:
 class HostCopies:
     """The copies of this user in one directory, which should lie in a memory file system."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises OSError, also where another user could write to the directory: its copies are believed by their names."""
+    def __init__(self, directory: Path, room: "CopyRoom | None" = None) -> None:
+        """room: for the next copy that is not here. Raises OSError, also where another user could write to the directory: its copies are
+        believed by their names."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = directory.lstat()
         if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o022:
             raise PermissionError(f"{directory} is not this user's alone")
-        self.directory = directory
+        self.directory, self._room = directory, room
         self.sweep()
 
     def has(self, digest: str) -> bool:
@@ -122,6 +131,8 @@ class HostCopies:
                 unfinished.unlink()
                 os.close(descriptor)
                 return copy
+            if self._room is not None:
+                descriptor = self._room.put(descriptor, unfinished, manifest.bytes_flat)
             self._fill(descriptor, manifest, algorithm, open_source, deadline)
             unfinished.rename(final)
         except BaseException:
@@ -181,6 +192,80 @@ class HostCopies:
             digest = hashed.text()
         if digest != manifest.digest:
             raise DigestMismatch(f"digest {short(digest)}, promised {short(manifest.digest)}")
+
+
+class _Place(NamedTuple):
+    descriptor: int
+    path: Path
+    nbytes: int
+
+
+class CopyRoom:
+    """Memory for the next copy, made ready while nobody waits for it: for one beside the others, or none.
+
+    To find its pages takes a good part of the time of a transfer. A host has memory for two copies, since it holds both while it loads one;
+    the second is this room as soon as the load is over. Safe to use from any thread: a fetch that was given up may still end.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-room")
+        self._place: Future[_Place | None] | None = None
+
+    def prepare(self, copy: HostCopy, nbytes: int) -> None:
+        """Room for another copy such as this one, if that had to be brought here. Returns at once; where there is no memory, there is no
+        room."""
+        self.close()
+        if not copy.is_found:
+            self._place = self._thread.submit(_made, copy.directory, nbytes)
+
+    def nbytes_in(self, directory: Path) -> int:
+        """The bytes that are ready there."""
+        future = self._place
+        place = future.result() if future is not None and future.done() else None
+        return place.nbytes if place is not None and place.path.parent == directory else 0
+
+    def put(self, descriptor: int, unfinished: Path, nbytes: int) -> int:
+        """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is there now."""
+        future = self._taken()
+        if future is None or (place := future.result()) is None:
+            return descriptor
+        if (place.path.parent, place.nbytes) != (unfinished.parent, nbytes) or not is_at(place.descriptor, place.path):
+            _let_go(place)
+            return descriptor
+        os.utime(place.descriptor)  # else it would seem to stand still
+        place.path.rename(unfinished)
+        os.close(descriptor)
+        return place.descriptor
+
+    def close(self) -> None:
+        """Lets go of it. Idempotent."""
+        if (future := self._taken()) is not None:
+            future.add_done_callback(lambda future: _let_go(future.result()))
+
+    def _taken(self) -> "Future[_Place | None] | None":
+        with self._lock:
+            future, self._place = self._place, None
+        return future
+
+
+def _made(directory: Path, nbytes: int) -> _Place | None:
+    """Locked, as what is unfinished: it is removed by whoever comes next when this process is gone."""
+    with suppress(OSError):
+        descriptor, name = tempfile.mkstemp(UNFINISHED, "room-", directory)
+        place = _Place(descriptor, Path(name), nbytes)
+        with suppress(OSError):
+            if locked(descriptor, fcntl.LOCK_EX):
+                os.posix_fallocate(descriptor, 0, nbytes)
+                return place
+        _let_go(place)
+    return None
+
+
+def _let_go(place: _Place | None) -> None:
+    if place is not None:
+        place.path.unlink(missing_ok=True)
+        os.close(place.descriptor)
 
 
 class _Hash:
@@ -282,6 +367,8 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 def _allocate(descriptor: int, nbytes: int) -> None:
     """All of it now: a write to a memory file system that is full would be a signal, not an error."""
+    if os.fstat(descriptor).st_blocks * BLOCK_BYTES >= nbytes:  # a room
+        return
     try:
         os.posix_fallocate(descriptor, 0, nbytes)
     except OSError as error:

@@ -101,7 +101,7 @@ class Fleet:
             self._hold.unlink()
 
     def _copies(self) -> list[str]:
-        return sorted(path.name for path in self.workers[0].copies.glob("*"))
+        return sorted(path.name for path in self.workers[0].copies.glob("b3:*"))
 
     def _last_digest(self) -> str:
         event = decode(bytes.fromhex(self.events.read_text().splitlines()[-1]))

@@ -10,7 +10,8 @@ from claw_r1.schemas.events import WorkerReported
 from claw_r1.weights.sources import SECRET_VARIABLE
 from claw_r1.weights.transfer_server import TransferServer
 from tests.patience import PATIENCE_S, until_async
-from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
+from tests.rollout.scripted import Trainer, scripted_worker
+from tests.rollout.scripted_engine import ScriptedEngine
 
 
 def is_at(version: int, state: str = "ready") -> "object":

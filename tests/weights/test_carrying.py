@@ -10,8 +10,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +29,7 @@ from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.deadline import Deadline
-from claw_r1.weights.errors import TransferFailed, WeightsError
+from claw_r1.weights.errors import DigestMismatch, TransferFailed, WeightsError
 from claw_r1.weights.host_copies import HostCopies, HostCopy
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE
@@ -115,6 +116,24 @@ def test_hosts_that_ask_together_are_one_group_from_version_to_version(
     ((a, b),) = seen
     assert a[0] == b[0] != ""
     assert [(sorted(one.workers), one.error) for one in carried] == [(["a", "b"], None)] * 3
+
+
+def test_other_bytes_under_the_digest_get_no_name(
+    server: TransferServer, hosts: list[Host], threads: ThreadPoolExecutor
+) -> None:
+    """Each host finds it out for itself, no file has the promised name, and the next version is carried to the same group."""
+    expected, promised = numbered(1), Future[str]()
+    promised.set_result(WeightsSnapshot.of(expected).manifest.digest)
+    other = WeightsSnapshot.of(numbered(2))
+    other.flat()
+    server.stage("run", 1, replace(other, digest=promised))
+    for future in [threads.submit(host.take, 1, expected) for host in hosts]:
+        assert isinstance(future.exception(), DigestMismatch)
+    assert [path.name for host in hosts for path in host.copies.directory.iterdir()] == []
+    group = hosts[0].carriage.group
+    expected = stage(server, 3)
+    assert all(same(copy, expected) for copy in carried_to(hosts, 3, expected, threads))
+    assert hosts[0].carriage.group == group == hosts[1].carriage.group != ""
 
 
 @only_in_soak
@@ -299,5 +318,5 @@ def test_a_place_that_is_none_is_refused_in_words(tmp_path: Path, line: bytes) -
         host = Host(tmp_path, "a", url)
         with pytest.raises(TransferFailed):
             host.take(1, tensors)
-    assert host.carriage.carrier is None
+    assert host.carriage.group == ""
     host.carriage.close()

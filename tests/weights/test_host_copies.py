@@ -164,13 +164,15 @@ import sys
 from pathlib import Path
 import torch
 from claw_r1.weights.errors import NoRoom
-from claw_r1.weights.host_copies import HostCopies
+from claw_r1.weights.host_copies import CopyRoom, HostCopies
 from claw_r1.weights.manifest import WeightsManifest
 from tests.weights.tensors import same, take
 from tests.weights.test_host_copies import Memory
 directory = Path(sys.argv[1])
 copies, tensors = HostCopies(directory / "copies"), [("a", torch.arange(150_000, dtype=torch.int32))]
-first = take(copies, WeightsManifest.of(tensors), Memory(tensors))
+first, room = take(copies, WeightsManifest.of(tensors), Memory(tensors)), CopyRoom()
+room.prepare(first, 600_000)
+room.close()
 more = [("a", torch.arange(150_001, dtype=torch.int32))]
 try:
     take(copies, WeightsManifest.of(more), Memory(more))

@@ -1,6 +1,6 @@
 """A process that carries versions between hosts by a collective: `python -m claw_r1.weights.carry.carrier TRANSPORT`.
 
-It owns the communicator, and one mapping of the file that it sends or fills, and can fail in one way only: by ending. Whoever started it
+It owns the communicator, and the file that it sends or fills, open for so long, and can fail in one way only: by ending. Whoever started it
 gives it orders on stdin and reads on stdout how far it is, a line each:
 
     (start)                                loaded
@@ -14,7 +14,6 @@ is another process. The transport is never aborted and no group is destroyed, si
 import mmap
 import socket
 import sys
-import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -35,7 +34,7 @@ class Collective(Protocol):
 
 
 class Gloo:
-    """Over sockets, straight from the mapping and into it."""
+    """Over sockets, straight from the bucket and into it."""
 
     def __init__(self, store: "Store", rank: int, world: int, address: str) -> None:
         from torch.distributed import ProcessGroupGloo
@@ -128,17 +127,20 @@ def store_at(rank: int, host: str, port: int) -> "Store":
 
 
 def carry(group: Collective, path: Path, nbytes: int, bucket_bytes: int, *, sends: bool) -> None:
-    """The first bytes of a file, from rank 0's into everybody's, bucket by bucket."""
+    """The first bytes of a file, from rank 0's into everybody's, bucket by bucket: a mapping of it all costs more than both copies."""
     import torch
 
-    with path.open("rb" if sends else "r+b") as file:
-        kind = mmap.MAP_SHARED | mmap.MAP_POPULATE  # all pages at once: one by one they cost as much as the bytes
-        mapped = mmap.mmap(file.fileno(), nbytes, kind, mmap.PROT_READ | (0 if sends else mmap.PROT_WRITE))
-    with warnings.catch_warnings(action="ignore"):  # of a tensor that nobody may write to: nobody does
-        flat = torch.frombuffer(mapped, dtype=torch.uint8)
-    for begin in range(0, nbytes, bucket_bytes):
-        group.broadcast(flat[begin : begin + bucket_bytes])
-        say(f"at {min(nbytes, begin + bucket_bytes)}")
+    buffer = mmap.mmap(-1, min(nbytes, bucket_bytes))
+    bucket, content = torch.frombuffer(buffer, dtype=torch.uint8), memoryview(buffer)
+    with path.open("rb" if sends else "r+b", buffering=0) as file:
+        for begin in range(0, nbytes, bucket_bytes):
+            length = min(bucket_bytes, nbytes - begin)
+            if sends:
+                file.readinto(content[:length])
+            group.broadcast(bucket[:length])
+            if not sends:
+                file.write(content[:length])
+            say(f"at {begin + length}")
 
 
 def say(line: str) -> None:

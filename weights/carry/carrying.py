@@ -84,10 +84,11 @@ class Carrying:
         spawn: Spawn,
         *,
         join_s: float = 60.0,
-        bucket_bytes: int = 64 << 20,
+        bucket_bytes: int = 8 << 20,
         on_carried: Callable[[Carried], None] = lambda _: None,
     ) -> None:
-        """join_s: until a group stands, and until its first bucket is sent."""
+        """join_s: until a group stands, and until its first bucket is sent. bucket_bytes: so few that a bucket is still in the cache when it is
+        written."""
         self.transports = tuple(transports)
         self._spawn, self._join_s, self._on_carried = spawn, join_s, on_carried
         self._bucket_bytes = bucket_bytes

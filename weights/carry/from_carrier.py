@@ -61,12 +61,20 @@ class Carriage:
         """The group that the carrier is in; empty where it is in none."""
         return self._group if self.carrier is not None and self.carrier.is_running else ""
 
+    def begin(self) -> None:
+        """A carrier loads while the group gathers, unless there is one."""
+        if self.carrier is None or not self.carrier.is_running:
+            with suppress(OSError):  # whoever joins tries again
+                self.carrier, self._group = Carrier(self._spawn, self.transports[0]), ""
+
     def joined(self, seat: dict[str, Any], deadline: Deadline, watch: "_Watch") -> Carrier:
         """The carrier, in the group of this seat. Raises TransferFailed, DeadlineExceeded, OSError."""
         if self.carrier is not None and self._group == seat["group"]:
             return self.carrier
-        self.end()
-        self.carrier = carrier = Carrier(self._spawn, seat["transport"])
+        if self._group or self.carrier is None or self.carrier.transport != seat["transport"]:
+            self.end()
+            self.carrier = Carrier(self._spawn, seat["transport"])
+        carrier = self.carrier
         deadline.interrupted_by(carrier.end)
         carrier.expect("loaded", deadline, watch.look)
         own = _address_towards(seat["host"], seat["port"])
@@ -131,6 +139,7 @@ class FromCarrier(FillsFile):
             connected = connection.sock  # which the connection forgets as soon as it has the reply's headers
             deadline.interrupted_by(partial(shut, connected))
             with self._asked(connection, connected, manifest, deadline) as reply:
+                self.carriage.begin()
                 watch = _Watch(connected, reply, self.descriptor)
                 yield from self._carried(json.loads(watch.line(deadline)), manifest, deadline, watch)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
@@ -200,7 +209,7 @@ class _Watch:
             self._is_over = True
 
     def touch(self) -> None:
-        """Tell the other workers of this host that their copy gets on: a mapping's writes leave no trace."""
+        """Tell the other workers of this host that their copy gets on, also before its first bucket."""
         os.utime(self._descriptor)
 
     def leave(self) -> None:
