@@ -83,9 +83,9 @@ def current_ids() -> dict[str, int]:
 
 def writing_ids() -> dict[str, int]:
     """Full name -> the id that records are written with: the highest up to `UNTIL`; of an event that is newer, its own."""
-    ids = sorted(schema_id for schema_id in schema_ids() if schema_id <= UNTIL and schema_file(schema_id).exists())
-    bounded = {schema_ids()[schema_id]["name"]: schema_id for schema_id in ids}
-    return {name: bounded.get(name, schema_id) for name, schema_id in current_ids().items()}
+    kept_ids = sorted(schema_id for schema_id in schema_ids() if schema_id <= UNTIL and schema_file(schema_id).exists())
+    newest = {schema_ids()[schema_id]["name"]: schema_id for schema_id in kept_ids}
+    return {name: newest.get(name, schema_id) for name, schema_id in current_ids().items()}
 
 
 def schema_file(schema_id: int) -> Path:
