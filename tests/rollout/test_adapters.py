@@ -13,7 +13,8 @@ from claw_r1.rollout.plugin.engine_tap import tap_engine
 from claw_r1.rollout.plugin.handover import adapter_request
 from claw_r1.rollout.process.adapter_place import AdapterPlace
 from claw_r1.rollout.settings import RolloutSettings
-from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
+from tests.rollout.scripted import Trainer, scripted_worker
+from tests.rollout.scripted_engine import ScriptedEngine
 
 NAME = "base_model.model.layers.0.up.lora_A.weight"
 

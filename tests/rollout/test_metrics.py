@@ -5,7 +5,8 @@ from pathlib import Path
 from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.reporter import Status
 from tests.patience import until_async
-from tests.rollout.scripted import ScriptedEngine, Trainer, scripted_worker
+from tests.rollout.scripted import Trainer, scripted_worker
+from tests.rollout.scripted_engine import ScriptedEngine
 
 
 def value(metrics: RolloutMetrics, name: str, **labels: str) -> float | None:

@@ -21,6 +21,7 @@ from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer
 from tests import children
 from tests.patience import PATIENCE_S, until
+from tests.rollout import holds
 
 ROOT = Path(__file__).parents[2]
 RUN = "run-1"
@@ -48,6 +49,8 @@ class Worker:
         self.log = directory / f"vllm-{worker_id}.log"
         self.errors = directory / f"supervisor-{worker_id}.log"
         self.copies = directory / "copies"
+        self.holds = directory / "holds"
+        self.holds.mkdir(exist_ok=True)
         self.events.touch()
         self.transfer_server = TransferServer()
         self.base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
@@ -72,6 +75,7 @@ class Worker:
             **self.settings,
         }
         environment = {**os.environ, **{f"CLAW_ROLLOUT_{k}": v for k, v in settings.items()}, "PYTHONPATH": str(ROOT)}
+        environment |= {holds.FOLDER: str(self.holds), holds.WHO: self.worker_id}
         script = Path(__file__).with_name("supervise.py")
         command = [sys.executable, str(script), str(self.events), str(self.reports)]
         with self.errors.open("ab") as errors:
@@ -82,6 +86,10 @@ class Worker:
         text = self.reports.read_bytes() if self.reports.exists() else b""
         whole = text[: text.rfind(b"\n") + 1].rstrip()
         return json.loads(whole[whole.rfind(b"\n") + 1 :]) if whole else None
+
+    def weights_from(self) -> str:
+        """The way by which it has its version, and why not by others."""
+        return str((self.last_report() or {})["weights_from"])
 
     def last_sync_ms(self) -> dict[str, float]:
         return dict((self.last_report() or {})["sync_ms"])
