@@ -25,7 +25,6 @@ VIEWS = {
     "overview-all": "/overview?run=*",
     "explorer": "/explorer?kind=trajectories",
     "explorer-groups": "/explorer?kind=groups",
-    "discarded": "/discarded",
     "group": f"/group?g={GROUP}",
     "trajectory": f"/trajectory?{MEMBER}",
     "tokens": f"/tokens?{MEMBER}",

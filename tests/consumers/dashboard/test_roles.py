@@ -57,7 +57,6 @@ OF_ACT: Mapping[PageAct, frozenset[str]] = {
             "GET /lab/preview",
             "GET /runs",
             "GET /runs/whole",
-            "GET /runs/compare",
             "GET /runs/curves",
             "GET /batch",
             "GET /batch/replies",

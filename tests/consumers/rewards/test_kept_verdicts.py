@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from claw_r1.consumers.rewards import verdicts as module
+from claw_r1.consumers.rewards import kept_verdicts as module
 from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.eventlog.errors import BrokerUnreachable
 from claw_r1.eventlog.memory import MemoryLog

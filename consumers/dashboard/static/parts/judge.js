@@ -31,6 +31,13 @@ export function act(path, body, words) {
   return next;
 }
 
+/** Says why nothing is written, once the writes before it are told: a late one would stand over it. */
+function refuse(problem) {
+  turn = turn.then(() => {
+    outcome.value = { words: problem.message, wrong: true };
+  });
+}
+
 /** Takes back an act, or without an id the latest one of who is signed in. */
 export const undo = (act_id = null) =>
   act(
@@ -82,7 +89,7 @@ function Field({ label, now, hint, parse, send, passive }) {
     try {
       send(parse(text));
     } catch (problem) {
-      outcome.value = { words: problem.message, wrong: true };
+      refuse(problem);
     }
   };
   return html`<form class="judge-field" onSubmit=${submit}>
