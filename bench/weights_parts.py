@@ -5,6 +5,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
@@ -139,11 +140,12 @@ class _Remote:
 def _serve(pipe: "Connection[Any, Any]", work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
     torch.set_num_threads(1)
     do = work(*arguments)
-    while True:
-        argument = pipe.recv()
-        began = time.monotonic()
-        do(argument)
-        pipe.send((began, time.monotonic()))
+    with suppress(EOFError):
+        while True:
+            argument = pipe.recv()
+            began = time.monotonic()
+            do(argument)
+            pipe.send((began, time.monotonic()))
 
 
 def _together(processes: Sequence[_Remote], argument: object) -> float:
