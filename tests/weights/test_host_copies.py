@@ -166,6 +166,7 @@ import torch
 from claw_r1.weights.errors import NoRoom
 from claw_r1.weights.host_copies import CopyRoom, HostCopies
 from claw_r1.weights.manifest import WeightsManifest
+from tests import patience
 from tests.weights.tensors import same, take
 from tests.weights.test_host_copies import Memory
 directory = Path(sys.argv[1])
@@ -180,7 +181,7 @@ except NoRoom as error:
     print(error)
 assert same(first, tensors), "who holds a version has it"
 first.close()
-print(len([*copies.directory.iterdir()]))
+patience.until(lambda: not [*copies.directory.iterdir()])  # a room that was not taken goes when its thread has it
 second = take(copies, WeightsManifest.of(more), Memory(more))
 print(same(second, more))
 """
@@ -189,6 +190,6 @@ print(same(second, more))
 @pytest.mark.process
 def test_a_memory_file_system_that_is_full_has_room_again_when_a_version_goes(tmp_path: Path) -> None:
     """A real one of a megabyte, in a name space of its own: one version fits, a second does not, until the first is let go."""
-    words, left, is_same = run_on_small_disk(FULL, tmp_path, "1M")
+    words, is_same = run_on_small_disk(FULL, tmp_path, "1M")
     assert "no memory for a copy" in words
-    assert (left, is_same) == ("0", "True")
+    assert is_same == "True"
