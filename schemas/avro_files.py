@@ -81,6 +81,7 @@ def current_ids() -> dict[str, int]:
     }  # the others are written no more
 
 
+@cache
 def writing_ids() -> dict[str, int]:
     """Full name -> the id that records are written with: the highest up to `UNTIL`; of an event that is newer, its own."""
     kept_ids = sorted(schema_id for schema_id in schema_ids() if schema_id <= UNTIL and schema_file(schema_id).exists())

@@ -112,6 +112,11 @@ class DashboardSource:
         self._runs_lock = threading.Lock()
         self._follower: Follower | None = None
 
+    @property
+    def has_read_all(self) -> bool:
+        """Pool, words and runs, as far as they stood at the start."""
+        return self.caught_up and self.runs_caught_up
+
     def start(self) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
         self.pool.start()

@@ -3,7 +3,6 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,8 @@ def examples_of(rows: Sequence[TrainingRow], plan: BatchAssembled, environments:
         planned = plan.trajectories[row.trajectory]
         of_row = [numbers[row.trajectory, call_id] for call_id in row.call_ids]
         weights = [calls[number][1].weights or POLICY_LOSS_ALONE for number in of_row]
-        example = _example(row, of_row, weights, planned.advantage, groups[planned.group_id])
-        examples.append(replace(example, environment=environment_index(planned.figures, environments)))
+        index = environment_index(planned.figures, environments)
+        examples.append(_example(row, of_row, weights, planned.advantage, groups[planned.group_id], index))
     rewards: dict[int, dict[int, float]] = defaultdict(dict)
     for number, (index, step) in enumerate(calls):
         rewards[index][number] = step.reward
@@ -65,7 +64,12 @@ def _rewarded(examples: Sequence[Example], rewards: Mapping[int, Mapping[int, fl
 
 
 def _example(
-    row: TrainingRow, calls: Sequence[int], weights: Sequence[Sequence[float]], advantage: float, group: int
+    row: TrainingRow,
+    calls: Sequence[int],
+    weights: Sequence[Sequence[float]],
+    advantage: float,
+    group: int,
+    environment: int,
 ) -> Example:
     """calls, weights: of each call of the row, its number within the batch and what its losses weigh."""
     at = np.flatnonzero(np.frombuffer(row.mask, dtype=np.uint8))
@@ -85,6 +89,7 @@ def _example(
         weights=np.array(weights, dtype=np.float32)[place],
         scale=np.ones(n, dtype=np.float32),
         group=group,
+        environment=environment,
     )
 
 

@@ -65,7 +65,7 @@ def processes(source: Source, progress: Watched, _: Watching) -> Response:
         readers, _written = reader_rows(settings) if on_broker else ([], 0)
         gateways = {"name": GATEWAYS, "kind": "gateway", "state": "writing calls", "why": "known by what they wrote"}
         moment = now_us()
-        own = "caught up" if source.caught_up and source.runs_caught_up else "still reading"
+        own = "caught up" if source.has_read_all else "still reading"
         page = {"name": "this page", "kind": "dashboard", "state": own, "version": f"generation {settings.generation}"}
         others = source.ask_runs(lambda state: list(other_rows(state, moment)))
         rows = [each | progress.tell(each["name"]) for each in (gateways, *readers)]

@@ -48,7 +48,7 @@ def log_state(source: Source, request: Request, _: Watching) -> Response:
 
 def _overview(source: DashboardSource, run_id: str | None) -> JsonDict:
     moment = now_us()
-    caught_up = source.caught_up and source.runs_caught_up
+    caught_up = source.has_read_all
     runs, workers, observed, settled, spec = source.ask_runs(lambda state: _of_runs(state, run_id, moment))
     pool, waits = source.pool.ask(lambda rows: _of_pool(rows, observed, settled, spec, moment))
     current = observed and {**observed, "waiting": waits}

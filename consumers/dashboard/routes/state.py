@@ -16,7 +16,7 @@ routes = APIRouter(prefix="/api/v1", tags=["state"])
 def state(source: Source, _: Looking) -> Response:
     """Until `caught_up`, answers grow. log_away_since_us: UTC microseconds; null: it answers."""
     settings = source.log.settings
-    caught_up = source.caught_up and source.runs_caught_up
+    caught_up = source.has_read_all
     return SafeJson(
         {
             "caught_up": caught_up,

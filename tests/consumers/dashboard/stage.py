@@ -105,7 +105,7 @@ class DashboardStage:
     def wait_read(self) -> None:
         """Returns once the page has read what was told before it started."""
         source = self.source
-        until(lambda: source.caught_up and source.runs_caught_up, "the dashboard has read the log")
+        until(lambda: source.has_read_all, "the dashboard has read the log")
         self.pool.wait_caught_up(PATIENCE_S)
 
     @contextmanager
