@@ -1,7 +1,7 @@
 """The topics of the catalogue on a broker: created, described, compared. Nothing here changes or deletes a topic."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
     cluster,
     consumer_config,
     error_of,
+    patiently,
     request_failure,
 )
 from claw_r1.eventlog.kafka.offsets import found_topics, known_topics, offsets_of, places_of
@@ -102,9 +103,8 @@ def create_topics(settings: LogSettings) -> list[str]:
         if name not in existing
     ]
     admin = AdminClient(admin_config(settings))
-    created = [
-        name for name, future in (admin.create_topics(new) if new else {}).items() if _created(future, name, settings)
-    ]
+    asked = admin.create_topics(new) if new else {}
+    created = [each.topic for each in new if _created(each, asked[each.topic], settings)]
     _wait_for_leaders(settings, list(topics))
     return created
 
@@ -228,15 +228,29 @@ def _found(settings: LogSettings, names: Iterable[str]) -> dict[str, TopicMetada
         return found_topics(consumer, settings, names)
 
 
-def _created(future: Future[None], name: str, settings: LogSettings) -> bool:
-    """False when somebody else created it meanwhile."""
-    try:
-        future.result()
-    except KafkaException as raised:
-        if error_of(raised).code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        raise request_failure(error_of(raised), settings, name) from raised
-    return True
+def _created(topic: NewTopic, first: Future[None], settings: LogSettings) -> bool:
+    """False when somebody else created it meanwhile. first: an answer on its way; after a failure that heals a new client asks,
+    which knows nothing of a broker that was fenced when the former began."""
+
+    def answers() -> Iterator[Future[None]]:
+        yield first
+        while True:
+            admin = AdminClient(admin_config(settings))  # held here until the next: what it was asked ends with it
+            yield admin.create_topics([topic])[topic.topic]
+
+    coming = answers()
+
+    def ask() -> bool:
+        answer = next(coming)
+        try:
+            answer.result()
+        except KafkaException as raised:
+            if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return answer is not first
+        return True
+
+    return patiently(ask, settings, topic.topic, timeout_s=METADATA_TIMEOUT_S)
 
 
 def _wait_for_leaders(settings: LogSettings, names: Sequence[str]) -> None:

@@ -254,8 +254,10 @@ def delivery_failure(error: KafkaError, topic: str) -> LogError:
 
 
 def heals(error: KafkaError) -> bool:
-    """Returns whether the same request may succeed soon, with nobody doing anything."""
-    return bool(error.retriable()) or error.code() in MOVING
+    """Returns whether the same request may succeed soon, with nobody doing anything: also of topics that no broker takes since the
+    controller heard of none for a moment, for which Kafka has the code of too few brokers."""
+    fenced = error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
+    return bool(error.retriable()) or error.code() in MOVING or fenced
 
 
 def patiently(request: Callable[[], T], settings: LogSettings, topic: str = "", *, timeout_s: float | None = None) -> T:

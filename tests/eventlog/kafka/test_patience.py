@@ -1,11 +1,13 @@
 """What heals by itself is waited out: a broker that starts, or was fenced for seconds, ends no program, and is not misnamed."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
 from claw_r1.eventlog.kafka import admin
@@ -116,3 +118,52 @@ def test_topics_are_made_when_each_leader_knows_of_its_own(broker: str, monkeypa
     monkeypatch.setattr(admin, "_offsets", late)
     new_log(broker)
     assert next(answers, None) is None
+
+
+class Refusing:
+    """An administrator whose first requests for topics fail so; what comes after is asked of the broker."""
+
+    def __init__(self, config: dict[str, Any], errors: list[KafkaError]) -> None:
+        self.errors, self.broker = errors, AdminClient(config)
+
+    def create_topics(self, new: list[NewTopic]) -> dict[str, Future[None]]:
+        if not self.errors:
+            return self.broker.create_topics(new)
+        error, answers = self.errors.pop(0), {each.topic: Future[None]() for each in new}
+        for answer in answers.values():
+            answer.set_exception(KafkaException(error))
+        return answers
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller"),
+        KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced"),
+    ],
+)
+def test_topics_are_made_although_the_broker_was_fenced(
+    broker: str, monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
+    """A controller that did not hear of its broker for three seconds refuses topics, and lists no broker; both end by themselves."""
+    errors = [error, error]
+    monkeypatch.setattr(admin, "AdminClient", lambda config: Refusing(config, errors))
+    new_log(broker)
+    assert errors == []
+
+
+@pytest.mark.kafka
+def test_more_copies_than_brokers_are_refused_at_once(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is that of a fenced broker, but nothing heals here."""
+    asked: list[list[NewTopic]] = []
+
+    class Counting(Refusing):
+        def create_topics(self, new: list[NewTopic]) -> dict[str, Future[None]]:
+            asked.append(new)
+            return super().create_topics(new)
+
+    monkeypatch.setattr(admin, "AdminClient", lambda config: Counting(config, []))
+    with pytest.raises(LogError, match="INVALID_REPLICATION_FACTOR"):
+        new_log(broker, replication=2)
+    assert len(asked) == 1
