@@ -40,7 +40,8 @@ def test_a_broker_that_hangs_delays_a_consumer_and_loses_nothing(
     with capture_logs() as lines:
         thread.start()
         try:
-            until(lambda: any(line["event"] == "consumer_retries" for line in lines))
+            until(hangs.is_set, "the first record")
+            until(lambda: any(line["event"] == "consumer_retries" for line in lines), "a retry")
         finally:
             broker.signal(signal.SIGCONT)
         until(lambda: committed(log) == {0: 3, 1: 3})
