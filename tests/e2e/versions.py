@@ -1,7 +1,5 @@
-"""Other versions of the house: the one before the newest change of a schema, and one
-that may come next.
-
-Until one is released, an upgrade begins with the former.
+"""Other versions of the house: the last release, before the first one the version
+before the newest change of a schema; and one that may come next.
 """
 
 import io
@@ -31,8 +29,9 @@ def git(*words: str) -> bytes:
 def earlier_version(folder: Path) -> Path:
     """Puts that version into the folder. Returns what its processes have as
     PYTHONPATH."""
-    changed = git("log", "-1", "--format=%H", "--", "schemas/avro").decode().strip()
-    with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", f"{changed}^"))) as archive:
+    released = git("log", "-1", "--diff-filter=A", "--format=%H", "--", "claw/show/releases").decode().strip()
+    changed = git("log", "-1", "--format=%H^", "--", "schemas/avro").decode().strip()
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", released or changed))) as archive:
         archive.extractall(folder, filter="tar")
     return folder / "infra" / "python"
 
