@@ -17,6 +17,7 @@ from tests.infra.test_images import GIVEN
 
 STAGES = stages()
 EVERY = pytest.mark.parametrize("room", ROOMS)
+AND_TOOLS = pytest.mark.parametrize("room", [*ROOMS, "tools"])
 IN_EACH = pytest.mark.parametrize("overlay", OVERLAYS)
 TOLD = {"CLAW_GATEWAY_API_KEYS": GIVEN["gateway"]["CLAW_GATEWAY_API_KEYS"]}
 """What stands for a secret of which the room reads more than that it is there."""
@@ -28,15 +29,15 @@ ENDS = {
 """Room -> the settings that say how long its end may take."""
 
 
-@EVERY
+@AND_TOOLS
 @IN_EACH
 def test_its_variables_are_the_rooms(overlay: str, room: str) -> None:
     """With those of the image each exists and each value counts, and what the room needs is there."""
     assert wrong(room, _all(overlay, room)) == []
-    assert {"POD_NAME"} <= variables(overlay, room).keys()
+    assert room == "tools" or "POD_NAME" in variables(overlay, room)
 
 
-@EVERY
+@AND_TOOLS
 @IN_EACH
 def test_its_paths_are_mounted(overlay: str, room: str) -> None:
     """The root is read-only: each path of a setting lies in a volume, and what the room writes in one that it may write."""
@@ -78,7 +79,7 @@ def test_it_has_time_to_end(overlay: str, room: str) -> None:
     assert pod(overlay, room)["terminationGracePeriodSeconds"] >= waits + sum(seconds.values()) + 5
 
 
-@EVERY
+@AND_TOOLS
 @IN_EACH
 def test_it_is_nobody(overlay: str, room: str) -> None:
     """As in the image: no root, no privileges, no token of Kubernetes; trainer and workers are one user."""
@@ -91,7 +92,7 @@ def test_it_is_nobody(overlay: str, room: str) -> None:
     resources = container(overlay, room)["resources"]
     assert {"cpu", "memory"} <= resources["requests"].keys()
     assert "memory" in resources["limits"]
-    assert pod(overlay, room)["topologySpreadConstraints"]
+    assert room == "tools" or pod(overlay, room)["topologySpreadConstraints"]
 
 
 @IN_EACH
@@ -116,13 +117,13 @@ def test_memory_of_weights_fits(overlay: str) -> None:
 
 def test_every_wire_is_closed_in_the_secure_one() -> None:
     """Each room speaks to Kafka as its own user by TLS; the doors that security.md names show certificates."""
-    for room in ROOMS:
+    for room, user in {**{room: f"claw-{room}" for room in ROOMS}, "tools": "claw-operator"}.items():
         settings = named(room, _all("secure", room))
         assert settings["LogSettings.security_protocol"] == "SASL_SSL"
-        assert settings["LogSettings.security_username"] == f"claw-{room}"
-        assert f"claw-{room}" in of_kind("secure", "KafkaUser")
+        assert settings["LogSettings.security_username"] == user
+        assert user in of_kind("secure", "KafkaUser")
         secrets = {volume["secret"]["secretName"] for _, volume, _ in mounts("secure", room) if "secret" in volume}
-        assert {f"claw-{room}", "claw-cluster-ca-cert"} <= secrets
+        assert {user, "claw-cluster-ca-cert"} <= secrets
     listeners = of_kind("secure", "Kafka")["claw"]["spec"]["kafka"]["listeners"]
     assert [(each["tls"], each["authentication"]["type"]) for each in listeners] == [(True, "scram-sha-512")]
     servers = str(named("gateway", _all("secure", "gateway"))["LogSettings.bootstrap_servers"])
@@ -158,7 +159,7 @@ def test_who_may_speak_with_whom_is_the_table_of_security() -> None:
     assert {edge for edge in egress if edge[1] != "names"} == {edge for edge in wanted if edge[0] not in outside}
     closed = of_kind("demo", "NetworkPolicy")["closed"]["spec"]
     assert (closed["policyTypes"], closed.get("ingress"), closed.get("egress")) == (["Ingress", "Egress"], None, None)
-    for room in ROOMS:
+    for room in (*ROOMS, "tools"):
         assert workload("demo", room)["spec"]["template"]["metadata"]["labels"]["claw-kafka"] == "client"
 
 
