@@ -10,7 +10,7 @@ from functools import partial
 
 from claw_r1.consumers.pool.acts import act_envelope
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.listing import find_steps
+from claw_r1.consumers.pool.listing import find_steps_and_speech
 from claw_r1.datapool.errors import UnusableFact
 from claw_r1.datapool.fold.curation import undoing
 from claw_r1.datapool.fold.validation import usable
@@ -70,11 +70,11 @@ def curations_undone(
 def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: Lookup) -> list[StepRecord]:
     """Steps that are, or belong to, one of the ids (no ids: all) and meet the filter, in order. Raises as `steps_named`."""
     if not ids:
-        return find_steps(rows, filters, (), None, facts)
+        return find_steps_and_speech(rows, filters, (), None, facts)
     named = steps_named(rows, ids, filters.group)
     if filters == PoolFilter():
         return [as_step(named[place]) for place in sorted(named)]
-    matches = find_steps(rows, filters, (), None, facts)
+    matches = find_steps_and_speech(rows, filters, (), None, facts)
     return [step for step in matches if (step.group_id, step.trajectory_id, step.call_id) in named]
 
 

@@ -18,7 +18,7 @@ from claw_r1.schemas.keys import parts, step_key
 
 def stats_of(rows: PoolRows, filters: PoolFilter, facts: Lookup) -> dict[str, Any]:  # JSON
     """Counts; a text is sought in the conversations of steps, too."""
-    steps = None if filters.text is None else find_steps(rows, filters, (), None, facts)
+    steps = None if filters.text is None else find_steps_and_speech(rows, filters, (), None, facts)
     return query.stats(rows, filters, steps)
 
 
@@ -30,10 +30,10 @@ def find(
         return list(query.find_trajectories(rows, filters, after, limit))
     if kind == "groups":
         return list(query.find_groups(rows, filters, after, limit))
-    return list(find_steps(rows, filters, after, limit, facts))
+    return list(find_steps_and_speech(rows, filters, after, limit, facts))
 
 
-def find_steps(
+def find_steps_and_speech(
     rows: PoolRows, filters: PoolFilter, after: tuple[str, ...], limit: int | None, facts: Lookup
 ) -> list[StepRecord]:
     """Steps that meet the filter; a text is sought in their conversations, too."""

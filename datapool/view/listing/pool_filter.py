@@ -95,7 +95,7 @@ class PoolFilter:
     version_min: Annotated[int | None, "At least one token was sampled by this version or a later one."] = None
     version_max: Annotated[int | None, "At least one token was sampled by this version or an earlier one."] = None
     text: Annotated[
-        str | None, "Text in ids, tags, tasks or notes; for steps also in the whole request and the reply."
+        str | None, "Text in ids, tags, tasks or notes; `claw pool` seeks it in requests and replies of steps, too."
     ] = None
 
     def __post_init__(self) -> None:

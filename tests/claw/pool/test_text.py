@@ -6,7 +6,7 @@ import json
 import pytest
 
 from claw_r1.claw.pool.listing import LINES
-from claw_r1.consumers.pool.listing import find_steps
+from claw_r1.consumers.pool.listing import find_steps_and_speech
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.schemas.events import Edge
 from tests import facts
@@ -56,7 +56,7 @@ def made() -> Pooled:
 def test_text_is_sought_in_the_whole_conversation(made: Pooled, text: str, found: list[str]) -> None:
     """What a call repeats of the calls before it is found, too, though its fact does not hold it; of a request whose base
     is lost, what was added."""
-    steps = find_steps(made.pool, PoolFilter(text=text), (), None, made.log.lookup())
+    steps = find_steps_and_speech(made.pool, PoolFilter(text=text), (), None, made.log.lookup())
     assert [step.call_id for step in steps] == found
 
 
@@ -64,7 +64,7 @@ def test_a_body_that_is_nested_deeply_is_searched_as_it_is() -> None:
     """JSON that can be read and not be written again."""
     deep = b'{"a": ' + b"[" * 500 + b'"spoon"' + b"]" * 500 + b"}"
     world = pooled([facts.call("g", "t", "c0", response_body=deep)])
-    steps = find_steps(world.pool, PoolFilter(text="SPOON"), (), None, world.log.lookup())
+    steps = find_steps_and_speech(world.pool, PoolFilter(text="SPOON"), (), None, world.log.lookup())
     assert [step.call_id for step in steps] == ["c0"]
 
 

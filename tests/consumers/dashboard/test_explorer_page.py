@@ -248,6 +248,20 @@ def test_a_command_of_marked_rows_is_one_command(opening: Open) -> None:
     one.clean(page)
 
 
+def test_a_command_of_a_filter_finds_the_rows_of_the_list(opening: Open) -> None:
+    """A text that `claw pool steps` would look for in conversations, too, is in no command; of other rows it is."""
+    one = opening(animals("cat"))
+    page = one.tab()
+    for kind, finds in (("steps", False), ("trajectories", True)):
+        page.goto(f"{one.url}/explorer?kind={kind}&text=cat")
+        commands = page.locator(".acts code")
+        expect(commands.last).to_have_text("claw export --out=dataset --spec=spec.yaml")
+        said = f"claw pool {kind} --text=cat --limit=1 --json > {kind}.jsonl"
+        expect(commands.filter(has_text=said)).to_have_count(int(finds))
+        expect(commands).to_have_count(1 + finds)
+    one.clean(page)
+
+
 def test_hostile_text_in_every_field_is_text(opening: Open) -> None:
     """Ids, tags, agent, task, what was said; in lists, counts, chips, the board, titles and the address."""
     stage = DashboardStage()

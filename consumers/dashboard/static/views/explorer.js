@@ -360,7 +360,9 @@ function Acts({ kind, filter, marks, total }) {
       ...(kind === "steps" ? [] : [`claw pool evict ${own}${within} --why='…' --dry-run`]),
     ]
     : [
-      `claw pool ${kind} ${optionsOf(filter)} --limit=${Math.max(1, total)} --json > ${kind}.jsonl`,
+      ...(kind === "steps" && filter.text // which the command seeks in conversations, too
+        ? []
+        : [`claw pool ${kind} ${optionsOf(filter)} --limit=${Math.max(1, total)} --json > ${kind}.jsonl`]),
       "claw export --out=dataset --spec=spec.yaml",
     ];
   return html`<details class="panel acts" open=${marks.length > 0}><summary>${
