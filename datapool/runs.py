@@ -7,7 +7,7 @@ many came before it, and of a plan that nobody asked for only its groups are kep
 import itertools
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +16,9 @@ from msgspec.structs import replace
 
 from claw_r1.datapool.batch.eligibility import word_of
 from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.eventlog.records import Record, readable
+from claw_r1.schemas.codec import event_name
+from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import (
     BatchAssembled,
     BatchSkipped,
@@ -28,6 +31,7 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.schemas.json_values import JsonDict
 
+Keeps = Callable[[BatchAssembled], bool]
 RunStatus = Literal["starting", "running", "stopped", "ended"]
 OF_RUNS = (RunStarted, BatchAssembled, BatchTrained, BatchSkipped, VersionEvaluated, WeightsPublished, RunEnded)
 QUIET_S_MIN = 120.0
@@ -57,7 +61,7 @@ class Run:
     """One run as far as its events tell; of other kinds nothing is noted."""
 
     run_id: str = ""
-    keeps: Callable[[BatchAssembled], bool] = lambda _: False
+    keeps: Keeps = lambda _: False
     """The plans that are kept whole."""
     incarnations: int = 0
     started: RunStarted | None = None
@@ -210,6 +214,30 @@ class Run:
 RunsById = dict[str, Run]
 
 
+def runs_of(records: Iterable[Record], keeps: Keeps | None = None, before: RunsById | None = None) -> RunsById:
+    """Runs by name, told on from those before. Where nobody asks for plans, by far the largest records, each is a sign of
+    life and not decoded; what cannot be read is passed over."""
+    runs = {} if before is None else before
+    for record in records:
+        unread = keeps is None and is_plan(record)
+        event = None if unread else next(readable([record]), None)
+        if unread or isinstance(event, OF_RUNS):
+            name = event.run_id if isinstance(event, OF_RUNS) else (record.key or b"").decode(errors="replace")
+            run = runs.setdefault(name, Run(name) if keeps is None else Run(name, keeps))
+            run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
+            if event is not None:
+                run.take(event)
+    return runs
+
+
+def is_plan(record: Record) -> bool:
+    """Returns whether a record is a plan, without decoding it."""
+    try:
+        return record.value is not None and event_name(record.value) == BatchAssembled.__name__
+    except UndecodableRecord:
+        return False
+
+
 def trained_us(batch: BatchTrained) -> int:
     """Returns the moment at which the batch was trained, in UTC microseconds."""
     return batch.envelope.occurred_at_us
@@ -248,12 +276,22 @@ class RunIndex:
         self._planned: dict[str, dict[tuple[str, int], Planned]] = defaultdict(dict)
         self._skipped: dict[str, dict[str, str]] = defaultdict(dict)
 
-    def apply(self, event: Event) -> None:
-        """One more event; of other kinds nothing is noted."""
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "RunIndex":
+        """Returns the index of all that records say."""
+        index = cls()
+        for record in records:
+            for event in readable([record]):
+                index.apply(event, record.timestamp_ms * 1000)
+        return index
+
+    def apply(self, event: Event, seen_us: int = 0) -> None:
+        """One more event, and when it was written, where the reader tells; of other kinds nothing is noted."""
         if not isinstance(event, OF_RUNS):
             return
-        self.runs.setdefault(event.run_id, Run(event.run_id)).take(event)
-        self.latest = event.run_id
+        run = self.runs.setdefault(event.run_id, Run(event.run_id))
+        run.take(event)
+        run.seen_us, self.latest = max(run.seen_us, seen_us), event.run_id
         if isinstance(event, BatchAssembled):
             self._assembled(event)
         if isinstance(event, BatchSkipped):

@@ -14,7 +14,7 @@ from claw_r1.claw.local.stack import TRAINER_WARNINGS, remembered, remembered_lo
 from claw_r1.claw.local.status_file import read_status
 from claw_r1.claw.workers.idle import IdleShares, idle_shares
 from claw_r1.claw.workers.places import engine_name
-from claw_r1.consumers.runs.read import is_plan
+from claw_r1.datapool.runs import is_plan
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import offsets_at
 from claw_r1.eventlog.kafka.reader import read_topics

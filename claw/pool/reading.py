@@ -13,7 +13,6 @@ from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.kafka.groups import facts_behind
 from claw_r1.eventlog.kafka.reader import read_topics
-from claw_r1.eventlog.records import readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, Topic
 
@@ -29,10 +28,7 @@ class OpenPool:
 
     def runs(self) -> RunIndex:
         """Returns the index of all runs so far."""
-        index = RunIndex()
-        for event in readable(read_topics(self.settings, [BATCHES])):
-            index.apply(event)
-        return index
+        return RunIndex.of(read_topics(self.settings, [BATCHES]))
 
 
 @contextmanager

@@ -207,9 +207,7 @@ class DashboardSource:
                     self.live.changed("worker", event.worker_id)
                 if not isinstance(event, OF_RUNS):
                     continue
-                self._runs.index.apply(event)
-                run = self._runs.runs[event.run_id]
-                run.seen_us = max(run.seen_us, record.timestamp_ms * 1000)
+                self._runs.index.apply(event, record.timestamp_ms * 1000)
                 if isinstance(event, BatchAssembled):
                     self._runs.plans[event.run_id, event.sequence] = record.position
                 self.live.changed("run", event.run_id)

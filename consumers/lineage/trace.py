@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from claw_r1.consumers.lineage.read_runs import published, read
-from claw_r1.datapool.runs import PublishedVersion, Run, RunsById
+from claw_r1.datapool.runs import Keeps, PublishedVersion, Run, RunsById, runs_of
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, PlannedStep, PlannedTrajectory
 from claw_r1.schemas.keys import parts
-from claw_r1.schemas.topics import STEPS
+from claw_r1.schemas.topics import BATCHES, STEPS, WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class DataTrace:
 
 def trace_version(settings: LogSettings, run_id: str, version: int, *, every: bool) -> VersionTrace | None:
     """The batch that made a version, or every batch in it; None when nobody published it."""
-    last = last_batch(published(settings), run_id, version)
+    last = last_batch(runs_of(read_topics(settings, [WEIGHTS])), run_id, version)
 
     def holds(plan: BatchAssembled) -> bool:
         return (
             plan.run_id == run_id and last is not None and (plan.sequence <= last if every else plan.sequence == last)
         )
 
-    return version_trace(read(settings, holds), run_id, version)
+    return version_trace(_runs(settings, holds), run_id, version)
 
 
 def last_batch(runs: RunsById, run_id: str, version: int) -> int | None:
@@ -85,7 +85,7 @@ def version_trace(runs: RunsById, run_id: str, version: int) -> VersionTrace | N
 
 def trace_data(settings: LogSettings, name: str) -> DataTrace:
     """Every batch that names a group, trajectory or call of this id."""
-    runs = read(settings, lambda plan: any(_names(item, name) for item in plan.trajectories))
+    runs = _runs(settings, lambda plan: any(_names(item, name) for item in plan.trajectories))
     return data_trace(runs, name, lambda: _pooled(settings, name))
 
 
@@ -104,6 +104,11 @@ def data_trace(runs: RunsById, name: str, pooled: Callable[[], Iterable[tuple[st
         if group_id in groups
     ]
     return DataTrace((), steps, tuple(skipped))
+
+
+def _runs(settings: LogSettings, keeps: Keeps) -> RunsById:
+    """Every run with the plans that `keeps` takes: read last, so that none is missing which a version was made of."""
+    return runs_of(chain(read_topics(settings, [WEIGHTS]), read_topics(settings, [BATCHES])), keeps)
 
 
 def _batches(runs: RunsById, name: str) -> Iterator[TracedBatch]:

@@ -11,7 +11,6 @@ from claw_r1.datapool.view.view import PoolView
 from claw_r1.datapool.view.why import Perspective
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
-from claw_r1.eventlog.records import readable
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES
 from claw_r1.trainer.learn.deepspeed_config import resolved_stage
@@ -69,9 +68,7 @@ def _batch(settings: TrainerSettings) -> JsonDict:
     log_settings = settings.log_settings()
     view = PoolView(log_settings, listed=True)
     try:
-        runs = RunIndex()
-        for event in readable(read_topics(log_settings, [BATCHES])):
-            runs.apply(event)
+        runs = RunIndex.of(read_topics(log_settings, [BATCHES]))
         view.start()
         view.wait_caught_up(CAUGHT_UP_TIMEOUT_S)
         run = runs.runs.get(settings.run_id)

@@ -10,8 +10,8 @@ import pytest
 
 from claw_r1.claw.runs.plot import draw, figure_of
 from claw_r1.claw.runs.show import compare_text, list_text, show_text
-from claw_r1.consumers.runs import read, summary
-from claw_r1.datapool.runs import Run
+from claw_r1.consumers.runs import summary
+from claw_r1.datapool.runs import Run, runs_of
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
@@ -23,7 +23,7 @@ NOW_US = 400 * observed.SECOND_US
 
 def run_of(run_id: str = "run", number: int = 30, config: str = '{"spec": {"seed": 1}}') -> Run:
     events = [observed.started(run_id, config), *(observed.trained(n, n / 30, run_id) for n in range(number))]
-    run = read.fold(observed.records([*events, observed.ended(number, run_id)]))[run_id]
+    run = runs_of(observed.records([*events, observed.ended(number, run_id)]))[run_id]
     for event in (observed.weights(0, "file:///v0"), observed.evaluated(20, 0.7, best=True, uri="file:///best")):
         run.take(event)
     return run
@@ -58,7 +58,7 @@ def test_the_best_version_says_of_which_tasks_it_is(held_out: bool | None, says:
 
 def test_a_run_without_anything_is_shown_too() -> None:
     """A run that has just begun: no batch, no export, no evaluation."""
-    begun = read.fold(observed.records([observed.started()]))["run"]
+    begun = runs_of(observed.records([observed.started()]))["run"]
     text = "\n".join(show_text(summary.whole(begun, NOW_US)))
     assert "no version was evaluated" in text
     assert "none yet" in "\n".join(list_text([summary.row(begun, NOW_US)]))
@@ -80,7 +80,7 @@ ENVIRONMENTS = {"env.math.reward": 0.75, "env.math.share": 1.0, "env.v1.2.reward
 
 def went(metrics: dict[str, float], run_id: str = "run") -> Run:
     batches = [observed.trained(n, n / 30, run_id, **metrics) for n in range(6)]
-    return read.fold(observed.records([observed.started(run_id), *batches]))[run_id]
+    return runs_of(observed.records([observed.started(run_id), *batches]))[run_id]
 
 
 def test_a_run_shows_how_its_episodes_went() -> None:

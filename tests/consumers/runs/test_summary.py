@@ -1,13 +1,13 @@
 """What is said of runs: curves in parts, two runs over equally many batches."""
 
-from claw_r1.consumers.runs import read, summary
-from claw_r1.datapool.runs import Run
+from claw_r1.consumers.runs import summary
+from claw_r1.datapool.runs import Run, runs_of
 from tests.consumers.runs import observed
 
 
 def run_of(rewards: list[float], run_id: str = "run", config: str = "{}") -> Run:
     events = [observed.started(run_id, config), *(observed.trained(n, r, run_id) for n, r in enumerate(rewards))]
-    return read.fold(observed.records(events))[run_id]
+    return runs_of(observed.records(events))[run_id]
 
 
 def test_a_curve_is_summed_up_in_ten_parts_that_hold_every_batch_once() -> None:

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from claw_r1.consumers.runs import read
-from claw_r1.datapool.runs import Run
+from claw_r1.datapool.runs import Run, RunIndex, runs_of
 from claw_r1.eventlog.records import Record
 from claw_r1.schemas.events import BatchSkipped
 from tests import facts
@@ -13,7 +12,7 @@ from tests.consumers.runs import observed
 
 
 def folded(*events: object) -> Run:
-    return read.fold(observed.records(events))["run"]
+    return runs_of(observed.records(events))["run"]
 
 
 def test_a_run_is_the_sum_of_its_events() -> None:
@@ -49,8 +48,21 @@ def test_a_plan_is_a_sign_of_life_and_is_not_decoded() -> None:
     (plan,) = observed.records([observed.at(observed.planned(0), 500.0)])
     assert plan.value is not None
     cut = Record(plan.topic, 0, 9, plan.timestamp_ms, plan.key, plan.value[:12])
-    run = read.fold([*observed.records([observed.trained(0, 0.1)]), cut])["run"]
+    run = runs_of([*observed.records([observed.trained(0, 0.1)]), cut])["run"]
     assert run.seen_us == 500 * observed.SECOND_US
+
+
+def test_a_run_is_the_same_whoever_reads_it() -> None:
+    """Without plans, with them, told on from earlier records, or by an index of groups: when it was seen, and so its state."""
+    records = observed.records([observed.started(), observed.trained(0, 0.1), observed.at(observed.planned(1), 500.0)])
+    runs = (
+        runs_of(records),
+        runs_of(records, lambda _: True),
+        runs_of(records[1:], before=runs_of(records[:1])),
+        RunIndex.of(records).runs,
+    )
+    for run in (each["run"] for each in runs):
+        assert (run.seen_us, run.state(550 * observed.SECOND_US)) == (500 * observed.SECOND_US, "running")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +117,7 @@ def test_reading_many_batches_is_linear() -> None:
     def spent(number: int) -> float:
         records = observed.records([observed.trained(n, 0.5) for n in range(number)])
         began = time.process_time()
-        run = read.fold(records)["run"]
+        run = runs_of(records)["run"]
         assert run.state(0) == "running"
         return time.process_time() - began
 
