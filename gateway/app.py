@@ -83,7 +83,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.replied)
+    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.recent_replies)
     health = Health(workers, dependencies.not_ready)
     counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
     models = Models(workers, upstream, adaptation, passes_authorization=settings.passes_authorization)

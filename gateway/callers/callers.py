@@ -35,7 +35,7 @@ class Caller(NamedTuple):
     """The kind that the client names; None: the pool tells from all calls of the trajectory
     (`datapool/fold/step.py`)."""
     has_tools: bool = False
-    replied: Callable[[Sequence[bytes]], None] | None = None
+    on_reply: Callable[[Sequence[bytes]], None] | None = None
     """To be told the bodies of its reply, where calls are joined by them."""
     idle_s: float | None = None
     """A silence after which the trajectory is complete; None: somebody completes it."""
@@ -63,7 +63,7 @@ class Callers:
         path, lone = (route.identity, route.lone) if route else (None, False)
         if path is not None:
             _agree(path, signs, lone=lone)
-        session, replied = signs.session or hints.session, None
+        session, on_reply = signs.session or hints.session, None
         is_scope = lone and _makes_scope(session, signs)
         scope = scope_of(key, path.trajectory_id if path is not None and is_scope else None)
         _require_own(key, None if is_scope else path, signs)
@@ -76,7 +76,7 @@ class Callers:
             named = retry.idempotency_key
             if named is not None and key is None:  # everybody's names meet here: programs that count theirs share none
                 named = f"{named}/{retry.digest}"
-            who, source, replied = self._derived(scope, key, session, hints, named, lost)
+            who, source, on_reply = self._derived(scope, key, session, hints, named, lost)
             identity = _in_group(who, signs.group)
         derived = source not in ("path", "headers")
         parent = signs.parent
@@ -89,7 +89,7 @@ class Callers:
             parent=parent,
             kind=signs.kind or (CallKind.SIDE if hints.is_side else None),
             has_tools=hints.has_tools,
-            replied=replied,
+            on_reply=on_reply,
             idle_s=key.idle_s if key is not None and derived else None,
         )
 
@@ -109,7 +109,7 @@ class Callers:
         fresh = partial(_fresh, scope, idempotency_key)
         joined = self._lineage.trajectory(scope, hints, awaits, fresh) if has_scope else None
         if joined is not None:
-            return joined[0], "lineage", partial(self._lineage.replied, scope, *joined)
+            return joined[0], "lineage", partial(self._lineage.note_reply, scope, *joined)
         return fresh_lane(partial(own_id, key), idempotency_key and _keyed(scope, idempotency_key)), "none", None
 
     def _lost(self, digest: str, group: str | None, who: Identity) -> bool:

@@ -45,7 +45,7 @@ class Lineage:
         self, scope: str, hints: Hints, awaits: Callable[[Identity], bool], fresh: Callable[[], Identity]
     ) -> tuple[Identity, Beginning] | None:
         """Returns the trajectory of the call, remembered; None for one without messages. Its reply is to be told to
-        `replied`.
+        `note_reply`.
 
         awaits: whether a trajectory never got its reply to this very request. fresh: makes a trajectory.
         """
@@ -61,7 +61,7 @@ class Lineage:
             return who, Beginning()
         return who, self._remember(scope, whole, who)
 
-    def replied(self, scope: str, who: Identity, beginning: Beginning, bodies: Sequence[bytes]) -> None:
+    def note_reply(self, scope: str, who: Identity, beginning: Beginning, bodies: Sequence[bytes]) -> None:
         """Take note of a reply, in JSON, one body for each choice."""
         try:
             replies = [orjson.loads(body) for body in bodies]

@@ -59,7 +59,7 @@ class ModelCalls:
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self._callers = Callers(self._recorder.awaits)
-        self.replied = self._recorder.replied
+        self.recent_replies = self._recorder.recent_replies
         self.in_flight = 0
 
     async def __call__(self, exchange: Exchange, protocol: CallProtocol) -> None:

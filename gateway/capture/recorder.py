@@ -16,7 +16,7 @@ from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
-from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.capture.recent_replies import RecentReplies
 from claw_r1.gateway.capture.span_content import content_attributes
 from claw_r1.gateway.capture.spans import reply_attributes
 from claw_r1.gateway.capture.turns import GroupRecords, Turns
@@ -40,7 +40,7 @@ class CallRecorder:
 
     def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: GroupRecords) -> None:
         self._sink, self._metrics = sink, metrics
-        self.replied, self.turns = Replied(), Turns(earlier, settings.body_bytes_max)
+        self.recent_replies, self.turns = RecentReplies(), Turns(earlier, settings.body_bytes_max)
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
@@ -67,8 +67,8 @@ class CallRecorder:
             call.span.add(reply_attributes(reply, engine))
             if call.span.takes_content:
                 call.span.add(content_attributes(call, events))
-        if call.caller.replied is not None:
-            call.caller.replied([choice.body for choice in reply.choices])
+        if call.caller.on_reply is not None:
+            call.caller.on_reply([choice.body for choice in reply.choices])
         if not reply.ended:
             await self._store(call, finished)
             return finished
@@ -77,7 +77,7 @@ class CallRecorder:
         self._deltas.remember(call, reply, encoded, events)
         self.turns.remember(call, reply)
         if call.identity.named:
-            self.replied.note(call.identity, call.call_id, reply.spans)
+            self.recent_replies.note(call.identity, call.call_id, reply.spans)
         return finished
 
     async def repeat(self, call: ModelCall, finished: Finished) -> None:

@@ -21,7 +21,7 @@ from claw_r1.eventlog.errors import LogError, RecordTooLarge
 from claw_r1.gateway.anthropic.errors import anthropic_error, reads_anthropic
 from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of
 from claw_r1.gateway.capture.durable_log import EventSink
-from claw_r1.gateway.capture.replied import Replied
+from claw_r1.gateway.capture.recent_replies import RecentReplies
 from claw_r1.gateway.control.admission import AdmissionView, Wait
 from claw_r1.gateway.control.bodies import (
     AssignReward,
@@ -89,10 +89,10 @@ class Control:
         admission: AdmissionView,
         metrics: Metrics,
         crowds: Crowds,
-        replied: Replied,
+        recent_replies: RecentReplies,
     ) -> None:
         self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
-        self._orders, self._replied = admission.orders, replied
+        self._orders, self._recent_replies = admission.orders, recent_replies
         self.producer = f"gateway/{settings.instance}"
         self._public_url = settings.public_url
         self._sources = RewardSources(settings.reward_sources)
@@ -141,8 +141,8 @@ class Control:
         require_own(request.scope[KEY], order=order)
         return JSONResponse({"tasks": await asyncio.to_thread(self._orders.task_returns, order)})
 
-    async def replied(self, request: Request) -> JSONResponse:
-        return JSONResponse({"calls": self._replied.of(_identity(request))})
+    async def list_calls(self, request: Request) -> JSONResponse:
+        return JSONResponse({"calls": self._recent_replies.of(_identity(request))})
 
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, who = body or RegisterTrajectory(), self._member(request)
@@ -321,7 +321,7 @@ def control_app(
     app.add_api_route("/v1/messages/count_tokens", counting.count_tokens, methods=["POST"])
     app.add_api_route("/v1/api/hello", health.live, methods=["GET"])
     app.add_api_route("/v1/api/hello", health.live, methods=["HEAD"], include_in_schema=False)
-    app.add_api_route("/v1/calls", control.replied, methods=["GET"])
+    app.add_api_route("/v1/calls", control.list_calls, methods=["GET"])
     app.add_api_route("/orders/{order:path}/returns", control.task_returns, methods=["GET"])
     app.add_api_route("/orders/{order:path}", control.next_ordinal, methods=["GET"])
     app.add_api_route("/livez", health.live, methods=["GET"])

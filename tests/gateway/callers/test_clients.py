@@ -33,8 +33,8 @@ def test_whose_calls_a_client_makes(client: str) -> None:
     for call in json.loads((CLIENTS / f"{client}.json").read_text())["calls"]:
         headers = [(name.encode(), value.encode()) for name, value in call["headers"].items()]
         caller = callers.caller(None, KEY, signs(headers), hints(call["body"]), RetryKey(json.dumps(call["body"])))
-        if "reply" in call and caller.replied is not None:
-            caller.replied([json.dumps(call["reply"]).encode()])
+        if "reply" in call and caller.on_reply is not None:
+            caller.on_reply([json.dumps(call["reply"]).encode()])
         made.append((caller, call["expected"]))
     before = [Identity("", "")]
     for caller, expected in made:

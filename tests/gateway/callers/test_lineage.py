@@ -32,7 +32,7 @@ class Agents:
         """A call with its reply: whose it is, and the messages after it."""
         who, beginning = self.call(messages)
         reply = json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode()
-        self.lineage.replied("team", who, beginning, [reply])
+        self.lineage.note_reply("team", who, beginning, [reply])
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
 
 
@@ -155,13 +155,13 @@ def test_a_reply_is_gone_on_from_by_its_id() -> None:
     """Of its scope alone; what a request says besides then joins nobody."""
     agents = Agents()
     who, beginning = agents.call(OPENING)
-    agents.lineage.replied("team", who, beginning, [b'{"id": "resp_1"}'])
+    agents.lineage.note_reply("team", who, beginning, [b'{"id": "resp_1"}'])
     more = [{"role": "user", "content": "more"}]
     assert agents.call(more, previous_response_id="resp_1")[0] == who
     assert agents.call(more, scope="other", previous_response_id="resp_1")[0] != who
     assert agents.call([*more, said("a")])[0] != who
     assert agents.call(more, previous_response_id="unknown")[0] != who
-    agents.lineage.replied("team", who, beginning, [b"{", b"[]"])
+    agents.lineage.note_reply("team", who, beginning, [b"{", b"[]"])
 
 
 def test_odd_messages_join_nothing() -> None:

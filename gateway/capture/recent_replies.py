@@ -17,7 +17,7 @@ ALL_CALLS_MAX = 100_000
 """About 220 bytes each, five to a trajectory; in a deque of dictionaries it was 530."""
 
 
-class Replied:
+class RecentReplies:
     """Call id and version label of each reply, by trajectory; those whose last reply is oldest are forgotten first."""
 
     def __init__(self, calls_max: int = CALLS_MAX, all_calls_max: int = ALL_CALLS_MAX) -> None:
