@@ -1,5 +1,5 @@
 """The search for the caller of a model call. The first that is there names the trajectory: path, our headers, scope and
-session, scope and lineage, none (docs/callers.md has the table).
+session, scope and continuation, none (docs/callers.md has the table).
 
 Invariant: sessions count within their scope, and the ids made of them are one to one: no two sessions share a trajectory.
 """
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from claw_r1.gateway.callers.continuation import Continuations
 from claw_r1.gateway.callers.hints import Hints, SessionName
-from claw_r1.gateway.callers.lineage import Lineage
 from claw_r1.gateway.callers.scopes import derived_id, own_id, require_own, scope_of
 from claw_r1.gateway.callers.signs import CallerSigns
 from claw_r1.gateway.errors import InvalidRequest
@@ -53,7 +53,7 @@ class Callers:
     """The callers of one process. awaits: whether a trajectory never got its reply to a body of this digest."""
 
     def __init__(self, awaits: Callable[[Identity, str], bool]) -> None:
-        self._awaits, self._lineage = awaits, Lineage()
+        self._awaits, self._continuations = awaits, Continuations()
 
     def caller(
         self, route: Route | None, key: ApiKey | None, signs: CallerSigns, hints: Hints, retry: RetryKey
@@ -107,9 +107,9 @@ class Callers:
             return Identity(trajectory_id, trajectory_id), f"session:{session.source}", None
         has_scope = key is not None and key.scope
         fresh = partial(_fresh, scope, idempotency_key)
-        joined = self._lineage.trajectory(scope, hints, awaits, fresh) if has_scope else None
+        joined = self._continuations.trajectory(scope, hints, awaits, fresh) if has_scope else None
         if joined is not None:
-            return joined[0], "lineage", partial(self._lineage.note_reply, scope, *joined)
+            return joined[0], "lineage", partial(self._continuations.note_reply, scope, *joined)
         return fresh_lane(partial(own_id, key), idempotency_key and _keyed(scope, idempotency_key)), "none", None
 
     def _lost(self, digest: str, group: str | None, who: Identity) -> bool:

@@ -233,7 +233,7 @@ def test_a_call_names_what_its_key_owns(path: str, headers: dict[str, str]) -> N
     callers, body = Callers(lambda *_: False), {"messages": [{"role": "user", "content": "hi"}]}
     with pytest.raises(Forbidden):
         caller(path, headers, TEAM, callers, **body)
-    assert not callers._lineage._owners
+    assert not callers._continuations._owners
 
 
 def test_a_lane_is_its_keys_own() -> None:

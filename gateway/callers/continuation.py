@@ -32,7 +32,7 @@ class Beginning:
     """Hashes of the texts in what it got; empty while unknown."""
 
 
-class Lineage:
+class Continuations:
     """The trajectories of each scope that had a request with exactly these messages."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claw_r1.gateway.callers.continuation import OWNERS_MAX, Beginning, Continuations
 from claw_r1.gateway.callers.hints import hints
-from claw_r1.gateway.callers.lineage import OWNERS_MAX, Beginning, Lineage
 from claw_r1.gateway.identity import Identity
 from claw_r1.schemas.envelopes import new_id
 
@@ -18,11 +18,11 @@ class Agents:
     """Calls of one process."""
 
     def __init__(self, entries_max: int = 1000) -> None:
-        self.lineage = Lineage(entries_max)
+        self.continuations = Continuations(entries_max)
         self.awaiting: set[Identity] = set()
 
     def call(self, messages: Any, scope: str = "team", **fields: Any) -> tuple[Identity, Beginning]:
-        joined = self.lineage.trajectory(
+        joined = self.continuations.trajectory(
             scope, hints({"messages": messages, **fields}), self.awaiting.__contains__, fresh
         )
         assert joined is not None
@@ -32,7 +32,7 @@ class Agents:
         """A call with its reply: whose it is, and the messages after it."""
         who, beginning = self.call(messages)
         reply = json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode()
-        self.lineage.note_reply("team", who, beginning, [reply])
+        self.continuations.note_reply("team", who, beginning, [reply])
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
 
 
@@ -145,23 +145,26 @@ def test_marks_that_move_do_not_matter() -> None:
     one = agents.call([{"role": "user", "content": [marked]}])[0]
     assert agents.call([{"role": "user", "content": [plain]}, said("a"), OPENING[1]])[0] == one
     assert agents.call([{"role": "user", "content": "u"}, said("a")])[0] == one
-    whole = agents.lineage.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
+    whole = agents.continuations.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
-    assert agents.lineage.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0] == whole[0]  # type: ignore[index]  # the kind that this test makes has it
+    assert (
+        agents.continuations.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0]
+        == whole[0]
+    )  # type: ignore[index]  # the kind that this test makes has it
 
 
 def test_a_reply_is_gone_on_from_by_its_id() -> None:
     """Of its scope alone; what a request says besides then joins nobody."""
     agents = Agents()
     who, beginning = agents.call(OPENING)
-    agents.lineage.note_reply("team", who, beginning, [b'{"id": "resp_1"}'])
+    agents.continuations.note_reply("team", who, beginning, [b'{"id": "resp_1"}'])
     more = [{"role": "user", "content": "more"}]
     assert agents.call(more, previous_response_id="resp_1")[0] == who
     assert agents.call(more, scope="other", previous_response_id="resp_1")[0] != who
     assert agents.call([*more, said("a")])[0] != who
     assert agents.call(more, previous_response_id="unknown")[0] != who
-    agents.lineage.note_reply("team", who, beginning, [b"{", b"[]"])
+    agents.continuations.note_reply("team", who, beginning, [b"{", b"[]"])
 
 
 def test_odd_messages_join_nothing() -> None:
@@ -172,7 +175,7 @@ def test_odd_messages_join_nothing() -> None:
     agents = Agents()
     for messages in ([], "", None, 5, {}, [deep]):
         fields = hints({"messages": messages})
-        joined = agents.lineage.trajectory("s", fields, agents.awaiting.__contains__, fresh)
+        joined = agents.continuations.trajectory("s", fields, agents.awaiting.__contains__, fresh)
         assert joined is None or messages == ""
     assert agents.call([None, 5, "x"])[0] == agents.call([None, 5, "x", []])[0]
 
@@ -184,7 +187,7 @@ def test_memory_is_bounded() -> None:
     for number in range(3):
         agents.turn([{"role": "user", "content": str(number)}], "a")
     assert agents.call(next1)[0] != one
-    assert len(agents.lineage._owners) == 3
+    assert len(agents.continuations._owners) == 3
     crowd = Agents()
     turns = [crowd.turn(OPENING, str(number)) for number in range(OWNERS_MAX + 1)]
     assert crowd.call(turns[-1][1])[0] not in {who for who, _ in turns}
