@@ -19,7 +19,7 @@ from claw_r1.gateway.headers import ClientHeaders
 from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.upstream.engines import Engine
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.arrays import pack_floats, pack_ids
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import CallCaptured, Timings

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_key(flags.new_key)
 
     from claw_r1.eventlog.errors import LogError
-    from claw_r1.gateway.fleet import Fleet
+    from claw_r1.gateway.processes import GatewayProcesses
     from claw_r1.gateway.serve import PortInUse, SpoolUnusable, serve
     from claw_r1.runtime.logs import log_to_stderr
     from claw_r1.runtime.monitoring.server import MetricsPortTaken
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = command_line.read(GatewaySettings, flags)
         log_settings = command_line.read(LogSettings, flags)
         if settings.workers > 1:
-            return Fleet(settings, arguments).run()
+            return GatewayProcesses(settings, arguments).run()
         return serve(settings, log_settings, flags.listen_fd)
     except (SettingsRefused, LogError, PortInUse, SpoolUnusable, MetricsPortTaken, TracingRefused) as error:
         print(f"gateway: {error}", file=sys.stderr)

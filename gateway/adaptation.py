@@ -11,7 +11,7 @@ from typing import NamedTuple
 from claw_r1.gateway.call_protocol import CallProtocol, CallRequest
 from claw_r1.gateway.foreign_json import object_of, objects, rewritten
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.json_values import Json
 
@@ -51,8 +51,8 @@ class Adapted(NamedTuple):
 class Adaptation:
     """The rules of a gateway and of its keys; a key's win over the gateway's."""
 
-    def __init__(self, settings: GatewaySettings, workers: WorkerTable) -> None:
-        self._workers = workers
+    def __init__(self, settings: GatewaySettings, engines: EngineTable) -> None:
+        self._engines = engines
         sampling = {str(name): value for name, value in settings.sampling.items()}
         self._common = Rules(settings.aliases, sampling, settings.strip_strict)
 
@@ -105,7 +105,7 @@ class Adaptation:
         An alias that is the very name goes before patterns, a longer pattern before a shorter one.
         """
         if not (rules.aliases and isinstance(model, str)) or any(
-            engine.model == model for engine in self._workers.live()
+            engine.model == model for engine in self._engines.live()
         ):
             return Served(model)
         patterns = sorted((pattern for pattern in rules.aliases if fnmatchcase(model, pattern)), key=len)

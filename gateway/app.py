@@ -32,8 +32,8 @@ from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.protocols import PROTOCOLS, Protocols
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.dispatch import Dispatcher
-from claw_r1.gateway.upstream.engines import WorkerTable
-from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.gateway.upstream.engines import EngineTable
+from claw_r1.gateway.upstream.http_upstream import HttpUpstream
 from claw_r1.runtime.monitoring.server import NotReady
 from claw_r1.schemas.registry import Registry
 from claw_r1.schemas.topics import Catalogue
@@ -45,7 +45,7 @@ class GatewayDependencies:
 
     settings: GatewaySettings
     log: EventSink
-    workers: WorkerTable
+    engines: EngineTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
     keys: KeyRing = field(default_factory=KeyRing)
@@ -68,12 +68,12 @@ class Gateway:
 
 def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     """The gateway, composed."""
-    settings, metrics, workers = dependencies.settings, dependencies.metrics, dependencies.workers
+    settings, metrics, engines = dependencies.settings, dependencies.metrics, dependencies.engines
     upstream = HttpUpstream(settings.connect_timeout_s, settings.upstream_timeout_s, settings.reply_bytes_max)
-    dispatcher = Dispatcher(settings, workers, upstream, metrics)
+    dispatcher = Dispatcher(settings, engines, upstream, metrics)
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
-    adaptation = Adaptation(settings, workers)
+    adaptation = Adaptation(settings, engines)
     calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation, dependencies.earlier)
 
     @asynccontextmanager
@@ -84,13 +84,13 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
         lag.cancel()
 
     control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.recent_replies)
-    health = Health(workers, dependencies.not_ready)
+    health = Health(engines, dependencies.not_ready)
     counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
-    models = Models(workers, upstream, adaptation, passes_authorization=settings.passes_authorization)
+    models = Models(engines, upstream, adaptation, passes_authorization=settings.passes_authorization)
     app = control_app(control, models, counting, health, metrics, lifespan)
     app.mount(REGISTRY_PATH, registry_app(Registry(dependencies.catalogue)))
     answers = DirectRoutes(control.frequent(), AsgiHandler(app))
     door = Door(settings, dependencies.keys, metrics, calls, answers, control.take_rewards, dependencies.protocols)
-    metrics.observe(lambda: calls.in_flight, lambda: len(workers.live()), lambda: door.held_bytes)
-    metrics.observe_engines(lambda: workers.seconds)
+    metrics.observe(lambda: calls.in_flight, lambda: len(engines.live()), lambda: door.held_bytes)
+    metrics.observe_engines(lambda: engines.seconds)
     return Gateway(app, door)

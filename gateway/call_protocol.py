@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from claw_r1.gateway.callers.hints import Hints
 from claw_r1.gateway.errors import GatewayError
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.events import Sampling, Usage, VersionSpan
 
 

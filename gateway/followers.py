@@ -12,7 +12,7 @@ from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Record
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.http.auth import KeyRing
-from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
 CATCH_UP_TIMEOUT_S = 60.0
@@ -21,11 +21,11 @@ CATCH_UP_TIMEOUT_S = 60.0
 class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
-    def __init__(self, kafka: KafkaLog, workers: WorkerTable, keys: KeyRing, admission: AdmissionView) -> None:
+    def __init__(self, kafka: KafkaLog, engines: EngineTable, keys: KeyRing, admission: AdmissionView) -> None:
         self._kafka = kafka
         self._admission = admission
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
-            ([WORKERS], workers.apply),
+            ([WORKERS], engines.apply),
             ([KEYS], keys.apply),
         ]
         self._running: list[Follower] = []

@@ -33,7 +33,7 @@ from claw_r1.gateway.http.connection import connections_to
 from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.runtime.monitoring.registry import watch_certificate, watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
@@ -81,15 +81,15 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         kafka.producer(), spool, settings, metrics, log_answers=partial(_broker_answers, log_settings), on_error=stop
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
-    workers = WorkerTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
+    engines = EngineTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
     admission, keys = AdmissionView(), KeyRing([parse_key(entry) for entry in settings.api_keys])
-    followers = Followers(kafka, workers, keys, admission)
+    followers = Followers(kafka, engines, keys, admission)
     orders = admission.orders
     orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
         settings=settings,
         log=store,
-        workers=workers,
+        engines=engines,
         admission=admission,
         metrics=metrics,
         keys=keys,

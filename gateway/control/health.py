@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fastapi.responses import JSONResponse
 
-from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.runtime.monitoring.server import NotReady
 
 LAG_EVERY_S = 0.25
@@ -18,8 +18,8 @@ LAG_SAMPLES = 40  # 10 s
 class Health:
     """The health routes. `not_ready` returns the reason why traffic should go elsewhere, in a word, or None."""
 
-    def __init__(self, workers: WorkerTable, not_ready: NotReady) -> None:
-        self._workers, self._not_ready = workers, not_ready
+    def __init__(self, engines: EngineTable, not_ready: NotReady) -> None:
+        self._engines, self._not_ready = engines, not_ready
 
     async def live(self) -> dict[str, str]:
         """The event loop runs."""
@@ -29,7 +29,7 @@ class Health:
         """Reports whether the views are up to date and the log or the spool takes events. Calls wait for a worker, so
         none is required."""
         reason = self._not_ready()
-        content = {"ready": reason is None, "reason": reason, "workers": len(self._workers.live())}
+        content = {"ready": reason is None, "reason": reason, "workers": len(self._engines.live())}
         return JSONResponse(content, status_code=503 if reason else 200)
 
     async def version(self) -> dict[str, str]:

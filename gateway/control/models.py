@@ -11,8 +11,8 @@ from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamR
 from claw_r1.gateway.foreign_json import count, loads
 from claw_r1.gateway.headers import passed_on
 from claw_r1.gateway.http.asgi import KEY
-from claw_r1.gateway.upstream.engines import Engine, WorkerTable
-from claw_r1.gateway.upstream.pool import HttpUpstream
+from claw_r1.gateway.upstream.engines import Engine, EngineTable
+from claw_r1.gateway.upstream.http_upstream import HttpUpstream
 from claw_r1.schemas.json_values import Json
 
 Model = dict[str, Json]
@@ -22,9 +22,9 @@ class Models:
     """Lists the models of live workers, or what the first fixed upstream lists, and the names that are aliases of them."""
 
     def __init__(
-        self, workers: WorkerTable, upstream: HttpUpstream, adaptation: Adaptation, *, passes_authorization: bool
+        self, engines: EngineTable, upstream: HttpUpstream, adaptation: Adaptation, *, passes_authorization: bool
     ) -> None:
-        self._workers, self._upstream, self._adaptation = workers, upstream, adaptation
+        self._engines, self._upstream, self._adaptation = engines, upstream, adaptation
         self._passes_authorization = passes_authorization
 
     async def list_models(self, request: Request) -> Response:
@@ -48,7 +48,7 @@ class Models:
 
     async def _models(self, request: Request) -> list[Model]:
         """In OpenAI's shape."""
-        live = self._workers.live()
+        live = self._engines.live()
         fixed = [engine for engine in live if engine.fixed]
         if fixed:
             served = {model["id"]: model for model in await self._listed_by(fixed[0], request)}

@@ -8,7 +8,7 @@ from claw_r1.gateway.foreign_json import dumps, loads
 from claw_r1.gateway.openai.completions import TextCompletions, parse_completion
 from claw_r1.gateway.openai.request import json_object
 from claw_r1.gateway.tokens.packing import packed_ids
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.http import version_label
 

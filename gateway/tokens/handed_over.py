@@ -12,7 +12,7 @@ import msgspec
 
 from claw_r1.gateway.tokens.packing import are_ids, are_logprobs
 from claw_r1.gateway.tokens.version_spans import spans_of
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Sampling, VersionSpan
 from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER

@@ -17,7 +17,7 @@ from claw_r1.gateway.foreign_json import dumps, loads_shallow
 from claw_r1.gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
 from claw_r1.gateway.tokens.reply import Outline, reply_of
 from claw_r1.gateway.tokens.sse import Splitter, data_of
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import Usage
 from claw_r1.schemas.json_values import Json

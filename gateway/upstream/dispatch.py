@@ -18,9 +18,9 @@ from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.errors import NotFound, NoWorker, UpstreamBroken, UpstreamUnreachable
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.engines import Engine, EngineTable
+from claw_r1.gateway.upstream.http_upstream import HttpUpstream, UpstreamReply, whole
 from claw_r1.gateway.upstream.incoming_reply import IncomingReply, Sink
-from claw_r1.gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
 from claw_r1.gateway.upstream.retry_budget import RetryBudget
 from claw_r1.gateway.upstream.routing import choose
 from claw_r1.schemas.envelopes import now_us
@@ -126,9 +126,9 @@ class Dispatcher:
     """Sends calls, and knows how many each engine has in flight."""
 
     def __init__(
-        self, settings: GatewaySettings, workers: WorkerTable, upstream: HttpUpstream, metrics: Metrics
+        self, settings: GatewaySettings, engines: EngineTable, upstream: HttpUpstream, metrics: Metrics
     ) -> None:
-        self._settings, self._workers, self._upstream, self._metrics = settings, workers, upstream, metrics
+        self._settings, self._engines, self._upstream, self._metrics = settings, engines, upstream, metrics
         self._outstanding: Counter[str] = Counter()
 
     async def send(self, call: Dispatch, progress: CallProgress) -> EngineAnswer | OpenStream:
@@ -175,7 +175,7 @@ class Dispatcher:
     async def _engine(self, call: Dispatch, budget: RetryBudget, avoid: set[str]) -> Engine:
         engine = self._chosen(call, avoid)
         while engine is None:
-            report = self._workers.next_report()  # before looking again: what comes after that look sets it
+            report = self._engines.next_report()  # before looking again: what comes after that look sets it
             engine = self._chosen(call, avoid)
             if engine is None:
                 left_s = budget.left_s(NoWorker(self._missing(call), retry_after_s=1.0))
@@ -184,7 +184,7 @@ class Dispatcher:
         return engine
 
     def _chosen(self, call: Dispatch, avoid: set[str]) -> Engine | None:
-        live, model = self._workers.live(), call.request.model
+        live, model = self._engines.live(), call.request.model
         engine = choose(
             live,
             self._outstanding,
@@ -194,12 +194,12 @@ class Dispatcher:
             avoid=avoid,
             trains=call.trains,
         )
-        if engine is None and live and not self._workers.knows(model):
+        if engine is None and live and not self._engines.knows(model):
             raise NotFound(f"no server has the model {model!r}", param="model", code="model_not_found")
         return engine
 
     def _missing(self, call: Dispatch) -> str:
-        if call.trains and any(engine.behind and engine.serves(call.request.model) for engine in self._workers.live()):
+        if call.trains and any(engine.behind and engine.serves(call.request.model) for engine in self._engines.live()):
             return "every rollout worker is behind: what it samples is too old to be trained"
         return "no rollout worker is ready"
 

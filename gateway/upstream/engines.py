@@ -53,7 +53,7 @@ class Engine:
         return self.model is None or model is None or self.model == model
 
 
-class WorkerTable:
+class EngineTable:
     """Engines by worker id, with the moment of their last report."""
 
     def __init__(

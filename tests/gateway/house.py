@@ -20,7 +20,7 @@ from claw_r1.gateway.http.connection import ClientConnection, connections_to
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.protocols import PROTOCOLS, Protocols
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.schemas import codec
 from claw_r1.schemas.api_keys import ApiKey, parse_key
 from claw_r1.schemas.envelopes import envelope
@@ -84,7 +84,7 @@ class House:
         self.settings = GatewaySettings(**{**QUICK, **settings})  # type: ignore[arg-type]  # fields by name, of any type
         self.log = log or MemoryLog()
         fixed = [Engine(url=url) for url in self.settings.upstreams]
-        self.workers = WorkerTable(self.settings.worker_ttl_s, fixed)
+        self.engines = EngineTable(self.settings.worker_ttl_s, fixed)
         self.admission = AdmissionView()
         self.metrics = Metrics()
         self.keys = HouseKeys([parse_key(entry) for entry in self.settings.api_keys])
@@ -93,7 +93,7 @@ class House:
         dependencies = GatewayDependencies(
             settings=self.settings,
             log=self.log.producer(),
-            workers=self.workers,
+            engines=self.engines,
             admission=self.admission,
             metrics=self.metrics,
             keys=self.keys,
@@ -152,7 +152,7 @@ class House:
         model: str = "tiny",
     ) -> None:
         """A worker reports now."""
-        self.workers.apply(report(url, worker_id, state, model))
+        self.engines.apply(report(url, worker_id, state, model))
 
     def events(self, kind: type[E], topic: Topic = CALLS) -> list[E]:
         """All events of a kind in the log."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, InvalidRequest
-from claw_r1.gateway.upstream.pool import UpstreamReply
+from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.arrays import pack_floats, pack_ids
 from claw_r1.schemas.events import Sampling, Usage
 

@@ -10,7 +10,7 @@ from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.api_keys import ApiKey
 from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import ScriptedEngine
@@ -25,10 +25,10 @@ def key(**fields: object) -> ApiKey:
 
 def adapted(body: object, of: ApiKey | None = None, **settings: object) -> tuple[object, tuple[str, ...]]:
     """The request that an engine gets, and the words for what changed; a worker serves `tiny`."""
-    workers = WorkerTable(600.0)
-    workers.apply(report("http://127.0.0.1:1"))
+    engines = EngineTable(600.0)
+    engines.apply(report("http://127.0.0.1:1"))
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    plain, words, _ = Adaptation(GatewaySettings(**settings), workers).adapt(raw, of)  # type: ignore[arg-type]  # fields by name, of any type
+    plain, words, _ = Adaptation(GatewaySettings(**settings), engines).adapt(raw, of)  # type: ignore[arg-type]  # fields by name, of any type
     return (json.loads(plain) if words else plain), words
 
 
@@ -175,4 +175,4 @@ def test_rules_of_nobody_cost_no_look_at_the_body() -> None:
     """What is parsed is the protocol's business alone."""
     body = b"{" * 10
     with pytest.raises(InvalidRequest, match="not valid JSON"):
-        Adaptation(GatewaySettings(), WorkerTable(1.0)).request(ChatCompletions(), body, key())
+        Adaptation(GatewaySettings(), EngineTable(1.0)).request(ChatCompletions(), body, key())

@@ -292,7 +292,7 @@ async def test_the_time_of_all_engines_only_grows() -> None:
             ("a", 2, 2),
         ):
             seconds = {"serving": float(serving), "idle": float(idle)}
-            house.workers.apply(report("http://127.0.0.1:1", worker_id, seconds=seconds))
+            house.engines.apply(report("http://127.0.0.1:1", worker_id, seconds=seconds))
         text = house.metrics.exposition()
         assert sample(text, "claw_gateway_engine_seconds_total", did="serving") == 5
         assert sample(text, "claw_gateway_engine_seconds_total", did="idle") == 8

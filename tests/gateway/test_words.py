@@ -12,7 +12,7 @@ from claw_r1.gateway.identity import Identity, Route, resolve
 from claw_r1.gateway.openai.request import parse_chat
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.gateway.tokens.version_spans import Spans, spans_of
-from claw_r1.gateway.upstream.engines import Engine, WorkerTable
+from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.gateway.upstream.routing import AFFINITY_SLACK, choose
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import (
@@ -197,7 +197,7 @@ def test_choice_respects_model_and_run() -> None:
 def test_workers_live_as_long_as_they_report() -> None:
     """A worker takes traffic while ready or updating and its newest record is younger than the ttl."""
     now_ms = 100_000.0
-    table = WorkerTable(10.0, clock_ms=lambda: now_ms)
+    table = EngineTable(10.0, clock_ms=lambda: now_ms)
     table.apply(report("http://a", "a", "ready", timestamp_ms=95_000))
     table.apply(report("http://b/", "b", "updating", timestamp_ms=90_000))
     table.apply(report("http://c", "c", "ready", timestamp_ms=89_999))
@@ -213,7 +213,7 @@ def test_workers_live_as_long_as_they_report() -> None:
 def test_an_outage_of_the_log_takes_no_engine_away() -> None:
     """However late it is noticed: while the log is away, time stands still at the last report of any worker."""
     away = False
-    table = WorkerTable(10.0, clock_ms=lambda: 200_000.0, log_away=lambda: away)
+    table = EngineTable(10.0, clock_ms=lambda: 200_000.0, log_away=lambda: away)
     table.apply(report("http://a", "a", "ready", timestamp_ms=100_000))
     table.apply(report("http://dead", "b", "ready", timestamp_ms=80_000))
     assert table.live() == []
@@ -223,7 +223,7 @@ def test_an_outage_of_the_log_takes_no_engine_away() -> None:
 
 def test_worker_table_keeps_the_newest_report() -> None:
     """A later report replaces an earlier one, a tombstone removes it, and a broken record changes nothing."""
-    table = WorkerTable(10.0, clock_ms=lambda: 0.0)
+    table = EngineTable(10.0, clock_ms=lambda: 0.0)
     table.apply(report("http://a", "a", "ready", timestamp_ms=0))
     table.apply(report("http://a2", "a", "ready", timestamp_ms=0))
     broken = report("http://a3", "a", "ready", timestamp_ms=0)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from claw_r1.gateway.capture.events import without_bodies
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.dispatch import POLL_S
-from claw_r1.gateway.upstream.engines import WorkerTable
+from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import VersionSpan
@@ -359,7 +359,7 @@ async def test_call_waits_for_the_first_worker(engine: ScriptedEngine) -> None:
 
 async def test_a_report_wakes_waiting_calls() -> None:
     """The wait ends with the report, not with a look at the clock; without a report it ends with the budget."""
-    table = WorkerTable(15.0)
+    table = EngineTable(15.0)
     for _ in range(2):
         signal = table.next_report()
         assert signal is table.next_report(), "all who wait wait for one event"

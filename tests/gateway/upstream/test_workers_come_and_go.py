@@ -39,7 +39,7 @@ async def test_a_silent_worker_is_left_out(engine: ScriptedEngine) -> None:
     with ScriptedEngine() as other, House(worker_ttl_s=2.0) as house:
 
         def reports(url: str, worker_id: str, *, age_s: float = 0.0) -> None:
-            house.workers.apply(report(url, worker_id, timestamp_ms=int((time.time() - age_s) * 1000)))
+            house.engines.apply(report(url, worker_id, timestamp_ms=int((time.time() - age_s) * 1000)))
 
         async def used() -> tuple[bool, bool]:
             before = len(engine.requests), len(other.requests)
@@ -60,7 +60,7 @@ async def test_a_silent_worker_is_left_out(engine: ScriptedEngine) -> None:
 async def test_when_all_are_silent_a_call_waits_for_the_first_report(engine: ScriptedEngine) -> None:
     """A call that finds only silent workers is not sent to one of them, and is answered once one reports."""
     with House(worker_ttl_s=1.0, worker_wait_s=5.0) as house:
-        house.workers.apply(report(engine.url, timestamp_ms=int((time.time() - 2) * 1000)))
+        house.engines.apply(report(engine.url, timestamp_ms=int((time.time() - 2) * 1000)))
         call = asyncio.ensure_future(ask(house))
         await asyncio.sleep(0.3)
         assert (call.done(), engine.requests) == (False, [])

@@ -27,7 +27,7 @@ BUDGET = RestartBudget(UNLIMITED, window_s=10.0, delay_s=0.1)
 log = structlog.get_logger()
 
 
-class Fleet:
+class GatewayProcesses:
     """`run` until a signal; the exit code is that of a single gateway."""
 
     def __init__(self, settings: GatewaySettings, argv: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Fleet:
         try:
             for number, listener in enumerate(self._listeners):
                 processes.start(self._component(number, listener))
-            log.info("gateway_fleet", port=self._port, workers=len(self._listeners))
+            log.info("gateway_processes", port=self._port, processes=len(self._listeners))
             while not stop.wait(POLL_S):
                 processes.poll()
         except ComponentDied as died:

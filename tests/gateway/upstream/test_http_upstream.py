@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
-from claw_r1.gateway.upstream.pool import HttpUpstream, UpstreamReply, whole
+from claw_r1.gateway.upstream.http_upstream import HttpUpstream, UpstreamReply, whole
 from tests.gateway.raw import RawServer, request
 
 OK = b"HTTP/1.1 200 OK\r\n"
