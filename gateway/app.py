@@ -44,7 +44,7 @@ class GatewayDependencies:
     """The collaborators of the gateway. Tests give a log of their own and fill the tables by hand."""
 
     settings: GatewaySettings
-    log: EventSink
+    sink: EventSink
     engines: EngineTable
     admission: AdmissionView = field(default_factory=AdmissionView)
     metrics: Metrics = field(default_factory=Metrics)
@@ -74,7 +74,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
     adaptation = Adaptation(settings, engines)
-    calls = ModelCalls(settings, dispatcher, dependencies.log, metrics, crowds, adaptation, dependencies.earlier)
+    calls = ModelCalls(settings, dispatcher, dependencies.sink, metrics, crowds, adaptation, dependencies.earlier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,7 +83,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, dependencies.log, dependencies.admission, metrics, crowds, calls.recent_replies)
+    control = Control(settings, dependencies.sink, dependencies.admission, metrics, crowds, calls.recent_replies)
     health = Health(engines, dependencies.not_ready)
     counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
     models = Models(engines, upstream, adaptation, passes_authorization=settings.passes_authorization)

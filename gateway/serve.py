@@ -88,7 +88,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
         settings=settings,
-        log=store,
+        sink=store,
         engines=engines,
         admission=admission,
         metrics=metrics,

@@ -47,7 +47,7 @@ class ModelCalls:
         self,
         settings: GatewaySettings,
         dispatcher: Dispatcher,
-        log: EventSink,
+        sink: EventSink,
         metrics: Metrics,
         crowds: Crowds,
         adaptation: Adaptation,
@@ -55,7 +55,7 @@ class ModelCalls:
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
         self._adaptation = adaptation
-        self._recorder = CallRecorder(settings, log, metrics, earlier)
+        self._recorder = CallRecorder(settings, sink, metrics, earlier)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self._callers = Callers(self._recorder.awaits)

@@ -85,13 +85,13 @@ class Control:
     def __init__(
         self,
         settings: GatewaySettings,
-        log: EventSink,
+        sink: EventSink,
         admission: AdmissionView,
         metrics: Metrics,
         crowds: Crowds,
         recent_replies: RecentReplies,
     ) -> None:
-        self._log, self._admission, self._metrics, self._crowds = log, admission, metrics, crowds
+        self._sink, self._admission, self._metrics, self._crowds = sink, admission, metrics, crowds
         self._orders, self._recent_replies = admission.orders, recent_replies
         self.producer = f"gateway/{settings.instance}"
         self._public_url = settings.public_url
@@ -254,7 +254,7 @@ class Control:
     async def publish(self, topic: Topic, group_id: str, event: Event) -> None:
         """Returns once the event is acknowledged, or safe in the spool. Raises BodyTooLarge, NotCaptured."""
         try:
-            await self._log.publish(topic, group_key(group_id), event)
+            await self._sink.publish(topic, group_key(group_id), event)
         except RecordTooLarge as error:
             raise BodyTooLarge("what this says is larger than a record of the log may be") from error
         except LogError as error:

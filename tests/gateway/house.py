@@ -92,7 +92,7 @@ class House:
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         dependencies = GatewayDependencies(
             settings=self.settings,
-            log=self.log.producer(),
+            sink=self.log.producer(),
             engines=self.engines,
             admission=self.admission,
             metrics=self.metrics,
