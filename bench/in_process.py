@@ -42,7 +42,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from claw_r1.trainer.learn.examples import LearnerBatch
-from claw_r1.trainer.plan.examples import learner_batch
+from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.training_batch import read
 from claw_r1.trainer.settings import TrainerSettings
 

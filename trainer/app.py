@@ -113,7 +113,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
             pool=samples,
             facts=facts,
             journal=file_journal(settings.out_dir / "journal", settings.run_id),
-            transfer_server=Nobody(),
+            transfer_server=NoWeightServer(),
             stop=stop,
             producer=_producer(),
             render=ChatTemplate(settings.model_dir),
@@ -185,7 +185,7 @@ def _producer() -> str:
     return f"trainer/{socket.gethostname()}-{os.getpid()}"
 
 
-class Nobody:
+class NoWeightServer:
     """A `WeightServer` for a run whose weights no worker asks for."""
 
     url = ""

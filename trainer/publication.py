@@ -42,7 +42,7 @@ class WeightServer(Protocol):
 
 
 class Weights(Protocol):
-    """`claw_r1.trainer.learn.engine.TrainingEngine` as far as publication needs it."""
+    """A learner as far as publication needs it."""
 
     def named_tensors(self) -> Iterator[tuple[str, "Tensor"]]:
         """Every parameter, always in the same order."""

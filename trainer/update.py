@@ -14,7 +14,7 @@ from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.http import version_label
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.learn.metrics import finite
-from claw_r1.trainer.plan.examples import learner_batch
+from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch
 from claw_r1.trainer.progress import TrainingProgress

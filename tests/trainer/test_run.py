@@ -29,8 +29,8 @@ from claw_r1.schemas.topics import BATCHES, WEIGHTS
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
-from claw_r1.trainer.plan.examples import examples_of
 from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.plan.learner_batch import examples_of
 from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.datapool.view.test_planned_rows import BASES, written_against_c0

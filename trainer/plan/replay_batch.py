@@ -20,8 +20,8 @@ from claw_r1.trainer.dependencies import PolicyLearner
 from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.examples import Example
 from claw_r1.trainer.plan.chat_template import ChatTemplate
-from claw_r1.trainer.plan.examples import learner_batch
 from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import NO_BATCH

@@ -12,7 +12,7 @@ from claw_r1.consumers.export.tables import STEPS, TableWriter
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.eventlog.errors import LogError
 from claw_r1.schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
-from claw_r1.trainer.app import Nobody
+from claw_r1.trainer.app import NoWeightServer
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import SettingsInvalid
@@ -68,7 +68,7 @@ def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
         pool=pool,
         facts=lookup,
         journal=file_journal(chosen.out_dir / "journal", chosen.run_id),
-        transfer_server=Nobody(),
+        transfer_server=NoWeightServer(),
         stop=stop or threading.Event(),
         producer="trainer/test",
         reached=reached,

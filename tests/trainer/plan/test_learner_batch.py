@@ -7,7 +7,7 @@ import numpy as np
 from claw_r1.datapool.batch.sequences import CallTokens, rows
 from claw_r1.schemas.events import BatchAssembled, FactPosition, PlannedStep, PlannedTrajectory
 from claw_r1.trainer.learn.examples import by_trajectory, column
-from claw_r1.trainer.plan.examples import examples_of
+from claw_r1.trainer.plan.learner_batch import examples_of
 from tests import facts
 
 
