@@ -32,7 +32,7 @@ from claw_r1.datapool.feedback import (
     preference_event,
     undo_events,
 )
-from claw_r1.datapool.standing import Feedback, PersonalWord
+from claw_r1.datapool.personal_words import Feedback, PersonalWord
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import readable
 from claw_r1.eventlog.settings import LogSettings

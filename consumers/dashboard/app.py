@@ -108,7 +108,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
             "dashboard": source,
             "log_state": LogState(source.log),
             "progress": progress,
-            "orders": explorer.StandingOrders(),
+            "orders": explorer.FrozenOrders(),
             "settings": settings,
             "vocabularies": Vocabularies(settings.tokenizer),
         },

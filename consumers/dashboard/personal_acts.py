@@ -1,7 +1,7 @@
 """The acts of people on the pool, as they come from the log. Safe from any thread.
 
 Invariant: a function of the set of events. What stands of an act is asked elsewhere:
-`claw_r1.datapool.fold.curation` decides it for curations, `claw_r1.datapool.standing` for words.
+`claw_r1.datapool.fold.curation` decides it for curations, `claw_r1.datapool.personal_words` for words.
 """
 
 import threading

@@ -13,7 +13,7 @@ from claw_r1.datapool.errors import UnusableFact
 from claw_r1.datapool.fold.fold import flag, fold
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import PASSED_BY, check_place, usable
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.eventlog.kafka.reader import stream_ranges
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.settings import LogSettings

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from claw_r1.consumers.export.choose import Chosen
 from claw_r1.datapool.batch.spec import matches
 from claw_r1.datapool.feedback import OVERALL, FeedbackSubject
-from claw_r1.datapool.standing import PersonalWord
+from claw_r1.datapool.personal_words import PersonalWord
 from claw_r1.schemas.events import PreferenceGiven, RewardSlot
 
 PairSource = Literal["preferences", "rewards", "edits"]

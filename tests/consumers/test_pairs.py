@@ -15,7 +15,7 @@ from claw_r1.consumers.export.pairs import PairSettings, pairs_of, preferred, re
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import Comparison, FeedbackSubject, Remark, Signature, feedback_events, preference_event
 from claw_r1.datapool.fold.fold import fold
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.schemas.arrays import unpack_ids
 from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts

@@ -21,7 +21,7 @@ from claw_r1.datapool.feedback import (
     undo_events,
 )
 from claw_r1.datapool.fold.validation import usable
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.schemas import codec
 from claw_r1.schemas.events import RewardAssigned, StepCurated
 

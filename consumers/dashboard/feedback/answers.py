@@ -13,7 +13,7 @@ from claw_r1.consumers.dashboard.routes.source import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
 from claw_r1.datapool.feedback import HUMAN
-from claw_r1.datapool.standing import PersonalWord
+from claw_r1.datapool.personal_words import PersonalWord
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.schemas.events import TrajectoryRecord
 

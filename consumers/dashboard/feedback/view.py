@@ -8,7 +8,7 @@ from claw_r1.consumers.dashboard.feedback.queues import Queues
 from claw_r1.consumers.dashboard.feedback.voices import Voices, voices
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact, FeedbackSubject
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.protocols import Log

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 from claw_r1.datapool.feedback import HUMAN
-from claw_r1.datapool.standing import PersonalWord
+from claw_r1.datapool.personal_words import PersonalWord
 
 JudgedKey = tuple[str, str]
 """group_id, trajectory_id."""

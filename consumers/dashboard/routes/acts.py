@@ -26,7 +26,7 @@ from claw_r1.consumers.pool.eviction import EvictableRow, evictions
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, Operating
 from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
-from claw_r1.datapool.standing import PersonalWord
+from claw_r1.datapool.personal_words import PersonalWord
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import as_step
 from claw_r1.schemas.envelopes import new_id, now_us

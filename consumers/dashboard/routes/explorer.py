@@ -24,8 +24,8 @@ from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.view.listing import pages, query
 from claw_r1.datapool.view.listing.columns import COLUMNS, TIME, RowKind, column
+from claw_r1.datapool.view.listing.frozen_order import FrozenOrder
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
-from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.records import PooledRow
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.errors import HistoryCut
@@ -102,24 +102,24 @@ class SearchQuery(ListQuery):
     after: str | None = Field(default=None, max_length=16_384)
 
 
-class StandingOrders:
+class FrozenOrders:
     """The orders that open pages read in, the last used ones. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._orders: OrderedDict[str, tuple[object, StandingOrder]] = OrderedDict()
+        self._orders: OrderedDict[str, tuple[object, FrozenOrder]] = OrderedDict()
         self._lock = threading.Lock()
         self._names = (f"{uuid4().hex[:8]}.{number}" for number in count())
 
     def get(
         self, name: str | None, question: tuple[RowKind, PoolFilter, str, bool], rows: PoolRows
-    ) -> tuple[str, StandingOrder]:
+    ) -> tuple[str, FrozenOrder]:
         """The order of that name and its name; another one where there is none, or it answers another question."""
         with self._lock:
             if name is not None and self._orders.get(name, (None,))[0] == question:
                 self._orders.move_to_end(name)
                 return name, self._orders[name][1]
         kind, pool_filter, sort, descending = question
-        order = StandingOrder(rows, kind, pool_filter, sort=sort, descending=descending)
+        order = FrozenOrder(rows, kind, pool_filter, sort=sort, descending=descending)
         with self._lock:
             fresh = next(self._names)
             self._orders[fresh] = question, order
@@ -128,12 +128,12 @@ class StandingOrders:
         return fresh, order
 
 
-async def _orders(request: Request) -> StandingOrders:
-    orders: StandingOrders = request.app.state.orders
+async def _orders(request: Request) -> FrozenOrders:
+    orders: FrozenOrders = request.app.state.orders
     return orders
 
 
-OpenOrders = Annotated[StandingOrders, Depends(_orders)]
+OpenOrders = Annotated[FrozenOrders, Depends(_orders)]
 
 
 @routes.get("/columns", summary="Which columns the lists of groups, trajectories and steps have.")

@@ -14,7 +14,7 @@ from claw_r1.claw.label.label import is_of, subject_of
 from claw_r1.claw.rewards.trial import as_line as trial_line
 from claw_r1.consumers.rewards.trial import Trial
 from claw_r1.datapool.feedback import FeedbackSubject
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings

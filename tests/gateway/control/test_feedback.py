@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from claw_r1.datapool.standing import Feedback
+from claw_r1.datapool.personal_words import Feedback
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claw_r1.datapool.view.listing.frozen_order import FrozenOrder, OrderedRow
 from claw_r1.datapool.view.listing.pages import COLUMNS, count, facets, neighbours
 from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
-from claw_r1.datapool.view.listing.standing import StandingOrder, StandingRow
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.memory import MemoryLog
 from tests import facts
@@ -47,9 +47,9 @@ POOL = full_pool()
 
 def everything(
     rows: PoolRows, kind: str, pool_filter: PoolFilter = EVERYTHING, *, sort: str = "id", descending: bool = False
-) -> list[StandingRow]:
+) -> list[OrderedRow]:
     """All rows of a list, with all columns."""
-    order = StandingOrder(rows, kind, pool_filter, sort=sort, descending=descending)
+    order = FrozenOrder(rows, kind, pool_filter, sort=sort, descending=descending)
     return order.rows(rows, 0, len(order), [name for name, column in COLUMNS[kind].items() if column.type != "ids"])
 
 
@@ -72,7 +72,7 @@ def test_every_column_is_an_order_of_all_rows(kind, name, descending):
         places = {value: place for place, value in enumerate([*several, None])}
         keys = [(places[row.columns[name]], row.ids) for row in rows]
         assert keys == sorted(keys)
-    order = StandingOrder(POOL, kind, EVERYTHING, sort=name, descending=descending)
+    order = FrozenOrder(POOL, kind, EVERYTHING, sort=name, descending=descending)
     assert [row.ids for at in range(0, len(ids), 4) for row in order.rows(POOL, at, 4, [])] == ids
 
 

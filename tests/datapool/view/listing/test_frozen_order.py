@@ -2,17 +2,17 @@
 
 import pytest
 
+from claw_r1.datapool.view.listing.frozen_order import FrozenOrder
 from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
-from claw_r1.datapool.view.listing.standing import StandingOrder
 from claw_r1.datapool.view.rows import PoolRows
 from tests.datapool.view.listing.test_pages import group, listed
 
 
-def order_of(rows: PoolRows, pool_filter: PoolFilter = EVERYTHING, *, sort: str = "return") -> StandingOrder:
-    return StandingOrder(rows, "trajectories", pool_filter, sort=sort, descending=True)
+def order_of(rows: PoolRows, pool_filter: PoolFilter = EVERYTHING, *, sort: str = "return") -> FrozenOrder:
+    return FrozenOrder(rows, "trajectories", pool_filter, sort=sort, descending=True)
 
 
-def names(order: StandingOrder, rows: PoolRows) -> list[str]:
+def names(order: FrozenOrder, rows: PoolRows) -> list[str]:
     return ["/".join(row.ids) for row in order.rows(rows, 0, 100, ["return"])]
 
 

@@ -17,14 +17,14 @@ from claw_r1.datapool.view.listing.table import CellValue
 from claw_r1.datapool.view.rows import PoolRows
 
 
-class StandingRow(NamedTuple):
+class OrderedRow(NamedTuple):
     """Its columns by name; None: the row is gone."""
 
     ids: tuple[str, ...]
     columns: Mapping[str, CellValue] | None
 
 
-class StandingOrder:
+class FrozenOrder:
     """The rows that a filter found, in the order of a column, both of one moment."""
 
     def __init__(self, rows: PoolRows, kind: RowKind, pool_filter: PoolFilter, *, sort: str, descending: bool) -> None:
@@ -36,14 +36,14 @@ class StandingOrder:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def rows(self, rows: PoolRows, offset: int, limit: int, names: Sequence[str]) -> list[StandingRow]:
+    def rows(self, rows: PoolRows, offset: int, limit: int, names: Sequence[str]) -> list[OrderedRow]:
         """Rows [offset, offset + limit), as they are now. Raises ValueError for an unknown column."""
         tables = rows.tables
         table = tables.table(self._kind)
         numbers = self._numbers[offset : offset + limit].astype(np.int64)
         columns = [tables.cells(self._kind, name, numbers) for name in names]
         return [
-            StandingRow(table.ids(number), dict(zip(names, cells, strict=True)) if table.has(number) else None)
+            OrderedRow(table.ids(number), dict(zip(names, cells, strict=True)) if table.has(number) else None)
             for number, *cells in zip(numbers.tolist(), *columns, strict=True)
         ]
 
