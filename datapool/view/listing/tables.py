@@ -6,17 +6,17 @@ disk in the view's store; numbers tie a step to its trajectory and that to its g
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from claw_r1.datapool.view.listing.columns import COLUMNS, TASK_CHARACTERS, TIME, RowKind, column
+from claw_r1.datapool.view.listing.columns import COLUMNS, TIME, RowKind, column
+from claw_r1.datapool.view.listing.conditions import masks
 from claw_r1.datapool.view.listing.derived import DerivedColumns
-from claw_r1.datapool.view.listing.pool_filter import PoolFilter, score_bound, time_span
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.scores import RowScores, ScoresSnapshot, scores_of
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers, TableSnapshot
 from claw_r1.datapool.view.records import PooledRow, words_of
@@ -47,7 +47,7 @@ class PoolTables:
         self._members: dict[int, list[int]] = {}
         """Numbers of the trajectories that a group's row names."""
         self._is_member: RowMask = np.zeros(1, bool)
-        self._left_out: set[int] = set()
+        self.left_out: set[int] = set()
         """Groups whose rows have no room for all members."""
         self._scores: dict[RowKind, RowScores] = {kind: RowScores() for kind in COLUMNS}
         self._derived = DerivedColumns(self)
@@ -57,7 +57,7 @@ class PoolTables:
         snapshot = TablesSnapshot(
             tables={kind: self.table(kind).snapshot() for kind in COLUMNS},
             members=self._members,
-            left_out=list(self._left_out),
+            left_out=list(self.left_out),
             scores={kind: scores.snapshot() for kind, scores in self._scores.items()},
         )
         return msgspec.msgpack.encode(snapshot)
@@ -70,7 +70,7 @@ class PoolTables:
         self._members = snapshot.members
         self._is_member = np.zeros(len(self._tables["trajectories"]), bool)
         self._is_member[list(chain(*self._members.values()))] = True
-        self._left_out = set(snapshot.left_out)
+        self.left_out = set(snapshot.left_out)
         for kind, scores in snapshot.scores.items():
             self._scores[kind].restore(scores)
 
@@ -105,7 +105,7 @@ class PoolTables:
     def put_group(self, number: int, record: GroupRecord, value: bytes, members: list[int]) -> None:
         self._put("groups", number, record, value)
         self._set_members(number, members)
-        (self._left_out.add if record.members_left_out else self._left_out.discard)(number)
+        (self.left_out.add if record.members_left_out else self.left_out.discard)(number)
 
     def put_trajectory(self, number: int, record: TrajectoryRecord, value: bytes) -> None:
         self._put("trajectories", number, record, value)
@@ -119,7 +119,7 @@ class PoolTables:
         table = self.table(kind)
         if kind == "groups":
             self._set_members(number, [])
-            self._left_out.discard(number)
+            self.left_out.discard(number)
         else:
             self._scores[kind].put(number, {}, is_new=not table.has(number))
         table.drop(number)
@@ -138,12 +138,12 @@ class PoolTables:
         """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
-        return self._words_of(kind, name).sortable(name, self._codes(kind, name))
+        return self.table_of_words(kind, name).sortable(name, self.codes(kind, name))
 
     def mask(self, kind: RowKind, pool_filter: PoolFilter) -> RowMask:
         """Returns the mask of the rows that a filter finds, by number."""
         mask = self.table(kind).alive.copy()
-        for test in self._tests(kind, pool_filter):
+        for test in masks(self, kind, pool_filter):
             mask &= test
         return mask
 
@@ -164,9 +164,9 @@ class PoolTables:
     def cells(self, kind: RowKind, name: str, numbers: RowNumbers) -> list[CellValue]:
         """The values of rows in a column, as its type says; None where they have none."""
         form = column(kind, name)
-        cells = self._codes(kind, name)[numbers].tolist()
+        cells = self.codes(kind, name)[numbers].tolist()
         if form.type in ("word", "words"):
-            words = self._words_of(kind, name).words[name]
+            words = self.table_of_words(kind, name).words[name]
             return [None if cell != cell else words[int(cell)] for cell in cells]  # NaN
         plain = {"flag": bool, "number": float}.get(form.type, int)
         return [None if cell != cell else plain(cell) for cell in cells]
@@ -180,7 +180,7 @@ class PoolTables:
                 counts.update(dict.fromkeys(words, many))
             return counts
         numbers = np.flatnonzero(mask)
-        values = self._codes(kind, name)[numbers]
+        values = self.codes(kind, name)[numbers]
         _, first, times = np.unique(values, return_index=True, return_counts=True)
         often = np.argsort(-times, kind="stable")[:most]
         cells = zip(self.cells(kind, name, numbers[first[often]]), times[often].tolist(), strict=True)
@@ -200,11 +200,32 @@ class PoolTables:
             return np.arange(len(self.groups))
         return self.trajectories.owners if kind == "trajectories" else self.trajectories.owners[self.steps.owners]
 
-    def _codes(self, kind: RowKind, name: str) -> Floats:
+    def scores_by(self, kind: RowKind, scorer: str) -> Mapping[int, float]:
+        """The scores of one scorer, by number of the row."""
+        return self._scores[kind].of(scorer)
+
+    def at(self, kind: RowKind, numbers: Sequence[int] | RowNumbers) -> RowMask:
+        """Returns the mask of the rows of these numbers."""
+        mask = np.zeros(len(self.table(kind)), bool)
+        mask[numbers] = True
+        return mask
+
+    def of_members(self) -> RowMask:
+        """By number of a trajectory, whether its group's row names it."""
+        missing = len(self.trajectories) - len(self._is_member)
+        return np.pad(self._is_member, (0, max(0, missing)))[: len(self.trajectories)]
+
+    def saying(self, kind: RowKind, text: str) -> RowMask:
+        """Masks the rows whose ids or words hold the text, in any case."""
+        needle = as_bytes(text.lower())
+        mask = np.fromiter((needle in ids for ids in self.table(kind).lowered), bool, len(self.table(kind)))
+        return mask | self.at(kind, self._store.saying(kind, needle))
+
+    def codes(self, kind: RowKind, name: str) -> Floats:
         """A column as it stands: of words, their codes."""
         return self.table(kind).values(name) if column(kind, name).read else self._derived.get(kind, name)
 
-    def _words_of(self, kind: RowKind, name: str) -> ColumnTable:
+    def table_of_words(self, kind: RowKind, name: str) -> ColumnTable:
         """The table whose words a column has: of one that steps make, theirs."""
         return self.table(kind) if column(kind, name).read else self.steps
 
@@ -252,126 +273,3 @@ class PoolTables:
         self._is_member[self._members.get(number, [])] = False
         self._is_member[members] = True
         self._members[number] = members
-
-    def _tests(self, kind: RowKind, terms: PoolFilter) -> Iterator[RowMask]:
-        """Makes one mask for each field of a filter that is set."""
-        table, reward = self.table(kind), "reward" if kind == "steps" else "return"
-        tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
-            (terms.group, lambda value: self.groups_of(kind) == self.groups.number_of((value,))),
-            (terms.trajectory, lambda value: self._named(kind, value)),
-            (terms.channel, lambda value: table.holding("channel", [value])),
-            (terms.agent, lambda value: self._played_by(kind, value)),
-            (terms.run, lambda value: table.holding("run", [value])),
-            (terms.task, lambda value: table.holding("task", [value[:TASK_CHARACTERS]])),
-            (terms.status, lambda value: self._having(kind, "status", value)),
-            (terms.finish, lambda value: self._having(kind, "finish", value)),
-            (terms.reason, lambda value: _naming(table, "reasons", value)),
-            (terms.time, lambda value: self._within(kind, *time_span(value))),
-            (terms.ready, lambda value: self._ready(kind) == value),
-            (terms.reward_min, lambda value: table.values(reward) >= value),
-            (terms.reward_max, lambda value: table.values(reward) <= value),
-            (terms.version_min, lambda value: table.values("version_max") >= value),
-            (terms.version_max, lambda value: table.values("version_min") <= value),
-            (terms.text, lambda value: self._saying(kind, value)),
-        ]
-        yield from (test(value) for value, test in tests if value is not None)
-        judged = self._judged(terms)
-        if kind == "steps":
-            yield from judged
-            yield from (self._carrying("steps", tag) for tag in terms.tag)
-        elif judged or terms.tag:
-            yield self._holding(kind, judged, terms.tag)
-
-    def _having(self, kind: RowKind, name: str, word: str) -> RowMask:
-        """Rows of which a column has the word; a group has the words of its members."""
-        of_kind: RowKind = "trajectories" if kind == "groups" else kind
-        code = self._words_of(of_kind, name).codes[name].get(word, -1)
-        mask: RowMask = self._codes(of_kind, name) == code
-        return mask if kind != "groups" else self.at("groups", self.trajectories.owners[mask & self._of_members()])
-
-    def _within(self, kind: RowKind, begin_us: float, end_us: float) -> RowMask:
-        times = self.times(kind)
-        within: RowMask = (times >= begin_us) & (times < end_us)
-        return within
-
-    def _ready(self, kind: RowKind) -> Floats:
-        """A step is as ready as its trajectory."""
-        return (
-            self.trajectories.values("ready")[self.steps.owners]
-            if kind == "steps"
-            else self.table(kind).values("ready")
-        )
-
-    def _judged(self, terms: PoolFilter) -> list[RowMask]:
-        """Makes the masks for the fields that only steps have."""
-        tests: list[tuple[Any, Callable[[Any], RowMask]]] = [
-            (terms.trainable, lambda value: self.steps.values("trainable") == value),
-            (terms.quality_min, lambda value: self.steps.values("quality") >= value),
-            (terms.quality_max, lambda value: self.steps.values("quality") <= value),
-        ]
-        masks = [test(value) for value, test in tests if value is not None]
-        for bound in map(score_bound, terms.score):
-            scores = self._scores["steps"].of(bound.scorer)
-            numbers = [number for number, score in scores.items() if bound.low <= score <= bound.high]
-            masks.append(self.at("steps", numbers))
-        return masks
-
-    def _holding(self, kind: RowKind, judged: Sequence[RowMask], tags: Sequence[str]) -> RowMask:
-        """Masks the trajectories or groups that have a step which passes all tests and carries all tags; where there are
-        only tags, a row that carries them itself is in the mask too."""
-        meeting = self.steps.alive.copy()
-        for test in (*judged, *(self._carrying("steps", tag) for tag in tags)):
-            meeting &= test
-        trajectories = self.at("trajectories", self.steps.owners[meeting])
-        if not judged:
-            trajectories |= np.all([self._carrying("trajectories", tag) for tag in tags], axis=0)
-        if kind == "trajectories":
-            return trajectories
-        groups = self.at("groups", self.trajectories.owners[trajectories])
-        return groups if judged else groups | np.all([self._carrying("groups", tag) for tag in tags], axis=0)
-
-    def _carrying(self, kind: RowKind, tag: str) -> RowMask:
-        """Rows that have a tag, or are in what has it."""
-        mask = _naming(self.table(kind), "tags", tag)
-        if kind == "steps":
-            mask |= _naming(self.trajectories, "tags", tag)[self.steps.owners]
-        return mask if kind == "groups" else mask | _naming(self.groups, "tags", tag)[self.groups_of(kind)]
-
-    def _named(self, kind: RowKind, name: str) -> RowMask:
-        numbers = self.trajectories.ending_with(name)
-        if kind == "groups":
-            alive, left_out = self.trajectories.alive, self._left_out
-            owners = self.trajectories.owners
-            members = [n for n in numbers if self._of_members()[n] or (int(owners[n]) in left_out and bool(alive[n]))]
-            return self.at("groups", owners[members])
-        mask = self.at("trajectories", numbers)
-        return mask if kind == "trajectories" else mask[self.steps.owners]
-
-    def _played_by(self, kind: RowKind, agent: str) -> RowMask:
-        """A group is played by the declared agent, and by those of its members."""
-        mask = self.table(kind).holding("agent", [agent])
-        if kind != "groups":
-            return mask
-        members = self.trajectories.holding("agent", [agent]) & self._of_members()
-        return mask | self.at("groups", self.trajectories.owners[members])
-
-    def _of_members(self) -> RowMask:
-        """By number of a trajectory, whether its group's row names it."""
-        missing = len(self.trajectories) - len(self._is_member)
-        return np.pad(self._is_member, (0, max(0, missing)))[: len(self.trajectories)]
-
-    def _saying(self, kind: RowKind, text: str) -> RowMask:
-        needle = as_bytes(text.lower())
-        mask = np.fromiter((needle in ids for ids in self.table(kind).lowered), bool, len(self.table(kind)))
-        return mask | self.at(kind, self._store.saying(kind, needle))
-
-    def at(self, kind: RowKind, numbers: Sequence[int] | RowNumbers) -> RowMask:
-        """Returns the mask of the rows of these numbers."""
-        mask = np.zeros(len(self.table(kind)), bool)
-        mask[numbers] = True
-        return mask
-
-
-def _naming(table: ColumnTable, name: str, word: str) -> RowMask:
-    """Rows that have the word themselves, among those of a column of words."""
-    return table.holding(name, [words for words in table.words[name] if word in words])
