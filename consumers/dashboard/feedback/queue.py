@@ -2,9 +2,8 @@
 and of the address.
 
 Doubt of a trajectory, 0 to 2: how far people are apart (the largest distance of two people's values of one
-name, at most 1) + how far scorers are apart (the distance between the highest and the lowest rank that they
-give it; a rank is the share of all trajectories that the same slot puts below, half of those beside, so that
-scales need not agree).
+name, at most 1) + how far scorers are apart (the pool's column `scorers_apart`: ranks, so that scales need not
+agree).
 
 Doubt of a pair, 0 to 2: 1 - |votes for one - votes for the other| / votes (0 before the first vote) + 1 - the
 distance of the two returns / the distance of the highest and the lowest in the group (0.5 where one has no
@@ -12,8 +11,6 @@ return).
 """
 
 import heapq
-import math
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +19,6 @@ from typing import Literal, NamedTuple
 
 from claw_r1.consumers.dashboard.feedback.voices import JudgedKey, PairKey, Voices
 from claw_r1.datapool.batch.candidates import OVER
-from claw_r1.datapool.feedback import HUMAN
 from claw_r1.schemas.events import TrajectoryRecord
 
 QueueOrder = Literal["doubt", "newest", "draw"]
@@ -78,11 +74,10 @@ def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[Queu
     return heapq.merge(rest, sorted(spoken.values(), key=key), key=key), list(spoken.values())
 
 
-def single_items(rows: Iterable[TrajectoryRecord], every: Iterable[TrajectoryRecord]) -> list[QueueItem]:
-    """Trajectories that are over and hold a call. every: all of the pool, for the ranks."""
-    apart = scorers_apart(every)
-    places = ((row, (row.group_id, row.trajectory_id)) for row in rows if _can_be_judged(row))
-    return [QueueItem(*place, None, apart.get(place, 0.0), row.status_us) for row, place in places]
+def single_items(rows: Iterable[tuple[TrajectoryRecord, float]]) -> list[QueueItem]:
+    """Trajectories that are over and hold a call, each given with how far scorers are apart on it."""
+    judged = ((row, apart) for row, apart in rows if _can_be_judged(row))
+    return [QueueItem(row.group_id, row.trajectory_id, None, apart, row.status_us) for row, apart in judged]
 
 
 def pair_items(rows: Iterable[TrajectoryRecord]) -> list[QueueItem]:
@@ -139,26 +134,6 @@ def sides(item: tuple[str, str, str], who: str) -> tuple[str, str]:
     place wins by habit."""
     first, second = sorted(item[1:])
     return (first, second) if _draw(0, item[0], first, second, who)[0] % 2 else (second, first)
-
-
-def scorers_apart(rows: Iterable[TrajectoryRecord]) -> Mapping[tuple[str, str], float]:
-    """By (group_id, trajectory_id), of those that two scorers have judged."""
-    slots: dict[tuple[str, str], list[tuple[float, tuple[str, str]]]] = defaultdict(list)
-    for row in rows:
-        for slot in row.rewards:
-            of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)
-            if of_scorer and slot.value is not None and math.isfinite(slot.value):
-                slots[slot.source, slot.name].append((slot.value, (row.group_id, row.trajectory_id)))
-    ranks: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for values in slots.values():
-        numbers = sorted(value for value, _ in values)
-        for value, place in values:
-            ranks[place].append(_rank(numbers, value))
-    return {place: max(each) - min(each) for place, each in ranks.items() if len(each) > 1}
-
-
-def _rank(numbers: Sequence[float], value: float) -> float:
-    return (bisect_left(numbers, value) + bisect_right(numbers, value)) / 2 / len(numbers)
 
 
 def _can_be_judged(row: TrajectoryRecord) -> bool:

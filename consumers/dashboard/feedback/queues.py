@@ -9,11 +9,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.queue import Silent, pair_items, silent, single_items
-from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter
+from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_trajectories, trajectory_id
+from claw_r1.datapool.view.listing.table import Floats
+from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.datapool.view.view import PoolView
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.http import Channel
@@ -53,11 +58,9 @@ class Queues:
             if kept is None or stale:
                 began, changes = time.monotonic(), self._pool.changes
                 trained_only = pool_filter.channel is None and not query.evaluation
-                rows = [row for row in self._rows(pool_filter) if not trained_only or row.channel != Channel.VALIDATION]
-                pairs, unfiltered = query.mode == "pair", pool_filter == EVERYTHING
-                items = (
-                    pair_items(rows) if pairs else single_items(rows, rows if unfiltered else self._rows(EVERYTHING))
-                )
+                every = self._rows(pool_filter)
+                rows = (each for each in every if not trained_only or each[0].channel != Channel.VALIDATION)
+                items = pair_items(row for row, _ in rows) if query.mode == "pair" else single_items(rows)
                 queue = silent(items, query.order, query.seed)
                 now = time.monotonic()
                 kept = self._kept[name] = KeptQueue(queue, changes, now + SHARE * (now - began))
@@ -70,12 +73,25 @@ class Queues:
         """Returns when the pool will be read anew for it; None: it shows the pool as it is."""
         return None if kept.changes == self._pool.changes else max(0.0, kept.until_s - time.monotonic())
 
-    def _rows(self, pool_filter: PoolFilter) -> Iterator[TrajectoryRecord]:
-        """In order of ids, and in pages: each row is decoded, and whoever else asks waits for one of them."""
+    def _rows(self, pool_filter: PoolFilter) -> Iterator[tuple[TrajectoryRecord, float]]:
+        """In order of ids, each with how far scorers are apart on it, as they were at the first; and in pages: each row is
+        decoded, and whoever else asks waits for one of them."""
+        apart = self._pool.ask(_scorers_apart)
         after: tuple[str, ...] = ()
         while True:
-            page = self._pool.ask(lambda rows, after=after: find_trajectories(rows, pool_filter, after, PAGE))  # type: ignore[misc]  # a lambda with a default
-            yield from page
+            page = self._pool.ask(partial(_page, pool_filter, after))
+            yield from ((row, float(apart[number]) if number < len(apart) else 0.0) for number, row in page)
             if len(page) < PAGE:
                 return
-            after = trajectory_id(page[-1])
+            after = trajectory_id(page[-1][1])
+
+
+def _scorers_apart(rows: PoolRows) -> Floats:
+    """By number of a trajectory."""
+    return np.nan_to_num(rows.tables.codes("trajectories", "scorers_apart"))
+
+
+def _page(pool_filter: PoolFilter, after: tuple[str, ...], rows: PoolRows) -> list[tuple[int, TrajectoryRecord]]:
+    """The next rows, with their numbers."""
+    page = find_trajectories(rows, pool_filter, after, PAGE)
+    return list(zip(rows.tables.numbers("trajectories", [*map(trajectory_id, page)]), page, strict=True))

@@ -6,11 +6,11 @@ it; of a trajectory, that of itself or of one of its calls, and how far scorers 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from claw_r1.datapool.feedback import HUMAN
-from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
+from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 
 RowKind = Literal["groups", "trajectories", "steps"]
 ColumnType = Literal["ids", "time_us", "count", "number", "flag", "word", "words"]
@@ -35,15 +35,11 @@ def _task(record: GroupRecord | TrajectoryRecord | StepRecord) -> str | None:
 
 
 def _people_apart(record: TrajectoryRecord | StepRecord) -> float:
-    return people_apart(record.rewards)
-
-
-def people_apart(slots: Sequence[RewardSlot]) -> float:
     """The largest distance of two people's values of one name on one subject, at most 1."""
-    if not slots:
+    if not record.rewards:
         return 0.0
     values: dict[tuple[str | None, int | None, str], list[float]] = defaultdict(list)
-    for slot in slots:
+    for slot in record.rewards:
         if slot.source.startswith(HUMAN) and slot.value is not None:
             values[slot.call_id, slot.step_index, slot.name].append(slot.value)
     return min(1.0, max((max(several) - min(several) for several in values.values()), default=0.0))
@@ -111,6 +107,7 @@ COLUMNS: Mapping[RowKind, Mapping[str, Column]] = {
         "ready": Column("flag", "Whether it can be trained.", "ready"),
         "quality": Column("number", "The mean quality of its calls that have one."),
         "people_apart": Column("number", "How far people are apart on it as a whole.", _people_apart),
+        "scorers_apart": Column("number", "How far the ranks are apart that scorers give it: 0 to 1."),
         "doubt": Column("number", "How far people are apart, and scorers: 0 to 2."),
         **SHARED,
         "policy_run": Column("word", "The run that its model is of, or mixed.", "policy_run_id"),

@@ -24,6 +24,7 @@ class DerivedColumns:
             "tokens": lambda kind: self._of_steps(kind, "tokens"),
             "response_tokens": lambda kind: self._of_steps(kind, "response_tokens"),
             "quality": self._quality,
+            "scorers_apart": self._scorers_apart,
             "doubt": self._doubt,
             "started": self._started,
             "distance": self._distance,
@@ -87,9 +88,9 @@ class DerivedColumns:
             return most
         people = np.nan_to_num(tables.trajectories.values("people_apart"))
         np.maximum.at(people, tables.steps.owners, np.nan_to_num(tables.steps.values("doubt")))
-        return people + self._scorers_apart()
+        return people + np.nan_to_num(self.get("trajectories", "scorers_apart"))
 
-    def _scorers_apart(self) -> Floats:
+    def _scorers_apart(self, _: "RowKind") -> Floats:
         """The distance between the highest and the lowest rank that scorers give; a rank is the share below, half of those beside."""
         size = len(self._tables.trajectories)
         low, high = np.full(size, np.inf), np.full(size, -np.inf)

@@ -15,7 +15,6 @@ from claw_r1.consumers.dashboard.feedback.queue import (
     is_for,
     is_open,
     pair_items,
-    scorers_apart,
     sides,
     silent,
     single_items,
@@ -44,25 +43,31 @@ def row(name: str, returned: float | None = None, group: str = "g", **values: fl
     )
 
 
+def doubts(rows: list[TrajectoryRecord], **asked: Any) -> dict[str, float]:
+    """By trajectory, of a queue that nobody has judged."""
+    pool = PoolRows(listed=True)
+    for each in rows:
+        pool.apply(TRAJECTORIES.name, trajectory_key(each.group_id, each.trajectory_id), encode(each))
+    view: Any = SimpleNamespace(changes=0, ask=lambda question: question(pool))
+    items = queues.Queues(view).get(QueueQuery(**asked)).queue.items
+    return {item.trajectory_id: item.doubt for item in items}
+
+
 def test_scorers_are_compared_by_rank() -> None:
-    """Another scale is no disagreement; another order is."""
+    """Another scale is no disagreement; another order is, and ranks are those among all of the pool, whatever is asked for."""
     agree = [row(str(n), judge=n / 10, model=100 * n - 500) for n in range(5)]
-    assert set(scorers_apart(agree).values()) == {0.0}
-    apart = [*agree, row("odd", judge=0.0, model=1e6)]
-    doubts = scorers_apart(apart)
-    assert max(doubts, key=lambda place: doubts[place]) == ("g", "odd")
-    assert 0.5 < doubts["g", "odd"] <= 1
+    assert set(doubts(agree).values()) == {0.0}
+    apart = doubts([*agree, row("odd", judge=0.0, model=1e6)])
+    assert max(apart, key=lambda name: apart[name]) == "odd"
+    assert 0.5 < apart["odd"] <= 1
+    assert doubts([*agree, row("odd", judge=0.0, model=1e6)], trajectory="odd") == {"odd": apart["odd"]}
 
 
 def test_what_people_are_divided_on_comes_before_what_scorers_are() -> None:
     """Doubt is the sum of both, each at most 1."""
-    rows = [
-        row("calm", judge=0.5, model=0.5),
-        row("people", judge=0.5, model=0.5),
-        row("scorers", judge=0.0, model=1.0),
-    ]
+    rows = [(row("calm"), 0.0), (row("people"), 0.0), (row("scorers"), 0.9)]
     voices = Voices(judges={("g", "people"): {"ann", "bob"}}, spread={("g", "people"): 1.0})
-    items, _ = heard(silent(single_items(rows, rows), "doubt", 0), voices)
+    items, _ = heard(silent(single_items(rows), "doubt", 0), voices)
     assert [item.trajectory_id for item in items] == ["people", "scorers", "calm"]
 
 
@@ -106,7 +111,7 @@ def test_no_side_is_favoured() -> None:
 @pytest.mark.parametrize("mode", ["single", "pair"])
 @pytest.mark.parametrize("ready", [None, True])
 def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: Any, ready: bool | None) -> None:
-    """The queue is that of pages of any size, and no question to the pool reads more than a page."""
+    """The queue is that of pages of any size, no question to the pool reads more than a page, and each row is read once."""
     pages: list[int] = []
     pool = PoolRows(listed=True)
     for n in range(9):
@@ -115,13 +120,13 @@ def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: A
 
     def ask(question: Any) -> Any:
         answer = question(pool)
-        pages.append(len(answer))
+        pages.append(len(answer) if isinstance(answer, list) else 0)
         return answer
 
     view: Any = SimpleNamespace(changes=0, ask=ask)
     query = QueueQuery(mode=mode, ready=ready)
     whole = queues.Queues(view).get(query).queue.items
-    assert (len(whole), max(pages)) == (9, 9)
+    assert (len(whole), max(pages), sum(pages)) == (9, 9, 9)
     monkeypatch.setattr(queues, "PAGE", 3)
     pages.clear()
     assert queues.Queues(view).get(query).queue.items == whole
@@ -132,7 +137,7 @@ def test_a_listed_pool_is_read_in_pages(monkeypatch: pytest.MonkeyPatch, mode: A
 def test_people_share_a_queue_by_lot(overlap: int) -> None:
     """Each item is for as many people as it should be, whoever looks and in whatever order they are named; nobody has all of it."""
     people = ["ann", "bob", "cyd"]
-    items = single_items([row(f"t{n}") for n in range(300)], [])
+    items = single_items((row(f"t{n}"), 0.0) for n in range(300))
     for item in items:
         named = [who for who in people if is_for(item, who, people, overlap)]
         assert len(named) == overlap

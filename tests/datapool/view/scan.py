@@ -1,11 +1,13 @@
 """Filters and counts by a scan over decoded rows: the plain meaning of each field, to which the columns are held."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from claw_r1.datapool.feedback import HUMAN
 from claw_r1.datapool.view.listing.columns import TASK_CHARACTERS
 from claw_r1.datapool.view.listing.pool_filter import EVERYTHING, PoolFilter, score_bound
 from claw_r1.datapool.view.listing.query import step_says
@@ -140,6 +142,22 @@ class Scan:
         own = {tag for row in rows if row is not None for tag in row.tags}
         last = rows[-1]
         return own | set(last.curation.tags if isinstance(last, StepRecord) and last.curation else ())
+
+
+def scorers_apart(rows: Iterable[TrajectoryRecord]) -> dict[Ids, float]:
+    """By ids, of those that two scorers have judged: the distance between the highest and the lowest rank that they give."""
+    slots: dict[tuple[str, str], list[tuple[float, Ids]]] = defaultdict(list)
+    for row in rows:
+        for slot in row.rewards:
+            of_scorer = slot.step_index is None and not slot.source.startswith(HUMAN)
+            if of_scorer and slot.value is not None and math.isfinite(slot.value):
+                slots[slot.source, slot.name].append((slot.value, (row.group_id, row.trajectory_id)))
+    ranks: dict[Ids, list[float]] = defaultdict(list)
+    for values in slots.values():
+        for value, place in values:
+            below = sum(other < value for other, _ in values) + sum(other <= value for other, _ in values)
+            ranks[place].append(below / 2 / len(values))
+    return {place: max(each) - min(each) for place, each in ranks.items() if len(each) > 1}
 
 
 def _passes(step: StepRecord, asked: PoolFilter) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.consumers.dashboard.feedback.queue import scorers_apart
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.feedback import HUMAN
@@ -19,7 +18,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.schemas.events import VersionSpan
 from tests import facts
 from tests.datapool.view.listing.test_pages import everything
-from tests.datapool.view.scan import Scan
+from tests.datapool.view.scan import Scan, scorers_apart
 from tests.trainer.pooled import SETTINGS, rows_of
 
 TAGS = ["hard", "har", "Maths", "of-people", "nobody's"]
