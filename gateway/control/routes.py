@@ -303,14 +303,12 @@ def control_app(
         lifespan=lifespan,
     )
     app.router.route_class = StrictRoute
-    app.add_api_route("/groups", control.open_group, methods=["POST"], status_code=201)
-    app.add_api_route("/v1/groups", control.open_group, methods=["POST"], status_code=201, include_in_schema=False)
-    app.add_api_route("/v1/register_trajectory", control.register_trajectory, methods=["POST"])
+    for path, handler in control.frequent().items():
+        status, listed = 201 if handler == control.open_group else None, path != b"/v1/groups"
+        app.add_api_route(path.decode(), handler, methods=["POST"], status_code=status, include_in_schema=listed)
     app.add_api_route("/init_trajectory", control.init_trajectory, methods=["POST"])
     app.add_api_route("/v1/init_trajectory", control.init_trajectory, methods=["POST"], include_in_schema=False)
     app.add_api_route("/v1/submit_steps", control.submit_steps, methods=["POST"])
-    app.add_api_route("/v1/complete_trajectory", control.complete_trajectory, methods=["POST"])
-    app.add_api_route("/v1/rewards", control.assign_reward, methods=["POST"])
     feedback = FeedbackRoutes(control.publish, control.producer, control.keyed)
     preferences = "/groups/{group_id:path}/preferences"
     app.add_api_route("/v1/feedback", feedback.give_feedback, methods=["POST"])
