@@ -9,6 +9,7 @@ from typing import Any
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
 from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_for, is_open, progress, sides
+from claw_r1.consumers.dashboard.personal_acts import saying
 from claw_r1.consumers.dashboard.routes.source import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
@@ -111,7 +112,7 @@ def word_answer(word: PersonalWord) -> dict[str, Any]:  # JSON
         "value": word.value,
         "comment": word.comment,
         "edit": (word.message or {}).get("content"),
-        "outcome": getattr(word.fact, "outcome", None),
+        "says": "a comment" if word.kind == "comment" else saying(word.fact),  # whose text stands beside
         "group_id": word.subject.group_id,
         "trajectory_id": word.subject.trajectory_id,
         "other_id": word.other.trajectory_id if word.other else None,

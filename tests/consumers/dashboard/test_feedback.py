@@ -124,7 +124,7 @@ def test_nobody_sees_what_others_said_before_he_has_judged(stage: DashboardStage
     assert "fine" not in str(bob.get("queue", overlap=2))
     bob.judge("a0", scores={"overall": 0.0})
     (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
-    assert [(word["who"], word["comment"]) for word in side["others"]] == [("ann", "fine")]
+    assert [(word["who"], word["says"], word["comment"]) for word in side["others"]] == [("ann", "thumb up", "fine")]
     assert {"slot": "judge/style", "value": 0.3, "failed": None} in side["scorers"]
 
 
@@ -194,7 +194,9 @@ def test_a_pair_is_preferred_and_what_differs_is_marked(stage: DashboardStage, u
     assert isinstance(event, PreferenceGiven)
     assert (event.chosen.trajectory_id, event.rejected.trajectory_id, event.strength) == ("a1", "a0", 0.25)
     assert ann.get("queue", mode="pair")["items"] == []
-    assert ann.undone() == ("a1", ["preferred to a0"])
+    (own,) = ann.get("subject", group_id="a", trajectory_id="a0", other_id="a1")["mine"]
+    assert own["says"] == "preferred to a0"
+    assert ann.undone() == ("a1", [own["says"]])  # in the same words
     assert len(ann.get("queue", mode="pair")["items"]) == 1
 
 

@@ -9,7 +9,7 @@ import { link } from "./address.js";
 import { Folded } from "./table.js";
 import { number } from "./words.js";
 
-export const SCALE = [0, 0.25, 0.5, 0.75, 1];
+const SCALE = [0, 0.25, 0.5, 0.75, 1];
 const SCALE_WORDS = ["useless", "poor", "fair", "good", "perfect"];
 /** What the last act came to: {words, wrong}, for who shows `<Said/>`. */
 export const outcome = signal(null);
@@ -124,16 +124,7 @@ function Writing({ label, now, save, close }) {
   `;
 }
 
-/** A word of a person, or a value of a scorer, in a few words. */
-function inWords({ kind, name, value, outcome: result, slot, failed }) {
-  if (slot) return `${slot} ${value ?? failed ?? "nothing"}`;
-  if (kind === "preference") return result === "chosen" ? "a preference" : result.replace("_", " ");
-  if (kind === "thumb") return value ? "thumb up" : "thumb down";
-  if (kind === "score") return `${name} ${SCALE.includes(value) ? `${SCALE.indexOf(value) + 1} of 5` : value}`;
-  return kind === "edit" ? "a better reply" : "a comment";
-}
-
-/** What somebody said of it; nothing where nobody did, or nobody may know yet. */
+/** What people, or scorers, said of it; nothing where nobody did, or nobody may know yet. */
 export const Words = ({ title, words }) =>
   words?.length > 0 && html`
     <div class="words">
@@ -141,7 +132,7 @@ export const Words = ({ title, words }) =>
       <ul>${words.map((word) =>
         html`
           <li>
-            <${Word}>${inWords(word)}<//>${word.who &&
+            <${Word}>${word.says ?? `${word.slot} ${word.value ?? word.failed ?? "nothing"}`}<//>${word.who &&
               html`${" "}<small class="quiet"><${Word}>${word.who}<//></small>`}
             ${word.comment && html`<${Text} text=${word.comment} />`}
             <${Folded} title="the reply" text=${typeof word.edit === "string" && word.edit} />

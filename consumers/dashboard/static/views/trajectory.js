@@ -92,12 +92,7 @@ const Slot = ({ slot }) =>
 
 /** What counts of what people said. */
 const Said = ({ word }) =>
-  html`<span class="chip said"><${Word}>${word.who}<//>: ${
-    word.kind === "preference"
-      ? html`${word.outcome} over <${Word}>${word.other_id || "?"}<//>`
-      : html`<${Word}>${word.name}<//>`
-  }
-  ${word.value !== null && html`${" "}<b>${number(word.value)}</b>`}</span>${
+  html`<span class="chip said"><${Word}>${word.who}<//>: <${Word}>${word.says}<//></span>${
     word.comment && html`<${Text} text=${word.comment} />`
   }${
     word.edit && html`
