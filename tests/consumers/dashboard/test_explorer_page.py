@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests import facts
 from tests.browser import browser
@@ -72,6 +72,25 @@ def test_rows_come_without_moving_what_is_read(opening: Open) -> None:
     page.keyboard.press("n")
     expect(page.locator(f"{ROW} a")).to_have_text(["owl", "cat", "fox", "dog"])
     expect(page.locator(f"{ROW}.current")).to_contain_text("fox")  # what a person was at, wherever it stands now
+    one.clean(page)
+
+
+def test_what_is_new_is_taken_in_while_an_answer_is_on_its_way(opening: Open) -> None:
+    """The answer, asked before, neither brings the earlier order back nor takes away the row that a person is at."""
+    stage = animals("cat", "dog")
+    one = opening(stage)
+    page = one.open("/explorer?sort=return&desc=true&at=g/dog", waits_for=f"{ROW}.current")
+    stage.tell(*episode("g", "owl", "Which animal?", "an owl", 9.0))
+    expect(page.locator(".fresh")).to_have_text("1 new: take it in")
+    held: list[Route] = []
+    page.route("**/api/v1/rows?*", lambda route: route.continue_() if held else held.append(route))
+    stage.tell(facts.reward("g", "cat", 5.0))
+    while not held:
+        page.wait_for_timeout(20)
+    page.keyboard.press("n")
+    held[0].continue_()
+    expect(page.locator(f"{ROW} a")).to_have_text(["owl", "cat", "dog"])
+    expect(page.locator(f"{ROW}.current")).to_contain_text("dog")
     one.clean(page)
 
 

@@ -48,18 +48,19 @@ export function useSparse(query, at, about, follow) {
       own.busy = true;
       own.loaded = Date.now();
       for (const page of wanting()) {
-        const stamp = own.stamp;
+        const { stamp, order } = own;
         try {
           const place = own.seek && latest.current.at ? { at: latest.current.at } : {};
           const answer = await read(
             `rows?${query}&${new URLSearchParams({
-              ...(own.order ? { order: own.order } : {}),
+              ...(order ? { order } : {}),
               offset: String(page * PAGE),
               limit: String(PAGE),
               ...place,
             })}`,
           );
           if (!own.alive) return;
+          if (order !== own.order) break; // asked before what is new was taken in: it would bring the earlier order back
           if (answer.order !== own.shown) own.pages.clear(); // made anew, or by a server that was started again
           if (own.seek) own.place = answer.place;
           Object.assign(own, {
