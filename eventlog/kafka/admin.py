@@ -103,8 +103,8 @@ def create_topics(settings: LogSettings) -> list[str]:
         if name not in existing
     ]
     admin = AdminClient(admin_config(settings))
-    asked = admin.create_topics(new) if new else {}
-    created = [each.topic for each in new if _created(each, asked[each.topic], settings)]
+    answers = admin.create_topics(new) if new else {}
+    created = [each.topic for each in new if _created(each, answers[each.topic], settings)]
     _wait_for_leaders(settings, list(topics))
     return created
 
