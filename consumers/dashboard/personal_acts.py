@@ -25,6 +25,8 @@ from claw_r1.schemas.events import (
 ActFact = FeedbackFact | EvictionFact
 CallKey = tuple[str, str, str]
 """(group_id, trajectory_id, call_id)"""
+SCALE_STEPS = 5
+"""The keys of the page by which people score, from 0 to 1 (`static/parts/judge.js`)."""
 ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
 
@@ -166,6 +168,12 @@ def is_withdrawal(fact: ActFact) -> bool:
     return False
 
 
+def _on_scale(value: float) -> str:
+    """Writes a score as the key of the page that gives it: 2 of 5 is 0.25."""
+    step = value * (SCALE_STEPS - 1)
+    return f"{step + 1:g} of {SCALE_STEPS}" if step in range(SCALE_STEPS) else f"{value:g}"
+
+
 def saying(fact: ActFact) -> str:
     """Describes the act in a few words."""
     match fact:
@@ -186,7 +194,7 @@ def saying(fact: ActFact) -> str:
         case RewardAssigned(name=name) if name == THUMB:
             return "thumb up" if fact.value else "thumb down"
         case RewardAssigned():
-            return f"{fact.name} {fact.value:g}" if fact.value is not None else "a comment"
+            return "a comment" if fact.value is None else f"{fact.name} {_on_scale(fact.value)}"
         case PreferenceGiven():
             of_two = {"chosen": f"preferred to {fact.rejected.trajectory_id}", "tie": "a tie", "both_bad": "both bad"}
             return of_two.get(fact.outcome, fact.outcome)

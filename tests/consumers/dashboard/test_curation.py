@@ -64,7 +64,7 @@ def test_reviewed_by_keyboard(seat: Seat) -> None:
     page.keyboard.press("j")
     expect(page.locator(".sides h3 .word").first).not_to_have_text(second)
     page.keyboard.press("u")
-    expect(page.locator(".said")).to_contain_text("taken back: overall 0.75")
+    expect(page.locator(".said")).to_contain_text("taken back: overall 4 of 5")
     expect(page.locator("aside p").first).to_contain_text("3 waiting, you judged 0 of 3")
     page.keyboard.press("g")
     page.keyboard.press("c")
@@ -169,7 +169,7 @@ def test_others_are_heard_after_ones_own_word(seat: Seat) -> None:
     page.keyboard.press("3")
     expect(page.locator(".sides h3 .word").first).not_to_have_text("t0")
     page.keyboard.press("k")
-    expect(page.locator(".sides .words").first).to_contain_text("overall 0.25 zoe")
+    expect(page.locator(".sides .words").first).to_contain_text("overall 2 of 5 zoe")
     expect(page.locator(".sides .words").last).to_contain_text("judge/style 0.5")
     one.clean(page)
 

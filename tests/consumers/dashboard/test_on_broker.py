@@ -82,7 +82,7 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     page.keyboard.press("5")
     expect(page.locator("aside p[role=status]")).to_contain_text("you judged 2 of 2")
     page.keyboard.press("u")
-    expect(page.locator(".said")).to_contain_text("taken back: overall 1")
+    expect(page.locator(".said")).to_contain_text("taken back: overall 5 of 5")
     stream(log_settings)
     first, second = claw(log_settings, "steps", "--group", "g")
     assert (first["curation"]["quality"], first["curation"]["who"], second["curation"]) == (0.25, "ann", None)
