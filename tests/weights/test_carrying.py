@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +25,7 @@ from claw_r1.claw.tls.authority import Authority
 from claw_r1.runtime import child
 from claw_r1.runtime.files import write_secret
 from claw_r1.runtime.tls.pem import PemFiles
-from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
+from claw_r1.weights.carry.carrier_process import CARRIER, Carrier, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage, FromCarrier
 from claw_r1.weights.deadline import Deadline
@@ -101,6 +101,32 @@ def stage(server: TransferServer, version: int) -> Tensors:
 def carried_to(hosts: list[Host], version: int, expected: Tensors, threads: ThreadPoolExecutor) -> list[HostCopy]:
     """Both ask at the same time. The kernel ends a carrier with the thread that started it, so the threads stay."""
     return [future.result() for future in [threads.submit(host.take, version, expected) for host in hosts]]
+
+
+def test_a_carrier_that_ended_leaves_no_pipe_to_whoever_still_holds_it() -> None:
+    """Two descriptors of each that was killed stayed until garbage was looked for. Who waits for its word hears of the end."""
+    before = pipes()
+    carrier = Carrier(lambda _: subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE), "gloo")
+    carrier.order("loaded", 1)
+    assert carrier.expect("loaded", Deadline(PATIENCE_S)) == ["1"]
+    with ThreadPoolExecutor(1) as pool:
+        word = pool.submit(carrier.hear, Deadline(PATIENCE_S))
+        carrier.end()
+        with pytest.raises(TransferFailed, match="ended"):
+            word.result()
+    until(lambda: pipes() == before, "no pipe")
+    for use in (lambda: carrier.order("carry"), lambda: carrier.hear(Deadline(PATIENCE_S))):
+        with pytest.raises(TransferFailed):
+            use()
+
+
+def pipes() -> int:
+    """Those of this process that are open."""
+    count = 0
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the folder itself
+            count += str(path.readlink()).startswith("pipe:")
+    return count
 
 
 def test_hosts_that_ask_together_are_one_group_from_version_to_version(

@@ -51,7 +51,9 @@ class Carrier:
         self._process = spawn(transport)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._pipes = threading.Lock()
+        """Held while a pipe is used: a number that was closed meanwhile would be another file's."""
         self._heard = b""
 
     @property
@@ -65,7 +67,8 @@ class Carrier:
     def order(self, *words: object) -> None:
         """Raises TransferFailed."""
         try:
-            os.write(self._stdin, (" ".join(map(str, words)) + "\n").encode())
+            with self._pipes:
+                os.write(self._stdin.fileno(), (" ".join(map(str, words)) + "\n").encode())
         except (OSError, ValueError) as error:
             raise TransferFailed(f"the carrier takes no orders: {error}") from error
 
@@ -82,11 +85,9 @@ class Carrier:
         while b"\n" not in self._heard:
             also()
             left_s = deadline.remaining_s(f"a word of the {self.transport} carrier")
-            if readable(self._stdout, min(left_s, 0.1)):
-                piece = os.read(self._stdout, LINE_BYTES_MAX)
-                if not piece:
+            with self._pipes:
+                if self._stdout.closed or (readable(self._stdout.fileno(), min(left_s, 0.1)) and not self._read()):
                     raise TransferFailed(f"the {self.transport} carrier ended")
-                self._heard += piece
         line, _, self._heard = self._heard.partition(b"\n")
         return line.decode(errors="replace").split(" ")
 
@@ -95,4 +96,16 @@ class Carrier:
         Idempotent."""
         with suppress(OSError):
             self._process.kill()
-        threading.Thread(target=self._process.wait, name="carrier-reaper", daemon=True).start()
+        threading.Thread(target=self._reap, name="carrier-reaper", daemon=True).start()
+
+    def _read(self) -> bytes:
+        piece = os.read(self._stdout.fileno(), LINE_BYTES_MAX)
+        self._heard += piece
+        return piece
+
+    def _reap(self) -> None:
+        """Closes the pipes, too: whoever still holds this would hold them until garbage is looked for."""
+        self._process.wait()
+        with self._pipes:
+            self._stdin.close()
+            self._stdout.close()

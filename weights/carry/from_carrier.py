@@ -64,6 +64,7 @@ class Carriage:
     def begin(self) -> None:
         """A carrier loads while the group gathers, unless there is one."""
         if self.carrier is None or not self.carrier.is_running:
+            self.end()
             with suppress(OSError):  # whoever joins tries again
                 self.carrier, self._group = Carrier(self._spawn, self.transports[0]), ""
 
