@@ -22,7 +22,7 @@ STEPS = """\
 {version} is written and lies in dist/{version}/. What is left:
   git diff                                        # version, changelog, {frozen}
   make test && make wheel-test && make images-test
-  git commit -am "{version}" && git tag v{version}
+  git add {frozen} && git commit -am "{version}" && git tag v{version}
   uv publish dist/{version}/*                     # the package index
   push images of the tag, and the tag itself      # docs/cluster.md
   set version = "NEXT.dev0" in pyproject.toml, write "## NEXT (unreleased)" into CHANGELOG.md, and commit that

@@ -2,13 +2,14 @@
 
 import datetime
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from claw_r1.claw.show.upgrade import check, record
-from infra.release import CannotRelease, release
+from infra.release import STEPS, CannotRelease, release
 
 DAY = datetime.date(2027, 1, 2)
 CHANGELOG = "# Changelog\n\n## 0.1 (unreleased)\n\n- all of it\n"
@@ -57,3 +58,16 @@ def test_a_tree_that_is_not_ready_is_refused_and_left_alone(tree: Path) -> None:
     (tree / "CHANGELOG.md").write_text("# Changelog\n")
     with pytest.raises(CannotRelease, match=r"no line '## 0\.1 \(unreleased\)'"):
         release(tree, "0.1.0", DAY, record())
+
+
+def test_what_a_person_is_told_to_commit_is_all_that_was_written(tree: Path) -> None:
+    """The record is a new file, which `git commit -a` leaves out."""
+    frozen = release(tree, "0.1.0", DAY, record()).relative_to(tree)
+    (told,) = [
+        line.split(" && git tag")[0]
+        for line in STEPS.format(version="0.1.0", frozen=frozen, back="").splitlines()
+        if "git tag" in line
+    ]
+    for command in told.split(" && "):
+        git(tree, *shlex.split(command)[1:])
+    assert subprocess.run(["git", "status", "--porcelain"], cwd=tree, capture_output=True, check=True).stdout == b""
