@@ -3,7 +3,7 @@
 The system: `claw demo` with as many batches for each seed (Kafka, gateway, vLLM, DeepSpeed, agents). The other side plays the same
 environment with the same model, 64 episodes a batch, one version behind as the demo's agents are. The band is mean +- 2 standard deviations
 of the plain loop's rewards over the seeds, each a mean of five batches, and at least .1 wide to each side.
-`share_within_band`: of the batches, those at which the system's mean lies in the band or above.
+`share_within_band`: of the batches, those at which the system's mean lies in the band or above; `reward_last_min`: of its worst seed.
 """
 
 import json
@@ -35,6 +35,7 @@ def measure(demos: int, batches: int) -> Figures:
         "verbs": {
             "share_within_band": fmean(float(value >= bottom) for value, bottom in zip(ours, low, strict=True)),
             "reward_last": ours[-1],
+            "reward_last_min": min(curve[-1] for curve in system),
             "reward_last_plain": middle[-1],
         },
         "_verbs_curves": {"system": system, "plain": plain},
