@@ -40,7 +40,7 @@ from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.idle import idle_shares
 from claw_r1.claw.workers.places import refuse_device
 from claw_r1.eventlog.follower import Follower
-from claw_r1.eventlog.kafka.admin import check_catalogue, create_topics, end_offsets
+from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets, with_topics
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.component import State
@@ -127,10 +127,9 @@ class Demo:
         display.say("looking for a broker; where there is none, Kafka is started")
         broker = resources.enter_context(resolve_broker())
         display.say(broker.origin)
-        log_settings = LogSettings(
-            bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS
+        log_settings = with_topics(
+            LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix, partitions=DEMO_PARTITIONS)
         )
-        create_topics(log_settings)
         check_catalogue(log_settings, "operator")
         stack = Stack(
             run_dir=claw_home() / "runs" / run_id,

@@ -15,7 +15,7 @@ from claw_r1.claw.local.stack import PROMETHEUS_FILE, Stack, dashboard_port, rem
 from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
-from claw_r1.eventlog.kafka.admin import create_topics, describe_topics
+from claw_r1.eventlog.kafka.admin import with_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.component import Component, State
@@ -151,15 +151,12 @@ def components(
 
 
 def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
-    """Creates missing topics; a prefix that exists keeps its partition count."""
-    topics = describe_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
-    partitions = topics[0].partitions if topics else LogSettings().partitions
-    create_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix, partitions=partitions))
+    log_settings = with_topics(LogSettings(bootstrap_servers=bootstrap, prefix=settings.prefix))
     return Stack(
         run_dir=run_dir,
         bootstrap=bootstrap,
         prefix=settings.prefix,
-        partitions=partitions,
+        partitions=log_settings.partitions,
         device=settings.device,
     )
 

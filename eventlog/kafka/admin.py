@@ -109,6 +109,14 @@ def create_topics(settings: LogSettings) -> list[str]:
     return created
 
 
+def with_topics(settings: LogSettings) -> LogSettings:
+    """Creates what the broker lacks of the catalogue. Returns the settings, with the partitions that a prefix which was there has kept."""
+    if topics := describe_topics(settings):
+        settings = settings.model_copy(update={"partitions": topics[0].partitions})
+    create_topics(settings)
+    return settings
+
+
 def describe_topics(settings: LogSettings) -> list[TopicState]:
     """The catalogue's topics that are on the broker, in the catalogue's order."""
     catalogue = settings.catalogue()

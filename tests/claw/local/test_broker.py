@@ -95,6 +95,18 @@ def test_a_demo_says_which_broker_it_uses(
     assert second == f"using the broker at {log_settings.bootstrap_servers}, which KAFKA_BOOTSTRAP_SERVERS names"
 
 
+@pytest.mark.kafka
+def test_a_demo_takes_the_topics_that_a_stack_left(
+    log_settings: LogSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """README's first two parts, one after the other: `claw up` made other partitions than a demo asks for, and it was refused."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", str(log_settings.bootstrap_servers))
+    with ExitStack() as resources:
+        demo = Demo.open(DemoSettings(prefix=log_settings.prefix), resources, Display(as_json=True))
+    assert demo.stack.partitions == log_settings.partitions
+
+
 def test_an_unknown_tool_names_the_known_ones() -> None:
     """The error lists Kafka's tools."""
     with pytest.raises(CannotRun, match="consumer-groups"):
