@@ -111,8 +111,9 @@ def create_topics(settings: LogSettings) -> list[str]:
 
 def with_topics(settings: LogSettings) -> LogSettings:
     """Creates what the broker lacks of the catalogue. Returns the settings, with the partitions that a prefix which was there has kept."""
-    if topics := describe_topics(settings):
-        settings = settings.model_copy(update={"partitions": topics[0].partitions})
+    catalogue = settings.catalogue()
+    if kept := [*_found(settings, [catalogue.name(topic) for topic in catalogue]).values()]:
+        settings = settings.model_copy(update={"partitions": len(kept[0].partitions)})
     create_topics(settings)
     return settings
 

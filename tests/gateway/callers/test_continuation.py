@@ -148,10 +148,9 @@ def test_marks_that_move_do_not_matter() -> None:
     whole = agents.continuations.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
-    assert (
-        agents.continuations.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)[0]
-        == whole[0]
-    )  # type: ignore[index]  # the kind that this test makes has it
+    goes_on = agents.continuations.trajectory("r", hints({"input": items}), agents.awaiting.__contains__, fresh)
+    assert goes_on is not None
+    assert goes_on[0] == whole[0]
 
 
 def test_a_reply_is_gone_on_from_by_its_id() -> None:
