@@ -27,7 +27,7 @@ async def test_chat_tells_the_text_its_call_and_its_version() -> None:
 
 @pytest.mark.parametrize("call", [GatewayClient.message, GatewayClient.respond])
 async def test_what_is_no_reply_of_its_protocol_is_malformed(call: Callable[..., Awaitable[ChatReply]]) -> None:
-    """Another object of status 200 is no silence; what is one, tests/examples/test_verbs_protocols.py plays."""
+    """Another object of status 200 is no silence; what is one, tests/claw/demo/verbs/test_flow.py plays."""
     async with FakeGateway() as fake, GatewayClient(fake.url) as client:
         with pytest.raises(MalformedReply):
             await call(client, ONE, HELLO, max_tokens=1)

@@ -9,7 +9,7 @@ from claw_r1.trainer.errors import CheckpointInvalid
 from claw_r1.trainer.learn.examples import LearnerBatch
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.manifest import WeightsManifest
-from tests.trainer.learn.test_critic import batch
+from tests.trainer.learn.models.test_critic import batch
 from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.process

@@ -107,7 +107,7 @@ def test_a_room_that_was_removed_is_no_room(copies: HostCopies, room: CopyRoom) 
 def test_the_room_of_a_killed_process_is_removed_by_the_next(copies: HostCopies) -> None:
     """One that lives keeps it."""
     code = (
-        "import sys, time; from tests.weights.test_copy_room import *\n"
+        "import sys, time; from tests.weights.test_host_copies_room import *\n"
         "room = CopyRoom(); copies = HostCopies(Path(sys.argv[1]), room); prepared(room, taken(copies, tensors_of(1)))\n"
         "print('ready', flush=True); time.sleep(600)"
     )

@@ -3,8 +3,7 @@
 import pytest
 
 from claw_r1.consumers.rewards.measures.agreement import agreement
-from claw_r1.consumers.rewards.measures.orders import GroupOrders, orders
-from claw_r1.consumers.rewards.measures.ratings import Rating, ratings
+from claw_r1.consumers.rewards.measures.ratings import ratings
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import RewardAssigned, ScoringFailed, VerdictRef
 
@@ -21,12 +20,6 @@ def said(trajectory, value, *, version=1, generation=0, revision=10, name="style
         "verdict": VerdictRef(verdict_id="v", version=version, generation=generation),
     }
     return ScoringFailed(**fields, reason="odd", detail="") if failed else RewardAssigned(**fields, value=value)
-
-
-def pairs(left, right):
-    """Observations of (group, trajectory, call) -> value."""
-    sides = [{ids: Rating((*ids, None), "judge/x", each[ids], 1, 0) for ids in each} for each in (left, right)]
-    return [(sides[0][ids], sides[1][ids]) for ids in sides[0]]
 
 
 def test_the_last_word_of_a_version_counts():
@@ -76,31 +69,3 @@ def test_versions_of_one_slot_are_two_raters():
     newest = ratings(events, "judge/style")
     assert agreement(newest, sides[0], resamples=0).figures.subjects == 0, "what stands is version 2's"
     assert agreement(newest, sides[1], resamples=0).figures == report.figures
-
-
-def test_orders_are_those_of_a_sheet_of_paper():
-    """Group g: b turns the order of x and y round; group h: equal by a, so no pair."""
-    a = {
-        ("g", "x", None): 0.0,
-        ("g", "y", None): 1.0,
-        ("h", "x", None): 0.5,
-        ("h", "y", None): 0.5,
-        ("z", "z", None): 9.0,
-    }
-    b = {
-        ("g", "x", None): 1.0,
-        ("g", "y", None): 0.0,
-        ("h", "x", None): 0.5,
-        ("h", "y", None): 0.6,
-        ("z", "z", None): 0.0,
-    }
-    # of h, y is among the best of both
-    assert orders(pairs(a, b)) == GroupOrders(groups=2, pairs=1, pairs_reversed=1, best_changed=("g",))
-    assert orders([]) == GroupOrders()
-
-
-def test_calls_are_meant_into_their_trajectories():
-    """A member's place in its group is the mean of what was said of its calls."""
-    a = {("g", "x", "1"): 0.0, ("g", "x", "2"): 1.0, ("g", "y", "1"): 0.4}
-    b = {("g", "x", "1"): 0.0, ("g", "x", "2"): 0.2, ("g", "y", "1"): 0.4}
-    assert orders(pairs(a, b)).best_changed == ("g",)

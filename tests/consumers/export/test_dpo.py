@@ -13,7 +13,7 @@ from claw_r1.datapool.feedback import FeedbackSubject, Remark, Signature, feedba
 from claw_r1.eventlog.settings import LogSettings
 from tests.claw.data.test_export import claw
 from tests.consumers import published
-from tests.consumers.test_pairs import talk, vote
+from tests.consumers.export.test_pairs import talk, vote
 
 TRL = os.environ.get("CLAW_TRL_PYTHON")
 """A Python that has trl and datasets; they are in no lock of ours, since their pins are not ours."""

@@ -31,7 +31,7 @@ from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition
 from tests import facts
 from tests.consumers.published import chat_call, group
 
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).parents[3] / "docs" / "export.md"
 Log = list[tuple[Event, FactPosition]]
 LOOSE = BatchSpec(algorithm="sft", group_size=1, staleness_max=100)
 

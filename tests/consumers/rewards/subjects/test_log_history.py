@@ -15,7 +15,7 @@ from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 from tests import facts
 from tests.consumers.rewards.in_memory import history_of, pooled_log, slot_of
-from tests.consumers.rewards.test_subjects import dialogue, turn
+from tests.consumers.rewards.subjects.test_trajectories import dialogue, turn
 
 
 class RefusingHistory:

@@ -5,7 +5,7 @@ import pytest
 from claw_r1.consumers.dashboard.routes import lineage
 from claw_r1.consumers.runs.summary import whole
 from claw_r1.schemas.envelopes import now_us
-from tests.consumers.dashboard.test_lab import reading
+from tests.consumers.dashboard.routes.test_lab import reading
 from tests.consumers.dashboard.training import SPEC, TrainingStage, world
 from tests.trainer.pooled import group
 
