@@ -24,7 +24,7 @@ from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.schemas import codec
 from claw_r1.schemas.api_keys import ApiKey, parse_key
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from claw_r1.schemas.events import CallCaptured, CallFailed, Event, GroupMember, GroupRecord, RunStarted, VersionSpan, WorkerReported, WorkerState
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 from tests.patience import PATIENCE_S
@@ -208,3 +208,36 @@ def report(
 def record(event: Event, key: bytes = b"k", topic: str = "claw.x", timestamp_ms: int = 0) -> Record:
     """An event as a record of the log."""
     return Record(topic, 0, 0, timestamp_ms, key, codec.encode(event))
+
+
+def span(run: str, version: int, start: int, end: int) -> VersionSpan:
+    return VersionSpan(run_id=run, version=version, start=start, end=end)
+
+
+def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation: int = 0) -> RunStarted:
+    return RunStarted(
+        envelope=envelope("trainer/x"),
+        run_id=run,
+        model_id="m",
+        incarnation=incarnation,
+        config="{}",
+        group_size=2,
+        groups_per_batch=per_batch,
+        staleness_max=staleness,
+        facts_prefix="claw",
+    )
+
+
+def group(
+    group_id: str,
+    *,
+    run: str | None = "r",
+    channel: str = "train",
+    closed: bool = False,
+    ready: bool = False,
+    declared: bool = True,
+) -> GroupRecord:
+    member = GroupMember(trajectory_id="t", status="completed", ready=ready, digest="")
+    return GroupRecord(
+        group_id=group_id, declared=declared, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
+    )

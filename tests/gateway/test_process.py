@@ -26,7 +26,7 @@ from tests.gateway.capture.test_calls import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import report
 from tests.gateway.processes import GatewayProcess
-from tests.gateway.test_words import group, started
+from tests.gateway.house import group, started
 from tests.patience import PATIENCE_S, until
 from tests.soak import in_soak
 

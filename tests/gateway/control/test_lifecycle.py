@@ -10,7 +10,7 @@ from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryComple
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.gateway.house import House, record
-from tests.gateway.test_words import group, started
+from tests.gateway.house import group, started
 from tests.patience import until
 
 
