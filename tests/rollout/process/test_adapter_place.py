@@ -5,14 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from claw_r1.rollout.errors import SourceFailed
-from claw_r1.rollout.fetch import fetch
-from claw_r1.rollout.plugin.engine_tap import tap_engine
-from claw_r1.rollout.plugin.handover import adapter_request
 from claw_r1.rollout.process.adapter_place import AdapterPlace
-from claw_r1.rollout.settings import RolloutSettings
 from tests.rollout.scripted import Trainer, scripted_worker
 from tests.rollout.scripted_engine import ScriptedEngine
 
@@ -69,38 +64,3 @@ async def test_who_takes_no_adapters_gets_whole_versions(tmp_path: Path) -> None
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: (report.state, report.version) == ("ready", 0))
     assert engine.updates == 1
-
-
-async def test_an_export_has_the_adapter_where_the_trainer_is_gone(tmp_path: Path) -> None:
-    """Below the directory that the event names; other bytes under its name are refused."""
-    settings = RolloutSettings(model=tmp_path, model_id="m", copies_dir=tmp_path / "copies", lora_rank_max=4)
-    trainer = Trainer()
-    event = trainer.publish(3, rank=4)
-    trainer.transfer.close()
-    (tmp_path / "adapter").mkdir()
-    event = type(event)(
-        **{**{name: getattr(event, name) for name in event.__struct_fields__}, "checkpoint_uri": str(tmp_path)}
-    )
-    save_file({NAME: torch.full((4, 3), 3.0)}, tmp_path / "adapter" / "adapter_model.safetensors")
-    fetched = await fetch(settings, event)
-    assert (fetched.source, fetched.manifest.bytes_total) == ("checkpoint", 48)
-    fetched.copy.close()
-    save_file({NAME: torch.full((4, 3), 4.0)}, tmp_path / "adapter" / "adapter_model.safetensors")
-    with pytest.raises(SourceFailed, match="digest"):
-        await fetch(settings, event)
-
-
-def test_every_call_names_the_one_place() -> None:
-    """Whatever a route asks for; and none where the worker takes whole versions."""
-    assert adapter_request(None) is None
-    calls: list[object] = []
-
-    class Engine:
-        def generate(self, prompt: str, params: object, request_id: str, **fields: object) -> None:
-            calls.append(fields)
-
-    for adapter in (None, "ours"):
-        engine = Engine()
-        tap_engine(engine, adapter)
-        engine.generate("p", object(), "id", lora_request=None, priority=3)
-    assert calls == [{"lora_request": None, "priority": 3}, {"lora_request": "ours", "priority": 3}]

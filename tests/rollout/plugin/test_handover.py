@@ -1,4 +1,4 @@
-"""The plugin's ASGI parts without an engine."""
+"""Tokens are handed over with a reply, or as a comment of a stream, without an engine."""
 
 import json
 from base64 import b64decode
@@ -7,57 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from claw_r1.rollout.plugin import engine_tap
-from claw_r1.rollout.plugin.generation import PLAIN, SHAPING, Generation
-from claw_r1.rollout.plugin.guard import ControlGuard
 from claw_r1.rollout.plugin.handover import TokenHandover
-from claw_r1.rollout.plugin.occupancy import Occupancy
-from claw_r1.rollout.plugin.wishes import Wishes
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
-from claw_r1.weights.sources import SECRET_VARIABLE
+from tests.rollout.plugin.sampling_params import params
 
 Message = dict[str, Any]
-
-
-async def answered(secret: str, path: str, headers: list[tuple[bytes, bytes]], kind: str = "http") -> object:
-    """Status, or type of the message for a websocket, that a guarded app gives."""
-    sent: list[Message] = []
-
-    async def app(scope: Message, receive: object, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await ControlGuard(app, secret)({"type": kind, "path": path, "headers": headers}, None, send)  # type: ignore[arg-type]  # a wrong or a partial argument is the case
-    return sent[0].get("status", sent[0]["type"])
-
-
-@pytest.mark.parametrize(
-    ("secret", "path", "given", "expected"),
-    [
-        ("s", "/pause", b"s", 200),
-        ("s", "/pause", b"t", 404),
-        ("s", "/pause", None, 404),
-        ("", "/pause", b"", 404),
-        ("", "/pause", None, 404),
-        ("s", "/v1/chat/completions", None, 200),
-        ("s", "/v1/chat/completions/render", None, 404),
-        ("s", "/inference/v1/abort_requests", None, 404),
-    ],
-)
-async def test_the_guard_fails_closed(secret: str, path: str, given: bytes | None, expected: int) -> None:
-    """Only an exact path of the allow-list, or the right and non-empty secret, gets through."""
-    headers = [] if given is None else [(b"x-claw-control", given)]
-    assert await answered(secret, path, headers) == expected
-
-
-async def test_a_websocket_is_closed() -> None:
-    """The guard refuses websockets in their own words."""
-    assert await answered("s", "/v1/realtime", [], "websocket") == "websocket.close"
 
 
 class Engine:
@@ -73,13 +29,6 @@ class Engine:
                 yield output
         finally:
             self.closed += 1
-
-
-def params(**more: Any) -> SimpleNamespace:
-    """Sampling parameters as vLLM's, of which none shapes anything."""
-    named = dict.fromkeys(("logprobs", "prompt_logprobs", "logprob_token_ids", "seed", "stop", "extra_args", *SHAPING))
-    plain = {**dict.fromkeys(PLAIN, 1.0), "max_tokens": 5, "top_k": 0, "n": 1, "flat_logprobs": False}
-    return SimpleNamespace(**{**named, **plain, **more})
 
 
 def output(ids: list[int], logprobs: Any, finish: str | None = None, index: int = 0) -> SimpleNamespace:
@@ -180,75 +129,3 @@ async def test_tokens_are_a_comment_of_a_stream() -> None:
     _, sent = await handed_over([b"data: [DONE]\n\n"], stream=True)
     assert sent[1]["body"].startswith(b': claw.tokens=[{"prompt":')
     assert sent[1]["body"].endswith(b"}]\n\ndata: [DONE]\n\n")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "constrained"),
-    [
-        ("logit_bias", {1: 1.0}, True),
-        ("min_tokens", 0, False),
-        ("min_tokens", 3, True),
-        ("structured_outputs", SimpleNamespace(all_constraints_none=lambda: True), False),
-        ("structured_outputs", SimpleNamespace(all_constraints_none=lambda: False), True),
-        ("extra_args", {"x": 1}, True),
-    ],
-)
-def test_what_shapes_the_distribution_is_said(field: str, value: object, constrained: bool) -> None:
-    """Of the engine's own parameters, whatever route they came by."""
-    generation = Generation(params(**{field: value}, stop="end", top_k=-1))
-    sampling = json.loads(generation.dump())["sampling"]
-    assert (sampling["constrained"], sampling["stop"], sampling["top_k"]) == (constrained, ["end"], 0)
-
-
-def test_each_second_counts_once() -> None:
-    """Serving while a call is in it, idle while none is, paused while weights change, whoever waits meanwhile."""
-    now = [0.0]
-    occupancy = Occupancy(lambda: now[0])
-    steps = [
-        (1.0, occupancy.enter),
-        (2.0, occupancy.enter),
-        (4.0, lambda: occupancy.pause(True)),
-        (8.0, occupancy.leave),
-        (16.0, lambda: occupancy.pause(False)),
-        (32.0, occupancy.leave),
-        (64.0, lambda: None),
-    ]
-    for seconds, step in steps:
-        now[0] += seconds
-        step()
-    assert occupancy.seconds() == {"idle": 65.0, "serving": 38.0, "paused": 24.0}
-    assert sum(occupancy.seconds().values()) == now[0]
-
-
-def control(secret: str, monkeypatch: pytest.MonkeyPatch, client: tuple[str, int]) -> TestClient:
-    """A client of the routes by which people ask, where both sides may have a secret."""
-    monkeypatch.setenv(SECRET_VARIABLE, secret)
-    app = FastAPI()
-    wishes = Wishes()
-    wishes.attach(app)
-    app.state.wishes = wishes
-    return TestClient(app, client=client)
-
-
-@pytest.mark.parametrize(
-    ("secret", "header", "host", "status"),
-    [
-        ("", "", "127.0.0.1", 202),
-        ("", "", "203.0.113.1", 401),
-        ("s", "Bearer s", "203.0.113.1", 202),
-        ("s", "Bearer t", "127.0.0.1", 401),
-        ("s", "", "127.0.0.1", 401),
-    ],
-)
-def test_who_knows_the_secret_may_ask(
-    monkeypatch: pytest.MonkeyPatch, secret: str, header: str, host: str, status: int
-) -> None:
-    """Where no secret is set, this host may; a wish is taken once."""
-    client = control(secret, monkeypatch, (host, 1))
-    for path in ("/claw/probe", "/claw/drain", "/claw/probe"):
-        reply = client.post(path, headers={"authorization": header})
-        assert reply.status_code == status
-        assert (reply.json() == {"accepted": True}) == (status == 202)
-    wishes = client.app.state.wishes  # type: ignore[attr-defined]  # starlette types it as any ASGI app
-    assert wishes.take() == (["probe", "drain"] if status == 202 else [])
-    assert wishes.take() == []
