@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from claw_r1.claw.pool.listing import LINES
 from claw_r1.consumers.pool.listing import find_steps_and_speech
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.schemas.events import Edge
 from tests import facts
-from tests.trainer.pooled import Pooled, group, pooled
+from tests.trainer.pooled import Pooled, pooled
 
 FIRST = {"messages": [{"role": "user", "content": "Wo ist der Löffel?"}]}
 SECOND = {"messages": [*FIRST["messages"], {"role": "user", "content": "And the fork?"}]}
@@ -66,18 +65,3 @@ def test_a_body_that_is_nested_deeply_is_searched_as_it_is() -> None:
     world = pooled([facts.call("g", "t", "c0", response_body=deep)])
     steps = find_steps_and_speech(world.pool, PoolFilter(text="SPOON"), (), None, world.log.lookup())
     assert [step.call_id for step in steps] == ["c0"]
-
-
-def test_a_row_says_which_rewards_have_no_value() -> None:
-    """Of a step and of a trajectory; one that was never given says nothing."""
-    events = [
-        *group("g", [1.0]),
-        facts.gave_up("g", "t0"),
-        facts.reward("g", "t0", None, source="human:ann", name="thumb", call_id="c0"),
-    ]
-    rows = pooled(events).pool
-    (trajectory,) = rows.trajectory_rows()
-    lines = [LINES["steps"](step) for step in rows.steps("g", "t0")]
-    assert "return 1 (judge/style failed (deadline))  ready" in LINES["trajectories"](trajectory)
-    assert "reward - (human:ann/thumb taken back)  quality" in lines[0]
-    assert "reward -  quality" in lines[1]

@@ -8,25 +8,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from claw_r1.claw.runs.plot import draw, figure_of
 from claw_r1.claw.runs.show import compare_text, list_text, show_text
 from claw_r1.consumers.runs import summary
-from claw_r1.datapool.runs import Run, runs_of
+from claw_r1.datapool.runs import runs_of
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
+from tests.claw.runs.whole_runs import ENVIRONMENTS, EPISODES, NOW_US, run_of, went
 from tests.consumers import published
 from tests.consumers.runs import observed
-
-NOW_US = 400 * observed.SECOND_US
-
-
-def run_of(run_id: str = "run", number: int = 30, config: str = '{"spec": {"seed": 1}}') -> Run:
-    events = [observed.started(run_id, config), *(observed.trained(n, n / 30, run_id) for n in range(number))]
-    run = runs_of(observed.records([*events, observed.ended(number, run_id)]))[run_id]
-    for event in (observed.weights(0, "file:///v0"), observed.evaluated(20, 0.7, best=True, uri="file:///best")):
-        run.take(event)
-    return run
 
 
 def test_a_run_is_shown_with_its_best_version_and_its_settings() -> None:
@@ -74,15 +64,6 @@ def test_a_comparison_shows_what_differs() -> None:
     assert "no setting differs" in same
 
 
-EPISODES = {"response_tokens_mean": 40.0, "truncated_share": 0.25, "turns_mean": 2.0, "failed_share": 0.5}
-ENVIRONMENTS = {"env.math.reward": 0.75, "env.math.share": 1.0, "env.v1.2.reward": 0.5, "slot.rules/exact": 0.5}
-
-
-def went(metrics: dict[str, float], run_id: str = "run") -> Run:
-    batches = [observed.trained(n, n / 30, run_id, **metrics) for n in range(6)]
-    return runs_of(observed.records([observed.started(run_id), *batches]))[run_id]
-
-
 def test_a_run_shows_how_its_episodes_went() -> None:
     """All together and each environment, dots in its name or not; a run of an older trainer says nothing of it."""
     text = "\n".join(show_text(summary.whole(went(EPISODES | ENVIRONMENTS), NOW_US)))
@@ -98,22 +79,6 @@ def test_environments_and_slots_are_compared() -> None:
     assert pair["metrics"]["env.math.reward"] == [0.75, None]
     assert pair["metrics"]["slot.rules/exact"] == [0.5, None]
     assert pair["metrics"]["truncated_share"] == [0.25, 0.25]
-
-
-def test_an_environment_is_a_line_of_the_picture() -> None:
-    """Its reward has a label, and lengths and shares have panels of their own."""
-    panels = figure_of([went(EPISODES | ENVIRONMENTS)]).axes
-    labels = {panel.get_ylabel().split("\n")[0]: panel.get_legend_handles_labels()[1] for panel in panels}
-    assert {"math", "v1.2"} <= set(labels["reward per episode"])
-    assert labels["tokens"] == ["mean"]
-    assert labels["share of replies,"] == ["cut off", "failed"]
-
-
-@pytest.mark.parametrize("number", [0, 1, 30], ids=str)
-def test_a_picture_is_drawn_of_any_run(number: int, tmp_path: Path) -> None:
-    """Also of one without a batch, and of two runs together."""
-    draw([run_of(number=number), run_of("other", 12)], tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.kafka
