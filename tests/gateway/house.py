@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast
 
+import aiohttp
 import uvicorn
 
 from claw_r1.eventlog.memory import MemoryLog
@@ -27,6 +28,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import CallCaptured, CallFailed, Event, GroupMember, GroupRecord, RunStarted, VersionSpan, WorkerReported, WorkerState
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
+from tests.gateway.house import House
 from tests.patience import PATIENCE_S
 
 E = TypeVar("E", bound=Event)
@@ -241,3 +243,9 @@ def group(
     return GroupRecord(
         group_id=group_id, declared=declared, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
     )
+
+
+async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]  # JSON of any shape
+    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
+        return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}

@@ -9,7 +9,7 @@ from claw_r1.gateway.errors import GatewayError, UpstreamRefused
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_auth import AGENT_ENTRY
-from tests.gateway.http.test_malformed import send
+from tests.gateway.raw import send
 
 KINDS = {
     400: "invalid_request_error",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import send
+from tests.gateway.raw import send
 from tests.patience import until
 
 PATH = "/t/g/v1/messages/count_tokens"

@@ -10,7 +10,7 @@ from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.schemas.events import CallCaptured, GroupMember, GroupRecord
-from tests.gateway.control.test_lifecycle import post
+from tests.gateway.house import post
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House, record
 

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from claw_r1.gateway.control.direct import DirectRoutes
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import send
+from tests.gateway.raw import send
 
 PATHS = ("/groups", "/v1/groups", "/t/g/v1/register_trajectory", "/t/g/v1/complete_trajectory", "/t/g/v1/rewards")
 NAMES = ("value", "name", "source", "call_id", "step_index", "revision", "size", "run_id", "task", "status", "ordinal")

@@ -10,8 +10,7 @@ from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.events import GroupMember, GroupOpened, GroupRecord
 from claw_r1.schemas.json_values import json_digest
 from tests import facts
-from tests.gateway.control.test_lifecycle import post
-from tests.gateway.house import House, record
+from tests.gateway.house import House, post, record
 
 
 def opened(ordinal: int, order: str = "o", event_id: str = "e") -> GroupOpened:

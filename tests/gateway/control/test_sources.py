@@ -14,10 +14,10 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.topics import REWARDS
 from tests.gateway.control.test_feedback import annotator
-from tests.gateway.control.test_lifecycle import post
+from tests.gateway.house import post
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.http.test_keys import record
+from tests.gateway.http.test_auth_topic import record
 
 REWARDS_OF, STEPS = "/t/g/v1/rewards", "/t/g/v1/submit_steps"
 STEP = {"prompt_ids": [1], "response_ids": [2], "rollout_log_probs": [-0.1]}

@@ -18,9 +18,8 @@ from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.topics import CALLS
 from tests.gateway.engine import Json, Reply, ScriptedEngine, chunk, completion, whole, written
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import BODIES, CHAT, GOOD, send
 from tests.gateway.processes import GatewayProcess
-from tests.gateway.raw import say
+from tests.gateway.raw import BODIES, CHAT, GOOD, say, send
 from tests.soak import SOAK
 
 IN_A_ROW = 10_000 if SOAK else 2_000

@@ -9,7 +9,7 @@ from tests.children import HEAVY_START_S
 from tests.patience import PATIENCE_S, until
 from tests.trainer import incarnation
 from tests.trainer.ranks.crew import crew, ended
-from tests.trainer.ranks.test_law import batch
+from tests.trainer.ranks.test_leader import batch
 from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -6,7 +6,7 @@ import torch
 from claw_r1.datapool.batch.spec import BatchSpec
 from tests.trainer import incarnation
 from tests.trainer.ranks.crew import crew, run
-from tests.trainer.ranks.test_law import batch
+from tests.trainer.ranks.test_leader import batch
 from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

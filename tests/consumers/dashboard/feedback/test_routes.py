@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import Event, KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned
 from claw_r1.schemas.topics import KEYS
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage, episode
+from tests.consumers.dashboard.stage import DashboardStage, Person, episode
 from tests.patience import until
 
 ROLES = ("agent", "annotator", "reader", "operator")
@@ -31,40 +30,6 @@ def group(name: str, *replies: str) -> list[Event]:
 @pytest.fixture
 def stage() -> DashboardStage:
     return DashboardStage(group("a", "it is a cat", "it is a dog"), group("b", "yes"))
-
-
-class Person:
-    """Somebody with a browser."""
-
-    def __init__(self, url: str, who: str | None = None) -> None:
-        self.http = httpx.Client(base_url=f"{url}/api/v1/", timeout=20)
-        answer = self.http.get("session") if who is None else self.http.post("session", json={"who": who})
-        assert answer.status_code == 200, answer.text
-        self.session = answer.json()
-        self.http.headers["x-page-token"] = self.session["token"]
-
-    def get(self, path: str, **query: Any) -> Any:
-        answer = self.http.get(path, params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def post(self, path: str, **body: Any) -> Any:
-        answer = self.http.post(path, json=body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def judge(self, trajectory: str, **remark: Any) -> Any:
-        return self.post("judgements", group_id=trajectory[0], trajectory_id=trajectory, **remark)
-
-    def undone(self) -> tuple[str, list[str]]:
-        """Takes the latest act back: its first trajectory, and what it said."""
-        act = self.post("acts/undo")["undone"]
-        return act["subjects"][0]["t"], act["says"]
-
-    def waiting(self, **query: Any) -> list[str]:
-        """Ids in the queue's order; waits until the log was read."""
-        until(lambda: not self.get("queue")["reading"], "the log is read")
-        return [item["trajectory_id"] for item in self.get("queue", **query)["items"]]
 
 
 @pytest.fixture

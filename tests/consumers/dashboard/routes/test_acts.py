@@ -20,8 +20,7 @@ from claw_r1.schemas.events import GroupEvicted, KeyRecorded, StepCurated
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage, episode
-from tests.consumers.dashboard.feedback.test_routes import Person
+from tests.consumers.dashboard.stage import DashboardStage, Person, episode
 
 
 @pytest.fixture

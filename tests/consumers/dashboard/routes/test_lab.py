@@ -26,7 +26,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import readable
 from claw_r1.schemas.topics import BATCHES
 from tests import facts
-from tests.consumers.dashboard.feedback.test_routes import Person
+from tests.consumers.dashboard.stage import Person
 from tests.consumers.dashboard.training import TrainingStage, world
 from tests.consumers.runs.observed import planned
 from tests.trainer.pooled import SETTINGS, group, rows_of

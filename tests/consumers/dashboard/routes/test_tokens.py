@@ -19,8 +19,7 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, KEYS
 from tests import facts
-from tests.consumers.dashboard.stage import DashboardStage
-from tests.consumers.dashboard.feedback.test_routes import Person
+from tests.consumers.dashboard.stage import DashboardStage, Person
 from tests.consumers.dashboard.token_scenes import planned, run_started, sampled, write_tokenizer
 from tests.patience import until
 

@@ -6,7 +6,7 @@ import pytest
 
 from claw_r1.trainer.errors import CheckpointInvalid, Stopped
 from tests.trainer import incarnation
-from tests.trainer.ranks.test_law import batch
+from tests.trainer.ranks.test_leader import batch
 from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

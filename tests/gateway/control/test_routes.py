@@ -9,15 +9,8 @@ from claw_r1.gateway.identity import ANYWHERE, OWN_ENDPOINTS
 from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
-from tests.gateway.house import House, record
-from tests.gateway.house import group, started
+from tests.gateway.house import House, group, post, record, started
 from tests.patience import until
-
-
-async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]  # JSON of any shape
-    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
-    async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
-        return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}
 
 
 @pytest.mark.parametrize("prefix", ["/t1/g1/v1", "/t1/g1"])

@@ -22,7 +22,7 @@ from claw_r1.schemas.events import CallCaptured, CallFailed, GroupOpened, KeyRec
 from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import send
+from tests.gateway.raw import send
 
 PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
 HEAD = ["route", "agent", "annotator", "reader", "operator", "no key", "names"]

@@ -17,7 +17,7 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
 from tests.gateway.engine import ScriptedEngine, stream
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import CHAT, GOOD, send
+from tests.gateway.raw import CHAT, GOOD, send
 
 ROLES: tuple[Role, ...] = ("agent", "annotator", "reader", "operator")
 CONFIGURED, ENTRY = new_key("operator")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainer import incarnation
-from tests.trainer.ranks.test_law import batch, model_dir  # noqa: F401  # a fixture
+from tests.trainer.ranks.test_leader import batch, model_dir  # noqa: F401  # a fixture
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

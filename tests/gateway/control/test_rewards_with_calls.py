@@ -13,8 +13,7 @@ from claw_r1.schemas.topics import REWARDS, Topic
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.http.test_connection import statuses
-from tests.gateway.http.test_malformed import CHAT, GOOD, send
-from tests.gateway.raw import say
+from tests.gateway.raw import CHAT, GOOD, say, send
 
 COMPLETE, ALONE = "/t/g/v1/complete_trajectory", "/t/g/v1/rewards"
 TWO = [{"value": 0.5, "call_id": "c1", "name": "step", "revision": 7}, {"value": -1, "name": "ü"}]

@@ -8,67 +8,7 @@ import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
-
-CHAT = "/t/g/v1/chat/completions"
-GOOD = b'{"model": "tiny", "messages": []}'
-
-
-async def send(house: House, method: str, path: str, data: bytes | None, **headers: str) -> tuple[int, bytes]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, house.url + path, data=data, headers=named) as reply,
-    ):
-        return reply.status, await reply.read()
-
-
-BODIES: list[tuple[str, bytes]] = [
-    (CHAT, b""),
-    (CHAT, b"{"),
-    (CHAT, b"null"),
-    (CHAT, b"[]"),
-    (CHAT, b'"x"'),
-    (CHAT, b"\xff\xfe"),
-    (CHAT, b"\x00"),
-    (CHAT, b'{"messages": NaN}'),
-    (CHAT, b'{"messages": ["\\ud800"]}'),
-    (CHAT, b"[" * 100_000),
-    (CHAT, b'{"messages": [],}'),
-    (CHAT, b"{}"),
-    (CHAT, b'{"messages": "hi"}'),
-    (CHAT, b'{"messages": [], "model": 5}'),
-    ("/groups", b"{"),
-    ("/groups", b"[]"),
-    ("/groups", b'{"size": 0}'),
-    ("/groups", b'{"size": "many"}'),
-    ("/groups", b'{"size": 1e99}'),
-    ("/groups", b'{"group_id": ""}'),
-    ("/groups", b'{"group_id": "a\\u0000b"}'),
-    ("/groups", b'{"group_id": "\\ud800"}'),
-    ("/groups", b'{"deadline_s": -1}'),
-    ("/groups", b'{"deadline_s": NaN}'),
-    ("/groups", b'{"sise": 8}'),
-    ("/groups", b"[" * 100_000),
-    ("/t/g/v1/register_trajectory", b'{"channel": 5}'),
-    ("/t/g/v1/register_trajectory", b'{"tags": "x"}'),
-    ("/t/g/v1/complete_trajectory", b'{"calls": -1}'),
-    ("/t/g/v1/complete_trajectory", b'{"calls": 99999999999}'),
-    ("/t/g/v1/complete_trajectory", b'{"status": "evicted"}'),
-    ("/t/g/v1/complete_trajectory", b'{"reward": "x"}'),
-    ("/t/g/v1/complete_trajectory", b'{"reward": Infinity}'),
-    ("/t/g/v1/complete_trajectory", b'{"reward": -1e31}'),
-    ("/t/g/v1/rewards", b""),
-    ("/t/g/v1/rewards", b"{}"),
-    ("/t/g/v1/rewards", b'{"value": []}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "call_id": "c", "step_index": 0}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "revision": 99999999999999999999}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "metadata": NaN}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "metadata": 1e400}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "metadata": {"a": 123456789012345678901234567890}}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "metadata": "\\udc00"}'),
-    ("/t/g/v1/rewards", b'{"value": 1, "\\udc00": 1}'),
-    ("/t/g/v1/rewards", b'\xef\xbb\xbf{"value": 1}'),
-]
+from tests.gateway.raw import BODIES, CHAT, GOOD, send
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: str(value[:32]))
