@@ -1,4 +1,4 @@
-"""A worker that takes versions as adapters, with an engine that is a script; tests/trainer/learn/test_lora_in_vllm.py has a real one."""
+"""A worker that takes versions as adapters, with an engine that is a script; tests/trainer/integration/test_lora_in_vllm.py has a real one."""
 
 import json
 from pathlib import Path

@@ -24,7 +24,7 @@ from claw_r1.schemas.topics import CALLS, REWARDS, VERDICTS
 from tests import facts
 from tests.browser import browser
 from tests.consumers.dashboard.stage import BrokerStage, DashboardStage, episode
-from tests.consumers.dashboard.test_on_broker import stream
+from tests.consumers.dashboard.integration.test_on_broker import stream
 from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]

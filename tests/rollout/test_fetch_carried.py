@@ -1,4 +1,4 @@
-"""Groups of workers whose versions are carried: who is in one, from version to version. Whoever dies there: test_carried_fleet.py."""
+"""Groups of workers whose versions are carried: who is in one, from version to version. Whoever dies there: integration/test_carried_fleet.py."""
 
 import asyncio
 import subprocess

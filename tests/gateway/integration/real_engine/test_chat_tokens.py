@@ -19,7 +19,7 @@ from claw_r1.datapool.batch.deltas import prompts
 from claw_r1.datapool.batch.sequences import call_tokens, rows
 from claw_r1.schemas.arrays import count, unpack_ids
 from claw_r1.schemas.events import CallCaptured, StepRecord, VersionSpan
-from tests.gateway.capture.test_forests import folded
+from tests.gateway.integration.test_conversations import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.lazily import lazily
@@ -249,7 +249,7 @@ async def test_what_is_no_text_forks_chat_and_no_tokens(real: House, vllm: str, 
 
 async def test_the_page_plays_by_tokens(real: House, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second flow of docs/agent-flows.md, where the model lies: three turns in one sequence."""
-    page = Path(__file__).parents[3] / "docs" / "agent-flows.md"
+    page = Path(__file__).parents[4] / "docs" / "agent-flows.md"
     code = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1]
     monkeypatch.chdir(tiny_model.parent)
     (tiny_model.parent / "talk.py").write_text(code)

@@ -26,7 +26,7 @@ from tests.consumers.rewards.scripted_http import serving as answering
 from tests.patience import until
 from tests.soak import SOAK, only_in_soak
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EPISODES = 200
 GAP_MAX = 1e-4
 """In logits."""

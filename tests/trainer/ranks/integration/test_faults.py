@@ -1,4 +1,4 @@
-"""A rank that stands still ends all of them, soon, and one line says which it was; for those that die: test_resume_ranks."""
+"""A rank that stands still ends all of them, soon, and one line says which it was; for those that die: test_resume."""
 
 import os
 import signal

@@ -8,7 +8,7 @@ import pytest
 from claw_r1.datapool.fold import bounds
 from claw_r1.gateway.identity import ID_CHARACTERS_MAX
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pool.md").read_text()
 TABLE = PAGE.split("## Outcomes")[1].split("\n## ")[0]
 ROWS = [

@@ -295,7 +295,7 @@ from contextlib import closing
 from pathlib import Path
 from claw_r1.streams.errors import StoreFailed
 from tests.streams import pool
-from tests.streams.test_kept_copies import House, folded
+from tests.streams.integration.test_pool_copies import House, folded
 folder = Path(sys.argv[1])
 house = folded(folder / "a.view")
 owned = house.owner()

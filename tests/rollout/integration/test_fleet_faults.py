@@ -1,7 +1,7 @@
 """Laws of a fleet under fire: two real workers, a trainer that publishes all the time, clients that retry.
 
 One fleet for all tests here, in order, in `make soak` alone; `make soak N=50` adds so many random schedules. `make test` kills a
-worker in tests/e2e/test_survival.py, and holds the exactness of tokens across updates in test_engine.py.
+worker in tests/e2e/test_survival.py, and holds the exactness of tokens across updates in test_real_worker.py.
 """
 
 import random
