@@ -1,6 +1,7 @@
 """A whole gateway for tests, through the real composition root: memory log, tables filled by hand, real sockets."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -249,3 +250,28 @@ async def post(house: House, path: str, body: object = None, **headers: str) -> 
     named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
     async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
         return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}
+
+
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+
+
+PATH = "/t1/g1/v1/chat/completions"
+
+
+class Answer:
+    """A reply, read whole."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> dict:  # type: ignore[type-arg]  # JSON of any shape
+        parsed: dict = json.loads(self.body)  # type: ignore[type-arg]  # JSON of any shape
+        return parsed
+
+
+async def ask(house: House, body: object = ASK, path: str = PATH, **headers: str) -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(house.url + path, data=data, headers=named) as reply:
+        return Answer(reply.status, {name.lower(): value for name, value in reply.headers.items()}, await reply.read())

@@ -12,7 +12,7 @@ from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.api_keys import ApiKey
-from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.house import ASK, ask
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House, report
 

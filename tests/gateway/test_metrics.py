@@ -17,7 +17,7 @@ from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import Event
 from claw_r1.schemas.topics import Topic
 from tests.facts import call
-from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.house import ASK, ask
 from tests.gateway.capture.test_durable_log import Place
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream, written
 from tests.gateway.house import House, report

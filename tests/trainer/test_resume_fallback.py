@@ -12,7 +12,7 @@ from claw_r1.trainer.errors import CheckpointInvalid
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
-from tests.trainer.test_run import events, model_dir, world_of
+from tests.trainer.runs_in_memory import events, world_of
 from tests.trainer.tiny import make_model
 
 __all__ = ["model_dir"]  # a fixture

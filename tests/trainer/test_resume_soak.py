@@ -11,17 +11,11 @@ from claw_r1.trainer.dependencies import Milestone
 from tests.soak import SOAK
 from tests.trainer import incarnation
 from tests.trainer.test_resume import PROCESSES, Story, exit_code
-from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.soak, pytest.mark.skipif(SOAK == 0, reason="only in make soak")]
 POINTS = (Milestone.PLANNED, Milestone.TRAINED, Milestone.KEPT, Milestone.STAGED, Milestone.PUBLISHED)
 BATCHES = 4
 DEATHS = 3
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from claw_r1.trainer.errors import NothingLearned
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
-from tests.trainer.test_run import events, model_dir, world_of  # noqa: F401  # a fixture
+from tests.trainer.runs_in_memory import events, world_of
 
 pytestmark = pytest.mark.process
 
@@ -45,12 +45,12 @@ def life(chosen, log, bad):
     return log, TrainingRun(chosen, TrainerDependencies(**parts | {"learner": poisoned}))
 
 
-def chosen(tmp_path, model_dir, **changes):  # noqa: F811  # the fixture
+def chosen(tmp_path, model_dir, **changes):
     spec = {"groups_per_batch": 1, "group_size": 2, "staleness_max": 99}
     return settings(tmp_path, model_dir, spec=spec, **changes)
 
 
-def test_a_skipped_batch_is_published_as_a_version_of_equal_bytes(tmp_path, model_dir):  # noqa: F811  # a fixture that is imported
+def test_a_skipped_batch_is_published_as_a_version_of_equal_bytes(tmp_path, model_dir):
     """It counts, says what was not finite, and the run goes on."""
     log, run = life(chosen(tmp_path, model_dir, batches_max=4), None, {1, 2})
     assert run.run() == "finished"
@@ -63,7 +63,7 @@ def test_a_skipped_batch_is_published_as_a_version_of_equal_bytes(tmp_path, mode
     assert len({digests[0], digests[1], digests[4]}) == 3
 
 
-def test_three_in_a_row_end_the_run_also_across_a_resume(tmp_path, model_dir):  # noqa: F811  # a fixture that is imported
+def test_three_in_a_row_end_the_run_also_across_a_resume(tmp_path, model_dir):
     """Resumed, the run tries one batch more: another bad one ends it again, a good one lets it go on."""
     log, run = life(chosen(tmp_path, model_dir, batches_max=9), None, {1, 2, 3, 4})
     with pytest.raises(NothingLearned, match=r"batches 1, 2, 3: .*--replay-batch 3"):
@@ -78,7 +78,7 @@ def test_three_in_a_row_end_the_run_also_across_a_resume(tmp_path, model_dir):  
     assert ended.version == 6
 
 
-def test_a_run_of_equal_rewards_says_that_nothing_can_be_learnt_also_across_a_resume(tmp_path, model_dir):  # noqa: F811  # a fixture that is imported
+def test_a_run_of_equal_rewards_says_that_nothing_can_be_learnt_also_across_a_resume(tmp_path, model_dir):
     """Three batches before a restart and two behind it are five in a row; with the first that differ the warning goes."""
     flat, other = (
         [event for n in numbers for event in group(f"g{n}", rewards, at_us=n)] for numbers, rewards in FLAT_RUN

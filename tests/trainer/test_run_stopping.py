@@ -11,7 +11,7 @@ from claw_r1.trainer.errors import Stopped
 from claw_r1.trainer.run import TrainingRun
 from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.incarnation import settings
-from tests.trainer.test_run import events, model_dir, stopping_at, two_batches, world_of
+from tests.trainer.runs_in_memory import events, stopping_at, two_batches, world_of
 from tests.weights.tensors import read
 
 __all__ = ["model_dir"]  # a fixture

@@ -12,8 +12,7 @@ from claw_r1.gateway.control.steps import SubmittedStep
 from claw_r1.schemas.arrays import pack_floats, unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, RewardAssigned, TrajectoryCompleted, TrajectoryStarted, VersionSpan
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, REWARDS
-from tests.gateway.capture.test_calls import ASK, ask
-from tests.gateway.house import House, post
+from tests.gateway.house import ASK, House, ask, post
 
 PATH = "/t/g/v1/submit_steps"
 STEP: dict[str, Any] = {

@@ -7,7 +7,7 @@ import zlib
 import aiohttp
 import pytest
 
-from tests.gateway.capture.test_calls import ASK, PATH
+from tests.gateway.house import ASK, PATH
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.raw import say

@@ -7,7 +7,7 @@ import pytest
 
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.http import TOKENS_HEADER
-from tests.gateway.capture.test_calls import ask
+from tests.gateway.house import ask
 from tests.gateway.capture.test_stream import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House

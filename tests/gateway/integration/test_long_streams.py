@@ -10,7 +10,7 @@ import pytest
 from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.tokens.protocol import READ_BYTES
-from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.house import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.packed import comment

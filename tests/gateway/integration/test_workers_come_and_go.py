@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 
-from tests.gateway.capture.test_calls import ASK, ask
+from tests.gateway.house import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House, report
 from tests.gateway.processes import poll

@@ -17,7 +17,7 @@ from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import SETTINGS, ReadRows, apply_to
-from tests.trainer.test_run import events, memory_journal
+from tests.trainer.runs_in_memory import events, memory_journal
 from tests.trainer.tiny import VOCABULARY, make_model
 
 TEMPERATURE = 0.8

@@ -10,14 +10,8 @@ from claw_r1.trainer.learn.examples import LearnerBatch
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.learn.models.test_critic import batch
-from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def learner(model_dir, **changes):

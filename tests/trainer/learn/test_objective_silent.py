@@ -8,7 +8,7 @@ import torch
 
 from claw_r1.trainer.learn.objective import Objective
 from tests.trainer.examples import example
-from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
+from tests.trainer.learn.tiny_engine import HOW, OBJECTIVE, SETTINGS, batch, engine
 
 pytestmark = pytest.mark.process
 
@@ -27,7 +27,7 @@ def mixed(silent):
     return OBJECTIVE.scaled([*taught, *others], 8 + silent)
 
 
-def outcome(model_dir, objective, examples):  # noqa: F811  # the fixture
+def outcome(model_dir, objective, examples):
     subject, rows = engine(model_dir, replace(SETTINGS, micro_batch_tokens_max=60, layout="rows")), []
     subject._model._engine.register_forward_pre_hook(
         lambda _, inputs: rows.append((len(inputs[0]), torch.is_grad_enabled()))
@@ -38,7 +38,7 @@ def outcome(model_dir, objective, examples):  # noqa: F811  # the fixture
     return step.totals.means(), weights, computed
 
 
-def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # noqa: F811  # a fixture that is imported
+def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):
     """
     The same weights as with everything computed; the divisor counts all; metrics are those of all, equal ones being alike.
 
@@ -58,7 +58,7 @@ def test_what_teaches_nothing_changes_no_bit_and_costs_a_sample(model_dir):  # n
     assert means == pytest.approx(full, rel=1e-5)
 
 
-def test_a_batch_that_teaches_nothing_still_steps(model_dir):  # noqa: F811  # a fixture that is imported
+def test_a_batch_that_teaches_nothing_still_steps(model_dir):
     """One example is trained for nothing, so that momentum does what it would have done."""
     subject = engine(model_dir)
     subject.train(batch(0), **HOW)

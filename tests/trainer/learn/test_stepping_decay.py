@@ -11,22 +11,14 @@ from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.deepspeed_config import config_of
 from claw_r1.trainer.learn.stepping import StepSettings, decay_groups
 from claw_r1.trainer.sections.optimizer import OptimizerSettings
-from tests.trainer.learn.test_engine import (  # noqa: F401  # one is a fixture
-    HOW,
-    LOSS,
-    SETTINGS,
-    batch,
-    engine,
-    model_dir,
-    train,
-)
+from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, train
 
 pytestmark = pytest.mark.process
 DECAY, RATE = 5.0, 1e-3
 """A small rate and a decay that acts as strongly all the same: AdamW's step for a gradient near its epsilon is rounding times the rate."""
 
 
-def in_torch(model_dir, decayed, steps):  # noqa: F811  # the fixture
+def in_torch(model_dir, decayed, steps):
     """Steps of torch's AdamW, a group for what `decayed` names and one for all others."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, attention_dropout=0.0)
     named = dict(model.named_parameters())
@@ -58,7 +50,7 @@ def is_weight(name):
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize(("decay", "decayed"), [("weights", is_weight), ("all", lambda _: True)])
-def test_decay_acts_on_weights_alone(model_dir, stage, decay, decayed):  # noqa: F811  # the fixture
+def test_decay_acts_on_weights_alone(model_dir, stage, decay, decayed):
     """Three steps with a large decay, at every stage; with `all` it acts on norms and embeddings, too, which is another model."""
     expected = in_torch(model_dir, decayed, steps=3)
     own = OptimizerSettings(decay=decay)
@@ -93,7 +85,7 @@ def test_a_tied_head_is_an_embedding_and_what_is_frozen_is_in_no_group():
 
 
 @pytest.mark.parametrize("stage", [0, 2])
-def test_groups_keep_their_decay_over_a_load(model_dir, tmp_path, stage):  # noqa: F811  # the fixture
+def test_groups_keep_their_decay_over_a_load(model_dir, tmp_path, stage):
     """A checkpoint brings the groups that it was written with; the settings' decay acts on the weights, and on no others."""
     chosen = replace(SETTINGS, zero_stage=stage, weight_decay=DECAY)
     whole, before = engine(model_dir, chosen), engine(model_dir, replace(chosen, weight_decay=0.1))
@@ -108,7 +100,7 @@ def test_groups_keep_their_decay_over_a_load(model_dir, tmp_path, stage):  # noq
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_an_offloaded_optimizer_learns_the_same(model_dir, tmp_path, stage, precision):  # noqa: F811  # the fixture
+def test_an_offloaded_optimizer_learns_the_same(model_dir, tmp_path, stage, precision):
     """Weights of three steps, over a checkpoint, against an optimizer that stays where it is."""
     kept = replace(SETTINGS, zero_stage=stage, precision=precision, weight_decay=0.1)
     offloaded = replace(kept, optimizer=OptimizerSettings(offload="cpu"))

@@ -9,7 +9,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 
 from tests.soak import in_soak
 from tests.trainer.examples import example
-from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
+from tests.trainer.learn.tiny_engine import HOW, OBJECTIVE, SETTINGS, batch, engine
 
 pytestmark = pytest.mark.process
 STEPS = 60
@@ -25,7 +25,7 @@ def even_rows(count):
     return OBJECTIVE.scaled(rows, count)
 
 
-def gradient(model_dir, settings, rows):  # noqa: F811  # the fixture
+def gradient(model_dir, settings, rows):
     """That of one step, as AdamW saw it: a tenth of it is its first mean."""
     subject = engine(model_dir, replace(settings, grad_clip=1e9, precision="bf16"))
     step = subject.train(rows, **HOW)
@@ -34,7 +34,7 @@ def gradient(model_dir, settings, rows):  # noqa: F811  # the fixture
 
 
 @pytest.mark.parametrize("stage", [in_soak(0), 1, in_soak(2), in_soak(3)])
-def test_64_micro_batches_are_one_pass(model_dir, stage):  # noqa: F811  # a fixture that is imported
+def test_64_micro_batches_are_one_pass(model_dir, stage):
     """Summed in bf16, they are 1 % apart; summed in fp32, what is left is the rounding within each."""
     rows, settings = even_rows(64), replace(SETTINGS, zero_stage=stage)
     whole, one = gradient(model_dir, settings, rows)
@@ -43,7 +43,7 @@ def test_64_micro_batches_are_one_pass(model_dir, stage):  # noqa: F811  # a fix
     assert float((parts - whole).norm() / whole.norm()) < 6e-3
 
 
-def movement(model_dir, precision, stage, steps):  # noqa: F811  # a fixture that is imported
+def movement(model_dir, precision, stage, steps):
     """Of the weights that the optimizer keeps, over steps at learning rate 1e-6."""
     subject = engine(model_dir, replace(SETTINGS, precision=precision, zero_stage=stage, learning_rate=1e-6))
 
@@ -60,12 +60,12 @@ def movement(model_dir, precision, stage, steps):  # noqa: F811  # a fixture tha
 
 
 @pytest.fixture(scope="module")
-def expected(model_dir):  # noqa: F811  # a fixture that is imported
+def expected(model_dir):
     return movement(model_dir, "fp32", 0, STEPS)
 
 
 @pytest.mark.parametrize("stage", [0, in_soak(3)])
-def test_small_steps_move_as_in_fp32(model_dir, expected, stage):  # noqa: F811  # a fixture that is imported
+def test_small_steps_move_as_in_fp32(model_dir, expected, stage):
     """Each is far below the resolution of bf16 weights; the fp32 copies collect them."""
     assert float(expected.abs().max()) > STEPS * 5e-7
     moved = movement(model_dir, "bf16", stage, STEPS)

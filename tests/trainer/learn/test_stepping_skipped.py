@@ -8,7 +8,7 @@ import torch
 
 from claw_r1.trainer.algorithms.losses import TokenLosses
 from tests.soak import in_soak
-from tests.trainer.learn.test_engine import HOW, OBJECTIVE, SETTINGS, batch, engine, model_dir  # noqa: F401  # a fixture
+from tests.trainer.learn.tiny_engine import HOW, OBJECTIVE, SETTINGS, batch, engine
 
 pytestmark = pytest.mark.process
 CASES = [
@@ -52,7 +52,7 @@ def memory(subject):
 
 
 @pytest.mark.parametrize(("stage", "precision"), CASES)
-def test_a_step_that_is_not_finite_is_skipped_whole(model_dir, stage, precision):  # noqa: F811  # the fixture
+def test_a_step_that_is_not_finite_is_skipped_whole(model_dir, stage, precision):
     """Weights and optimizer state keep every bit, and what comes after is what would have come without it."""
     settings = replace(SETTINGS, zero_stage=stage, precision=precision, micro_batch_tokens_max=40)
     subject, control = engine(model_dir, settings), engine(model_dir, settings)

@@ -10,17 +10,11 @@ from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.objective import Objective
 from tests.soak import in_soak
 from tests.trainer.learn.forests import forest
-from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.process
 
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
 SETTINGS = EngineSettings(learning_rate=1e-3)
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def train(model_dir, **changes):

@@ -16,7 +16,7 @@ from claw_r1.trainer.plan.ahead import FactsAhead
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
-from tests.trainer.test_run import cut, events, model_dir, two_batches, world_of
+from tests.trainer.runs_in_memory import cut, events, two_batches, world_of
 
 __all__ = ["model_dir"]  # a fixture
 DEADLINE_S = 30

@@ -10,17 +10,12 @@ from tests.soak import EVERY_ZERO_STAGE
 from tests.trainer import incarnation
 from tests.trainer.examples import example
 from tests.trainer.ranks.crew import crew, run
-from tests.trainer.tiny import VOCABULARY, make_model
+from tests.trainer.tiny import VOCABULARY
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 STEPS = 5
 PROBE = (3, 1, 4, 1, 5, 9, 2, 6)
 ADAPTERS = {"lora": {"rank": 4, "alpha": 8}, "reference": {"coefficient": 0.1}, "learning_rate": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def batch(number):

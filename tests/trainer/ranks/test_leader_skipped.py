@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.trainer import incarnation
-from tests.trainer.ranks.test_leader import batch, model_dir  # noqa: F401  # a fixture
+from tests.trainer.ranks.test_leader import batch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ def train(learner, path):
 
 
 @pytest.mark.parametrize("stage", [0, 2])
-def test_one_ranks_number_skips_the_step_of_all(walk, tmp_path, model_dir, stage):  # noqa: F811  # the fixture
+def test_one_ranks_number_skips_the_step_of_all(walk, tmp_path, model_dir, stage):
     """No rank moves, and the next step is finite again on each."""
     settings = incarnation.settings(
         tmp_path / "out", model_dir, zero_stage=stage, micro_batch_tokens_max=24, device="cpu", ranks=2

@@ -18,18 +18,12 @@ from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from tests.trainer import incarnation
 from tests.trainer.incarnation import settings
 from tests.trainer.test_resume import exit_code
-from tests.trainer.test_run import DEADLINE_S, events, two_batches, world_of
-from tests.trainer.tiny import make_model
+from tests.trainer.runs_in_memory import DEADLINE_S, events, two_batches, world_of
 from tests.weights.tensors import read
 
 pytestmark = pytest.mark.process
 PROCESSES = multiprocessing.get_context("forkserver")
 FULL = OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def manifest_of(event):

@@ -12,8 +12,7 @@ from claw_r1.gateway.tokens.sse import Splitter, data_of
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.http import TOKENS_HEADER
-from tests.gateway.capture.test_calls import ask
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.lazily import lazily
 
 if TYPE_CHECKING:

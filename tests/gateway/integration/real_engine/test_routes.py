@@ -5,8 +5,7 @@ import json
 import pytest
 
 from claw_r1.schemas.arrays import unpack_ids
-from tests.gateway.capture.test_calls import ask
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.integration.real_engine.test_tokens import MESSAGES, alone
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
-from tests.gateway.capture.test_calls import ask
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 

@@ -19,17 +19,12 @@ from claw_r1.trainer.learn.stepping import StepSettings
 from claw_r1.trainer.sections.critic import CriticSettings
 from tests.soak import in_soak
 from tests.trainer.examples import example
-from tests.trainer.tiny import VOCABULARY, make_model
+from tests.trainer.tiny import VOCABULARY
 
 pytestmark = pytest.mark.process
 STEPPING = StepSettings(learning_rate=1e-2, precision="fp32")
 ISSUE = CriticSettings(gamma=0.99, lam=0.95)
 """The issue's: r 0, 0, 1 and V .5, .4, .8 give .441584, .580100, .2."""
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def critic(model_dir, stepping=STEPPING, settings=None, tokens_max=40, vocabulary=VOCABULARY, layout="auto"):

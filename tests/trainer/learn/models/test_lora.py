@@ -26,7 +26,7 @@ from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.soak import EVERY_ZERO_STAGE
 from tests.trainer import incarnation
-from tests.trainer.learn.test_engine import HOW, LOSS, SETTINGS, batch, engine, loss_of, model_dir
+from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, loss_of
 from tests.trainer.tiny import VOCABULARY, make_model
 
 __all__ = ["model_dir"]  # a fixture

@@ -15,7 +15,6 @@ from tests.soak import SOAK, only_in_soak
 from tests.trainer import incarnation
 from tests.trainer.incarnation import BATCHES
 from tests.trainer.ranks.crew import crew, kill_rank, run
-from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.slow
 DEATHS = [(milestone, 1) for milestone in Milestone]
@@ -64,11 +63,6 @@ def check(events, undisturbed):
     assert [e.sequence for e in events if isinstance(e, BatchTrained)] == list(range(BATCHES))
     assert digests(events) == digests(undisturbed)
     assert len([event for event in events if isinstance(event, RunEnded)]) == 1
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def test_a_killed_run_on_two_ranks_is_the_run_that_was_not_killed(tmp_path, model_dir):

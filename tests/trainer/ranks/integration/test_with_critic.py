@@ -7,7 +7,6 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from tests.trainer import incarnation
 from tests.trainer.ranks.crew import crew, run
 from tests.trainer.ranks.test_leader import batch
-from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 STEPS = 3
@@ -18,11 +17,6 @@ PPO = {
     "micro_batch_tokens_max": 24,
     "device": "cpu",
 }
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def rewarded(number):
