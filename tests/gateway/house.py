@@ -26,13 +26,24 @@ from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.schemas import codec
 from claw_r1.schemas.api_keys import ApiKey, parse_key
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import CallCaptured, CallFailed, Event, GroupMember, GroupRecord, RunStarted, VersionSpan, WorkerReported, WorkerState
+from claw_r1.schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Event,
+    GroupMember,
+    GroupRecord,
+    RunStarted,
+    VersionSpan,
+    WorkerReported,
+    WorkerState,
+)
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
-from tests.gateway.house import House
 from tests.patience import PATIENCE_S
 
 E = TypeVar("E", bound=Event)
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+PATH = "/t1/g1/v1/chat/completions"
 QUICK = {
     "worker_wait_s": 1.0,
     "worker_ttl_s": 600.0,
@@ -250,12 +261,6 @@ async def post(house: House, path: str, body: object = None, **headers: str) -> 
     named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
     async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
         return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}
-
-
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-
-
-PATH = "/t1/g1/v1/chat/completions"
 
 
 class Answer:

@@ -10,7 +10,8 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from claw_r1.schemas import codec
@@ -18,7 +19,16 @@ from claw_r1.schemas.avro_files import current_ids, fingerprint, schema_ids, sel
 from claw_r1.schemas.cloudevents import headers
 from claw_r1.schemas.codec import encode, encode_item
 from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from claw_r1.schemas.events import EVENT_TYPES, CallCaptured, Event, GroupMember, GroupRecord, Sampling, TrajectoryRecord, WeightsPublished
+from claw_r1.schemas.events import (
+    EVENT_TYPES,
+    CallCaptured,
+    Event,
+    GroupMember,
+    GroupRecord,
+    Sampling,
+    TrajectoryRecord,
+    WeightsPublished,
+)
 from tests import facts
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events

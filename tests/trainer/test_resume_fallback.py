@@ -15,7 +15,6 @@ from tests.trainer.pooled import group
 from tests.trainer.runs_in_memory import events, world_of
 from tests.trainer.tiny import make_model
 
-__all__ = ["model_dir"]  # a fixture
 BATCHES = 3
 
 

@@ -14,8 +14,6 @@ from tests.trainer.incarnation import settings
 from tests.trainer.runs_in_memory import events, stopping_at, two_batches, world_of
 from tests.weights.tensors import read
 
-__all__ = ["model_dir"]  # a fixture
-
 
 def stopped(chosen, dependencies):
     with capture_logs() as lines:

@@ -9,11 +9,11 @@ from claw_r1.claw.answers import emit
 from claw_r1.claw.data.dlq import run_dlq
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.claw.errors import CannotRun
-from claw_r1.consumers.pool.dead_letters import Letter, redriven
+from claw_r1.consumers.pool.dead_letters import Letter
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS
-from tests.consumers.pool.letters import dead, read  # noqa: F401  # one is a fixture
+from tests.consumers.pool.letters import read
 
 pytestmark = pytest.mark.kafka
 

@@ -27,7 +27,16 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition, OutputEdited, PreferenceGiven, WeightsPublished, WorkerReported
+from claw_r1.schemas.events import (
+    CallCaptured,
+    Edge,
+    Event,
+    FactPosition,
+    OutputEdited,
+    PreferenceGiven,
+    WeightsPublished,
+    WorkerReported,
+)
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, WEIGHTS, WORKERS
 from tests import facts

@@ -23,7 +23,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, POSITIONS, REWARDS, STEPS, WORKERS
 from claw_r1.streams.partition.state import PartitionState
 from tests.consumers import published
-from tests.consumers.pool.letters import dead, read  # noqa: F401  # one is a fixture
+from tests.consumers.pool.letters import read
 
 pytestmark = pytest.mark.kafka
 

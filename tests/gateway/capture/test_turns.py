@@ -19,9 +19,8 @@ from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.openai.responses import Responses
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
-from tests.gateway.house import Answer, ask
 from tests.gateway.engine import Action, Received, Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import Answer, House, ask
 from tests.gateway.openai.responses_wire import PATH, Json, event, message, response
 from tests.gateway.packed import comment
 from tests.gateway.processes import GatewayProcess

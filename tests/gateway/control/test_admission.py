@@ -5,9 +5,15 @@ from msgspec.structs import replace
 
 from claw_r1.gateway.control.admission import AdmissionView, Admitted, Wait, admit
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, GroupMember, GroupRecord, PlannedTrajectory
-from tests.gateway.house import record
-from tests.gateway.house import group, started
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    BatchSkipped,
+    BatchTrained,
+    GroupMember,
+    GroupRecord,
+    PlannedTrajectory,
+)
+from tests.gateway.house import group, record, started
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.schemas.events import CallCaptured, GroupMember, GroupRecord
-from tests.gateway.house import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House, record
+from tests.gateway.house import House, post, record
 
 CALL = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from claw_r1.gateway.control.direct import DirectRoutes
 from tests.gateway.house import House

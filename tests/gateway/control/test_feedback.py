@@ -18,9 +18,8 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import KEYS, REWARDS
-from tests.gateway.house import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import House, post
 from tests.gateway.http.test_auth_topic import record
 from tests.gateway.processes import GatewayProcess
 from tests.patience import until

@@ -14,9 +14,8 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.topics import REWARDS
 from tests.gateway.control.test_feedback import annotator
-from tests.gateway.house import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import House, post
 from tests.gateway.http.test_auth_topic import record
 
 REWARDS_OF, STEPS = "/t/g/v1/rewards", "/t/g/v1/submit_steps"

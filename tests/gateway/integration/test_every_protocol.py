@@ -7,10 +7,9 @@ import pytest
 
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.http import TOKENS_HEADER
-from tests.gateway.house import ask
 from tests.gateway.capture.test_stream import asked, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.packed import IDS, LOGPROBS, PROMPT
 from tests.gateway.speaking import ANTHROPIC, CHAT, COMPLETIONS, SPEAKING, Spoken, answer
 from tests.patience import until

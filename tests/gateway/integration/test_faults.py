@@ -15,10 +15,9 @@ from claw_r1.gateway.serve import raise_files_max
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.events import CallCaptured, Event
 from claw_r1.schemas.topics import Topic
-from tests.gateway.house import ASK, ask
 from tests.gateway.capture.test_stream import DONE, read, read_broken
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream
-from tests.gateway.house import House
+from tests.gateway.house import ASK, House, ask
 
 
 class _Producer(MemoryProducer):

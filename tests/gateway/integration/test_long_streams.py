@@ -10,9 +10,8 @@ import pytest
 from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.tokens.protocol import READ_BYTES
-from tests.gateway.house import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import ASK, House, ask
 from tests.gateway.packed import comment
 from tests.patience import until
 

@@ -22,11 +22,9 @@ from claw_r1.schemas.api_keys import new_key
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import CallCaptured, Event, KeyRecorded, TrajectoryCompleted
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, WORKERS
-from tests.gateway.house import ASK
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import report
+from tests.gateway.house import ASK, group, report, started
 from tests.gateway.processes import GatewayProcess
-from tests.gateway.house import group, started
 from tests.patience import PATIENCE_S, until
 from tests.soak import in_soak
 

@@ -8,9 +8,8 @@ import pytest
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.schemas.events import FactPosition, StepRecord
-from tests.gateway.house import ask
 from tests.gateway.engine import Json, Reply, ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.processes import poll
 
 ASK: Json = {"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}], "stream": True}

@@ -4,9 +4,8 @@ import asyncio
 import threading
 import time
 
-from tests.gateway.house import ASK, ask
 from tests.gateway.engine import Reply, ScriptedEngine, completion
-from tests.gateway.house import House, report
+from tests.gateway.house import ASK, House, ask, report
 from tests.gateway.processes import poll
 
 TRAJECTORIES = [f"/t{number}/g/v1/chat/completions" for number in range(12)]

@@ -9,9 +9,8 @@ import pytest
 
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.http import TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
-from tests.gateway.house import ask
 from tests.gateway.engine import Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.packed import IDS, LOGPROBS, PROMPT, choice, comment, generation
 
 CHAT, TEXT = "/t1/g1/v1/chat/completions", "/t1/g1/v1/completions"

@@ -19,7 +19,8 @@ from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from tests.children import HEAVY_START_S
 from tests.patience import until
 from tests.rollout.tiny_model import make_tiny_model
-from tests.rollout.worker import RUN, PROBE as WORKER_PROBE, Worker, gap, spans_of
+from tests.rollout.worker import PROBE as WORKER_PROBE
+from tests.rollout.worker import RUN, Worker, gap, spans_of
 from tests.soak import only_in_soak
 from tests.trainer.learn.tiny_engine import HOW, batch
 

@@ -10,7 +10,7 @@ from claw_r1.trainer.learn.examples import LearnerBatch, mini_batches
 from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.examples import example
-from tests.trainer.learn.tiny_engine import OBJECTIVE, SETTINGS, engine
+from tests.trainer.learn.tiny_engine import OBJECTIVE, engine
 
 pytestmark = pytest.mark.process
 

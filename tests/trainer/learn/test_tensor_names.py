@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from claw_r1.trainer.learn import model as models, tensor_names
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn import tensor_names
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.tensor_names import CheckpointTensors
 from claw_r1.trainer.sections.lora import LoraSettings

@@ -25,8 +25,6 @@ from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.runs_in_memory import stopping_at
 
-__all__ = ["model_dir"]  # a fixture
-
 
 def history(groups=5):
     """Sampled by two other runs, at versions that this one never has."""

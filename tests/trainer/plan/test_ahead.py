@@ -18,7 +18,6 @@ from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.runs_in_memory import cut, events, two_batches, world_of
 
-__all__ = ["model_dir"]  # a fixture
 DEADLINE_S = 30
 
 

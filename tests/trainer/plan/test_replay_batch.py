@@ -16,7 +16,6 @@ from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
 from tests.trainer.runs_in_memory import events, memory_journal, world_of
 
-__all__ = ["model_dir"]  # a fixture
 BATCHES_TRAINED = 4
 
 

@@ -17,8 +17,8 @@ from claw_r1.weights import checkpoint
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from tests.trainer import incarnation
 from tests.trainer.incarnation import settings
-from tests.trainer.test_resume import exit_code
 from tests.trainer.runs_in_memory import DEADLINE_S, events, two_batches, world_of
+from tests.trainer.test_resume import exit_code
 from tests.weights.tensors import read
 
 pytestmark = pytest.mark.process

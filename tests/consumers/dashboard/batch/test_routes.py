@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from claw_r1.schemas.events import CallCaptured, Timings
-from tests.consumers.dashboard.stage import body
 from tests.consumers.dashboard.routes.test_lab import reading
+from tests.consumers.dashboard.stage import body
 from tests.consumers.dashboard.training import SPEC, TrainingStage, world
 from tests.trainer.pooled import group
 

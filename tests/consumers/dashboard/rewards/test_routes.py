@@ -23,8 +23,8 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, VERDICTS
 from tests import facts
 from tests.browser import browser
-from tests.consumers.dashboard.stage import BrokerStage, DashboardStage, episode
 from tests.consumers.dashboard.integration.test_on_broker import stream
+from tests.consumers.dashboard.stage import BrokerStage, DashboardStage, episode
 from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]

@@ -14,9 +14,9 @@ from claw_r1.datapool.batch.sequences import call_tokens, rows
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, VersionSpan
 from claw_r1.schemas.http import TOKENS_HEADER
-from tests.gateway.integration.test_conversations import folded
 from tests.gateway.engine import Json
 from tests.gateway.house import House
+from tests.gateway.integration.test_conversations import folded
 from tests.lazily import lazily
 
 if TYPE_CHECKING:

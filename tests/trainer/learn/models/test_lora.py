@@ -29,7 +29,6 @@ from tests.trainer import incarnation
 from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, loss_of
 from tests.trainer.tiny import VOCABULARY, make_model
 
-__all__ = ["model_dir"]  # a fixture
 pytestmark = pytest.mark.process
 
 LORA = replace(SETTINGS, lora=LoraSettings(rank=4, alpha=8), seed=3)
