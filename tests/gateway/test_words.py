@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from claw_r1.gateway.control.admission import AdmissionView, Admitted, Wait, admit
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.headers import client_headers, reply_headers, version_range
-from claw_r1.gateway.identity import Identity, Route, resolve
 from claw_r1.gateway.openai.request import parse_chat
+from claw_r1.gateway.paths import Identity, Route, resolve
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.gateway.tokens.version_spans import Spans, spans_of
 from claw_r1.gateway.upstream.engines import Engine, EngineTable

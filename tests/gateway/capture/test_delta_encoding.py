@@ -17,8 +17,8 @@ from claw_r1.gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, D
 from claw_r1.gateway.capture.events import ModelCall, captured, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from claw_r1.schemas.codec import decode, encode

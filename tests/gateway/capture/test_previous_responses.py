@@ -14,7 +14,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.call_protocol import CallRequest, EarlierCall
-from claw_r1.gateway.capture import turns
+from claw_r1.gateway.capture import previous_responses
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.openai.responses import Responses
 from claw_r1.schemas.keys import group_key
@@ -98,7 +98,7 @@ async def test_a_conversation_is_sent_in_full(
 ) -> None:
     """Input and output items of all turns before this input; no id, and no instructions but its own."""
     if where == "log":
-        monkeypatch.setattr(turns.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
     await say(house, "hi", instructions="be brief", stream=streamed)
     await say(house, [RESULT], "resp_1", stream=streamed, temperature=0.5)
     last = await say(house, "more", "resp_2", stream=streamed)
@@ -131,7 +131,7 @@ async def test_a_circle_ends(
 ) -> None:
     """An engine takes a reply's id from its client: of two replies of one id, the log knows which came first."""
     if kind == "log":
-        monkeypatch.setattr(turns.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
     engine.default = lambda _: whole(response(message("me"), response_id="resp_1"))
     await say(house, "hi")
     await say(house, "again", "resp_1")
@@ -191,7 +191,7 @@ async def test_of_nobody_or_of_another_trajectory(
 async def test_what_is_not_stored_is_not_found(house: House, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """`store: false`, in the middle of a chain as well; the call is captured as ever."""
     if where == "log":
-        monkeypatch.setattr(turns.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
     await say(house, "hi")
     assert (await say(house, "more", "resp_1", store=False)).status == 200
     assert_unknown(await say(house, "even more", "resp_2"), "resp_2")
@@ -222,7 +222,7 @@ class Away(Serving):
 
 async def test_memory_is_bounded(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was used longest ago goes."""
-    monkeypatch.setattr(turns, "MEMORY_BYTES_MAX", 2500)
+    monkeypatch.setattr(previous_responses, "MEMORY_BYTES_MAX", 2500)
     engine.default = counting()
     with Forgetful(engine) as house:
         await say(house, "a" * 500)
@@ -253,7 +253,7 @@ async def test_the_log_is_read_back_so_far(
     two = sum([len(record.value or b"") for record in itertools.islice(house.earlier("g1"), 2)])
     for name, few in (("SEARCH_RECORDS_MAX", 2), ("SEARCH_BYTES_MAX", two)):
         with monkeypatch.context() as patched, Serving(engine, house.log) as other:
-            patched.setattr(turns, name, few)
+            patched.setattr(previous_responses, name, few)
             assert_unknown(await say(other, "more", "resp_1"), "resp_1")
     with Serving(engine, house.log) as other:
         assert (await say(other, "more", "resp_1")).status == 200

@@ -16,7 +16,7 @@ from claw_r1.eventlog.records import Record, readable
 from claw_r1.gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply
 from claw_r1.gateway.capture.events import ModelCall
 from claw_r1.gateway.errors import BodyTooLarge, Overloaded
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import CallCaptured, Edge
 from claw_r1.schemas.keys import group_key
 

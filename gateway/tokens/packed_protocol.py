@@ -14,7 +14,7 @@ from typing import Protocol
 from claw_r1.gateway.call_protocol import EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, UpstreamBroken
 from claw_r1.gateway.foreign_json import dumps, loads_shallow
-from claw_r1.gateway.tokens.handed_over import COMMENT, HandedOver, cut, parse
+from claw_r1.gateway.tokens.engine_tokens import COMMENT, HandedOver, cut, parse
 from claw_r1.gateway.tokens.reply import Outline, reply_of
 from claw_r1.gateway.tokens.sse import Splitter, data_of
 from claw_r1.gateway.upstream.http_upstream import UpstreamReply

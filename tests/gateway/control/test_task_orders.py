@@ -5,7 +5,7 @@ import aiohttp
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.eventlog.errors import LogError
-from claw_r1.gateway.control.orders import Orders
+from claw_r1.gateway.control.task_orders import Orders
 from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.events import GroupMember, GroupOpened, GroupRecord
 from claw_r1.schemas.json_values import json_digest

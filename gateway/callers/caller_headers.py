@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import orjson
 
-from claw_r1.gateway.callers.hints import SessionName, session_name
+from claw_r1.gateway.callers.caller_fields import SessionName, session_name
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import quoted_id
+from claw_r1.gateway.paths import quoted_id
 from claw_r1.schemas.http import GROUP_HEADER, KIND_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind
 
 CLIENT_CHARACTERS_MAX = 64

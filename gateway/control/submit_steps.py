@@ -24,7 +24,7 @@ from claw_r1.gateway.control.bodies import (
 )
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.tokens.packing import packed_ids, packed_logprobs
 from claw_r1.gateway.tokens.version_spans import spans_of
 from claw_r1.schemas.arrays import ITEM_BYTES

@@ -10,7 +10,7 @@ from claw_r1.gateway.errors import InvalidRequest, UpstreamRefused
 from claw_r1.gateway.foreign_json import object_of
 from claw_r1.gateway.headers import passed_on
 from claw_r1.gateway.http.asgi import IDENTITY, KEY
-from claw_r1.gateway.identity import COUNT_TOKENS
+from claw_r1.gateway.paths import COUNT_TOKENS
 from claw_r1.gateway.upstream.dispatch import CallProgress, Dispatch, Dispatcher, EngineAnswer
 from claw_r1.schemas.envelopes import new_id
 from claw_r1.schemas.events import Sampling

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claw_r1.gateway.control.direct import DirectRoutes
+from claw_r1.gateway.control.direct_routes import DirectRoutes
 from tests.gateway.house import House
 from tests.gateway.http.test_malformed import send
 

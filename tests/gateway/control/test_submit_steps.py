@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from claw_r1.datapool.fold.trainable import capture_flaws
 from claw_r1.datapool.fold.validation import usable
-from claw_r1.gateway.control.steps import SubmittedStep
+from claw_r1.gateway.control.submit_steps import SubmittedStep
 from claw_r1.schemas.arrays import pack_floats, unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, RewardAssigned, TrajectoryCompleted, TrajectoryStarted, VersionSpan
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, REWARDS
