@@ -72,9 +72,9 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     together with `--model`."""
     if settings.config is None:
         return None
+    from claw_r1.trainer.config import offer
     from claw_r1.trainer.errors import TrainerError
     from claw_r1.trainer.learn import model
-    from claw_r1.trainer.sections import offer
     from claw_r1.trainer.settings import load
 
     try:

@@ -11,8 +11,8 @@ from claw_r1.eventlog.errors import BrokerUnreachable, HistoryCut
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped
 from claw_r1.trainer.dependencies import Milestone
-from claw_r1.trainer.plan import ahead, planner
-from claw_r1.trainer.plan.ahead import FactsAhead
+from claw_r1.trainer.plan import prefetch, planner
+from claw_r1.trainer.plan.prefetch import FactsAhead
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
@@ -111,13 +111,13 @@ def test_a_broker_that_is_away_for_a_while_is_waited_for(tmp_path, model_dir, mo
 def test_a_broker_that_stays_away_ends_the_trainer(tmp_path, model_dir, monkeypatch):
     """With the log's own word, after as long as a transaction would wait; asked to stop, it stops at once."""
     monkeypatch.setattr(planner, "PAUSE_S", 0.01)
-    monkeypatch.setattr(ahead, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(prefetch, "PATIENCE_S", 0.1)
     chosen = settings(tmp_path, model_dir, batches_max=2)
     _, world = world_of(chosen, two_batches())
     world = dataclasses.replace(world, facts=Away(world.facts, 10**9))
     with pytest.raises(BrokerUnreachable):
         TrainingRun(chosen, world).run()
-    monkeypatch.setattr(ahead, "PATIENCE_S", 60)
+    monkeypatch.setattr(prefetch, "PATIENCE_S", 60)
     _, again = world_of(chosen, two_batches())
     threading.Timer(0.5, again.stop.set).start()
     facts = Away(again.facts, 10**9)

@@ -5,8 +5,8 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from claw_r1.trainer.config.changes import IN_CHECKPOINTS, check_changes, leaves
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.sections.changes import IN_CHECKPOINTS, check_changes, leaves
 from claw_r1.trainer.settings import TrainerSettings
 
 FIELDS = {"model_dir": "model", "model_id": "m", "run_id": "r", "out_dir": "out"}

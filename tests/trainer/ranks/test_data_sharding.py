@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from claw_r1.trainer.learn.layouts import lay_out
-from claw_r1.trainer.ranks.dealing import Share, dealt
+from claw_r1.trainer.ranks.data_sharding import Share, dealt
 from tests.trainer.examples import example
 
 

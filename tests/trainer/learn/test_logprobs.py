@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from claw_r1.trainer.learn import head
-from claw_r1.trainer.learn.head import LogitShape, score
+from claw_r1.trainer.learn import logprobs
+from claw_r1.trainer.learn.logprobs import LogitShape, score
 
 
 def scored(logits, ids, temperatures=None, **changes):
@@ -75,7 +75,7 @@ def test_parts_are_equal_to_plain_torch(monkeypatch, shape, entropy_gradient):
         entropy = -(everywhere.exp() * everywhere).sum(-1)
         return everywhere.gather(-1, ids[:, None])[:, 0], entropy if entropy_gradient else entropy.detach()
 
-    monkeypatch.setitem(head.LOGITS_MAX, "cpu", 40)
+    monkeypatch.setitem(logprobs.LOGITS_MAX, "cpu", 40)
     for ours, expected in zip(outcome(parts, hidden, layer), outcome(plain, hidden, layer), strict=True):
         assert float((ours - expected).abs().max() / expected.abs().max()) < 1e-6
 
@@ -87,7 +87,7 @@ def test_in_bf16_the_parts_of_the_weights_gradient_are_summed_in_float32(monkeyp
     hidden, ids = torch.randn(4096, 12).bfloat16(), torch.randint(0, 40, (4096,))
 
     def gradient(size):
-        monkeypatch.setitem(head.LOGITS_MAX, "cpu", size)
+        monkeypatch.setitem(logprobs.LOGITS_MAX, "cpu", size)
         outcomes = outcome(lambda states: score(states, layer.weight, ids, torch.ones(4096)), hidden, layer)
         return outcomes[-1].float()
 

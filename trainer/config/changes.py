@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from claw_r1.trainer.config.optimizer import EARLIER
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.sections.optimizer import EARLIER
 
 log = structlog.get_logger()
 
