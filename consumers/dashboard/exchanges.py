@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.chat_format import as_text, objects
 from claw_r1.datapool.view.conversations import (
     CallBodies,

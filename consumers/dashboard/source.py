@@ -22,7 +22,7 @@ from claw_r1.consumers.dashboard.personal_acts import PersonalActs
 from claw_r1.consumers.dashboard.rewards.board import RewardBoard
 from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from claw_r1.datapool.batch.deltas import BODY_UNIT, chain, resolve_all
+from claw_r1.datapool.delta_decoding import BODY_UNIT, chain, resolve_all
 from claw_r1.eventlog.errors import HistoryCut, LogError
 from claw_r1.eventlog.records import Record, readable
 from claw_r1.gateway.call_protocol import CallRequest, ContinuedProtocol, EarlierCall, EngineReply

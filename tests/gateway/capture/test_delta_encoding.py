@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claw_r1.datapool.batch.deltas import bodies, prompts, resolve, resolve_all
+from claw_r1.datapool.delta_decoding import bodies, prompts, resolve, resolve_all
 from claw_r1.datapool.digests import base_digest
 from claw_r1.datapool.errors import PromptBroken
 from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool import columns
-from claw_r1.datapool.columns import Columns
+from claw_r1.datapool import sorted_columns
+from claw_r1.datapool.sorted_columns import Columns
 
 EDITS = st.lists(
     st.tuples(st.sets(st.integers(0, 40)), st.dictionaries(st.integers(0, 40), st.binary(max_size=2), max_size=30)),
@@ -17,7 +17,7 @@ EDITS = st.lists(
 def test_columns_list_what_those_would_that_are_made_at_once(edits, leaf_keys):
     """Whatever comes, goes and is replaced; and the earlier ones stay as they were."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "LEAF_KEYS", leaf_keys)
+        patch.setattr(sorted_columns, "LEAF_KEYS", leaf_keys)
         edited, plain = Columns(), {}
         for removed, come in edits:
             gone = {f"{key:02}" for key in removed} & plain.keys()

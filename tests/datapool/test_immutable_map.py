@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool import growing
-from claw_r1.datapool.growing import differing, grown
+from claw_r1.datapool import immutable_map
+from claw_r1.datapool.immutable_map import differing, grown
 
 KEYS = st.integers(0, 2000).map(str)
 
 
-@given(st.lists(st.tuples(KEYS, st.integers()), max_size=60), st.integers(growing.COPIED_MAX - 20, 900))
+@given(st.lists(st.tuples(KEYS, st.integers()), max_size=60), st.integers(immutable_map.COPIED_MAX - 20, 900))
 def test_it_is_the_copy_that_it_stands_for_and_the_earlier_ones_stay(items, size):
     """However items come: new ones, and the same again; around the size where plain copies end."""
     plain: dict[str, int] = {str(number): number for number in range(size)}
@@ -34,7 +34,7 @@ def test_a_large_one_shares_nearly_all_of_it():
     assert copied / 1000 < 200
 
 
-@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=60), st.integers(growing.COPIED_MAX - 20, 900), st.data())
+@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=60), st.integers(immutable_map.COPIED_MAX - 20, 900), st.data())
 def test_what_differs_is_what_another_object_stands_for(items, size, data):
     """Whatever lies between the two: nothing, some items, or a copy of all."""
     values = [object() for _ in range(4)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from claw_r1.datapool.batch.states import MAIN_LINE, states_of
+from claw_r1.datapool.batch.anchor_states import MAIN_LINE, states_of
 from claw_r1.schemas.events import CallCaptured, Event, StepRecord
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, planned, selected
