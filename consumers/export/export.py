@@ -21,7 +21,7 @@ from claw_r1.consumers.export.rows import sequence_rows, step_rows
 from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from claw_r1.consumers.export.walk import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
 

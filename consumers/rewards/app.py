@@ -22,7 +22,7 @@ from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from claw_r1.eventlog.errors import Fenced
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets

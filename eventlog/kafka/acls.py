@@ -19,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
     TopicDescription,
 )
 
-from claw_r1.eventlog.access import Grant, Operation, Resource, grants
 from claw_r1.eventlog.errors import AccessRefused
+from claw_r1.eventlog.grants import Grant, Operation, Resource, grants
 from claw_r1.eventlog.kafka.librdkafka import admin_config, error_of, request_failure
 from claw_r1.eventlog.settings import LogSettings
 
