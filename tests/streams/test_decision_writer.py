@@ -2,7 +2,7 @@
 
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import GroupClosed
-from claw_r1.streams.decisions import DecisionWriter
+from claw_r1.streams.decision_writer import DecisionWriter
 from claw_r1.streams.metrics import StreamsMetrics
 from claw_r1.streams.partition.state import PartitionState
 
