@@ -19,7 +19,7 @@ from claw_r1.trainer.config.objective import ObjectiveSettings
 from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.config.reference import ReferenceSettings
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.weights.carry.carrier_process import Transport
+from claw_r1.weights.carry.carrier_handle import Transport
 from claw_r1.weights.device import Wish
 
 
