@@ -1,4 +1,4 @@
-"""The wishes of a person for one worker: POST /claw/drain, POST /claw/probe. Its supervisor takes them with GET
+"""The requests of a person to one worker: POST /claw/drain, POST /claw/probe. Its supervisor takes them with GET
 /claw/info."""
 
 import ipaddress
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 KINDS = ("drain", "probe")
 
 
-class Wishes:
+class ControlRequests:
     """Each kind at most once until it is taken."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Wishes:
 
 
 def refusal(request: "Request") -> str | None:
-    """Returns why this client may make no wish; None where it may."""
+    """Returns why this client may ask for nothing; None where it may."""
     expected = authorization()
     if expected:
         header = request.headers.get("authorization", "")

@@ -11,7 +11,7 @@ import pytest
 
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.rollout.errors import CannotStart
-from claw_r1.rollout.identity import claim
+from claw_r1.rollout.worker_name import claim
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WORKERS
