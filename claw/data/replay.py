@@ -19,7 +19,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import one_line
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord

@@ -20,7 +20,7 @@ from claw_r1.claw.pool.reading import open_pool
 from claw_r1.claw.show.log import log_for_reading
 from claw_r1.claw.show.notice import notice
 from claw_r1.claw.show.rendering import printable
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.datapool.feedback import (
     Comparison,
     FeedbackFact,

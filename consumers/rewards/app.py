@@ -14,7 +14,7 @@ from claw_r1.consumers.rewards.budget import DailyBudget, TokenBudget
 from claw_r1.consumers.rewards.config import ScoredSlot, load
 from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
-from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.scorer import RewardScorer
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory

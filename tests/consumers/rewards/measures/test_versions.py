@@ -3,7 +3,7 @@
 import pytest
 
 from claw_r1.consumers.rewards.measures.agreement import agreement
-from claw_r1.consumers.rewards.measures.orders import GroupOrders, orders
+from claw_r1.consumers.rewards.measures.rankings import GroupOrders, orders
 from claw_r1.consumers.rewards.measures.ratings import Rating, ratings
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import RewardAssigned, ScoringFailed, VerdictRef

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.consumers.errors import ConsumerError
-from claw_r1.consumers.rewards.judging.rubrics import read_rubric
+from claw_r1.consumers.rewards.llm_judge.rubrics import read_rubric
 
 WHOLE = """---
 answer: json

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Looking

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claw_r1.consumers.rewards.judged import Judged
-from claw_r1.consumers.rewards.judging.prompts import questions
-from claw_r1.consumers.rewards.judging.quoting import defused, mark, quotation
-from claw_r1.consumers.rewards.judging.rubrics import Rubric
-from tests.consumers.rewards.judging.attempts import ATTEMPTS
-from tests.consumers.rewards.judging.subjects import call, says, subject
+from claw_r1.consumers.rewards.llm_judge.prompts import questions
+from claw_r1.consumers.rewards.llm_judge.quoting import defused, mark, quotation
+from claw_r1.consumers.rewards.llm_judge.rubrics import Rubric
+from tests.consumers.rewards.llm_judge.attempts import ATTEMPTS
+from tests.consumers.rewards.llm_judge.subjects import call, says, subject
 
 RUBRIC = Rubric(answer="choice", scale=(0, 1), instructions="Is it right?")
 HARMLESS = "get c"

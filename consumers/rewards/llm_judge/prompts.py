@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
-from claw_r1.consumers.rewards.judging.quoting import Section, quotation, quoted, sections
-from claw_r1.consumers.rewards.judging.rubrics import REASONS, SCORE, Rubric
+from claw_r1.consumers.rewards.llm_judge.quoting import Section, quotation, quoted, sections
+from claw_r1.consumers.rewards.llm_judge.rubrics import REASONS, SCORE, Rubric
 
 TO_JUDGE = ", to be judged"
 STEP, WHOLE, PAIR = "Judge what is marked `to be judged`.", "Judge all that the assistant did.", "Compare A with B."

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram
 
-PACKAGE = "claw_r1.consumers.sandbox.joined"
-JOINED = Path(__file__).parent / "joined"
-WIRE, STAND_IN = ("wire.py", "forms.py"), ("stand_in.py", "solution.py", "remote.py", "anything.py")
+PACKAGE = "claw_r1.consumers.sandbox.rpc"
+RPC = Path(__file__).parent / "rpc"
+WIRE, RUNNER = ("wire.py", "serialization.py"), ("runner.py", "client.py", "proxies.py", "mock.py")
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 TESTS_FILE, MODULE = "test_solution.py", "solution"
 DETAIL_BYTES = 400
@@ -45,19 +45,19 @@ def by_tests(
     sandbox: Sandbox, kind: Literal["pytest", "python"], code: str, tests: str, limits: SandboxLimits
 ) -> CodeResult:
     """Code in a module `solution` against pytest's tests, or a script that has its names. Raises BrokenTests, SandboxRefused."""
-    host = SandboxProgram(
-        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.host", MODULE],
-        files={**_files("host.py", *WIRE), f"{MODULE}.py": code.encode("utf-8", "replace")},
+    server = SandboxProgram(
+        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.server", MODULE],
+        files={**_files("server.py", *WIRE), f"{MODULE}.py": code.encode("utf-8", "replace")},
         limits=limits,
     )
     program = SandboxProgram(
-        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.stand_in", kind, MODULE, TESTS_FILE],
-        files={**_files(*STAND_IN, *WIRE), TESTS_FILE: tests.encode("utf-8", "replace")},
+        argv=[sys.executable, "-s", "-m", f"{PACKAGE}.runner", kind, MODULE, TESTS_FILE],
+        files={**_files(*RUNNER, *WIRE), TESTS_FILE: tests.encode("utf-8", "replace")},
         environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         limits=limits,
         reports=True,
     )
-    outcome, judgement = sandbox.run_joined(host, program)
+    outcome, judgement = sandbox.run_joined(server, program)
     result = counted(outcome, judgement)
     if isinstance(result, CodeResult):
         return result
@@ -163,4 +163,4 @@ def lines_of(text: str) -> list[str]:
 
 
 def _files(*names: str) -> dict[str, bytes]:
-    return {f"{PACKAGE.replace('.', '/')}/{name}": (JOINED / name).read_bytes() for name in names}
+    return {f"{PACKAGE.replace('.', '/')}/{name}": (RPC / name).read_bytes() for name in names}

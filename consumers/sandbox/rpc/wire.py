@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from claw_r1.consumers.sandbox.joined.forms import EXACT, NEAREST, TAGS, Form
+from claw_r1.consumers.sandbox.rpc.serialization import EXACT, NEAREST, TAGS, Form
 
 LENGTH = struct.Struct(">I")
 FRAME_BYTES_MAX = 64 << 20

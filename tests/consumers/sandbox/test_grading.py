@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from claw_r1.consumers.sandbox.grading import BrokenTests, CodeResult, by_cases, by_tests
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits, SandboxProgram
-from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 from tests.soak import in_soak
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from claw_r1.consumers.rewards.judging.rubrics import REASONS, SCORE, Rubric
+from claw_r1.consumers.rewards.llm_judge.rubrics import REASONS, SCORE, Rubric
 
 Merge = Literal["mean", "median", "majority"]
 THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from claw_r1.consumers.sandbox import filters, kernel
+from claw_r1.consumers.sandbox import kernel, seccomp
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -184,7 +184,7 @@ def become(program: Program, ends: Descriptors, report: int, setup: Mapping[str,
         kernel.drop_capabilities()
         if setup["landlock"]:
             kernel.landlock(setup["landlock"], ("/",), (WRITABLE, "/dev"))
-        kernel.seccomp(filters.program())
+        kernel.seccomp(seccomp.program())
         for number in (signal.SIGPIPE, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(program["argv"][0], program["argv"], program["env"])

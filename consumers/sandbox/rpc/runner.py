@@ -15,9 +15,9 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from claw_r1.consumers.sandbox.joined.anything import AnythingModule, Uses
-from claw_r1.consumers.sandbox.joined.remote import link_of
-from claw_r1.consumers.sandbox.joined.solution import NotHandableError, Solution, SolutionError
+from claw_r1.consumers.sandbox.rpc.client import NotHandableError, Solution, SolutionError
+from claw_r1.consumers.sandbox.rpc.mock import AnythingModule, Uses
+from claw_r1.consumers.sandbox.rpc.proxies import link_of
 
 REPORT = 4
 REPORT_ALONE = 3

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Looking
 

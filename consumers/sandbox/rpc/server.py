@@ -19,8 +19,8 @@ from io import BytesIO, StringIO
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from claw_r1.consumers.sandbox.joined import wire
-from claw_r1.consumers.sandbox.joined.forms import EXACT, FORMS, TAGS, Form
+from claw_r1.consumers.sandbox.rpc import wire
+from claw_r1.consumers.sandbox.rpc.serialization import EXACT, FORMS, TAGS, Form
 
 LENT = frozenset({"array", *(form.tag for form in FORMS if form.fill)})
 """Tags of what a call can change for the tests."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.consumers.rewards.judging.answers import (
+from claw_r1.consumers.rewards.llm_judge.answers import (
     MERGES,
     ParsedAnswer,
     Unparsable,
@@ -17,7 +17,7 @@ from claw_r1.consumers.rewards.judging.answers import (
     soft,
     without_thought,
 )
-from claw_r1.consumers.rewards.judging.rubrics import Rubric
+from claw_r1.consumers.rewards.llm_judge.rubrics import Rubric
 
 CHOICE = Rubric(answer="choice", scale=(0, 1), choices={"wrong": 0, "right": 1}, instructions="x")
 NUMBER = Rubric(answer="number", scale=(0, 10), instructions="x")

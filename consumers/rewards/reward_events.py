@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from claw_r1.consumers.rewards.config import ScoredSlot
-from claw_r1.consumers.rewards.opinions import Opinion
+from claw_r1.consumers.rewards.scorer import Opinion
 from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS_MAX, Subject, Target
 from claw_r1.datapool.fold.validation import REWARD_MAX
 from claw_r1.schemas.envelopes import decision_id

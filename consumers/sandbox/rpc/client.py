@@ -16,9 +16,9 @@ from operator import attrgetter
 from types import GeneratorType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from claw_r1.consumers.sandbox.joined import wire
-from claw_r1.consumers.sandbox.joined.forms import EXACT, TAGS, Form
-from claw_r1.consumers.sandbox.joined.remote import Attached, Link, Remote, awaited, link_of
+from claw_r1.consumers.sandbox.rpc import wire
+from claw_r1.consumers.sandbox.rpc.proxies import Attached, Link, Remote, awaited, link_of
+from claw_r1.consumers.sandbox.rpc.serialization import EXACT, TAGS, Form
 
 JOINT = 3
 SHAPES: dict[str, tuple[type, ...]] = {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
-from claw_r1.consumers.rewards.opinions import GaveUp, TokenCost
+from claw_r1.consumers.rewards.scorer import GaveUp, TokenCost
 from claw_r1.schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
