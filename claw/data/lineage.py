@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from claw_r1.claw.answers import Answer
-from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.consumers.lineage.answer import of_data, of_version
 from claw_r1.consumers.lineage.trace import trace_data, trace_version
 from claw_r1.consumers.lineage.verdicts import TracedVerdict, trace_verdict

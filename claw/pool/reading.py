@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.options import PerspectiveOptions
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
 from claw_r1.datapool.batch.spec import BatchSpec, load, of_preset
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.view import TOPICS, PoolView

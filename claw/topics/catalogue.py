@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.claw.topics.commands import CatalogueOptions
 from claw_r1.claw.topics.manifests import KINDS, as_yaml, manifests
 from claw_r1.eventlog.grants import ROLES, grants

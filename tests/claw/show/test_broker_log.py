@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.local.broker import broker_dir
 from claw_r1.claw.local.kafka.node import LocalBroker
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.eventlog.kafka.admin import check_broker
 from tests.caches import share_caches
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from claw_r1.claw.local.broker import resolve_broker
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.eventlog.settings import LogSettings
 
 STARTED = (
