@@ -13,7 +13,17 @@ TWO_MEANINGS: dict[str, str] = {}
 NO_NOUNS = {"found", "asked", "wanted", "given", "told", "said", "shown", "meant", "known", "made", "going"}
 """Participles: a thing is not named by the act of somebody."""
 
-NO_MODULES = NO_NOUNS | {"ahead", "carrying", "counting", "dealing", "growing", "handed_over", "inside", "kept", "stand_in"}
+NO_MODULES = NO_NOUNS | {
+    "ahead",
+    "carrying",
+    "counting",
+    "dealing",
+    "growing",
+    "handed_over",
+    "inside",
+    "kept",
+    "stand_in",
+}
 """Words that say of a module when, where or how, and not what it holds; participles in -ed are found by their form."""
 
 PARTICIPLE = re.compile("[a-z]+[^e]ed")

@@ -34,7 +34,11 @@ def test_a_large_one_shares_nearly_all_of_it():
     assert copied / 1000 < 200
 
 
-@given(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=60), st.integers(immutable_map.COPIED_MAX - 20, 900), st.data())
+@given(
+    st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=60),
+    st.integers(immutable_map.COPIED_MAX - 20, 900),
+    st.data(),
+)
 def test_what_differs_is_what_another_object_stands_for(items, size, data):
     """Whatever lies between the two: nothing, some items, or a copy of all."""
     values = [object() for _ in range(4)]

@@ -19,8 +19,8 @@ from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import Trainer, scripted_worker
 from tests.rollout.scripted_engine import ScriptedEngine
-from tests.rollout.test_worker_name import REPORT
 from tests.rollout.test_topics import published
+from tests.rollout.test_worker_name import REPORT
 from tests.soak import SOAK
 
 pytestmark = pytest.mark.kafka

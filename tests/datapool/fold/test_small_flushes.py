@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool import sorted_columns, immutable_map
+from claw_r1.datapool import immutable_map, sorted_columns
 from claw_r1.datapool.fold import project
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes, image

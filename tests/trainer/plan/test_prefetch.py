@@ -11,7 +11,7 @@ from claw_r1.eventlog.errors import BrokerUnreachable, HistoryCut
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped
 from claw_r1.trainer.dependencies import Milestone
-from claw_r1.trainer.plan import prefetch, planner
+from claw_r1.trainer.plan import planner, prefetch
 from claw_r1.trainer.plan.prefetch import FactsAhead
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
