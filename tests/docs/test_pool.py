@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.datapool.fold import bounds
-from claw_r1.gateway.identity import ID_CHARACTERS_MAX
+from claw_r1.gateway.paths import ID_CHARACTERS_MAX
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pool.md").read_text()

@@ -4,7 +4,7 @@ import pytest
 
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.headers import client_headers, reply_headers, version_range
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from tests.gateway.house import span
 
 

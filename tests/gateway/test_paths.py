@@ -3,7 +3,7 @@
 import pytest
 
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import Identity, Route, resolve
+from claw_r1.gateway.paths import Identity, Route, resolve
 from claw_r1.gateway.protocols import PROTOCOLS
 
 T1 = Identity("g", "t")

@@ -12,7 +12,7 @@ from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
 from claw_r1.schemas.events import WeightsPublished
-from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrier_handle import CARRIER
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.host_copies import tensors as tensors_of

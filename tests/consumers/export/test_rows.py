@@ -19,9 +19,9 @@ from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from claw_r1.consumers.lineage.requests import questions
 from claw_r1.datapool.batch.advantages import ESTIMATORS
 from claw_r1.datapool.batch.candidates import with_members
-from claw_r1.datapool.batch.deltas import prompts
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.delta_decoding import prompts
 from claw_r1.datapool.errors import UnusableFact
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.state import GroupState

@@ -2,7 +2,7 @@
 
 import orjson
 
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from tests.claw.events import captured
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from claw_r1.consumers.sandbox.grading import BrokenTests, CodeResult, by_tests
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
-from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_tests
 from tests.soak import in_soak
 
 pytestmark = pytest.mark.process

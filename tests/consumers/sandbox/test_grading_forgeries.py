@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from claw_r1.consumers.sandbox.joined import wire
+from claw_r1.consumers.sandbox.grading import CodeResult, by_tests
+from claw_r1.consumers.sandbox.rpc import wire
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
-from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
 from tests.soak import in_soak
 
 pytestmark = pytest.mark.process

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from claw_r1.consumers.sandbox.grading import CodeResult, by_tests
 from claw_r1.consumers.sandbox.sandbox import SandboxLimits
-from claw_r1.consumers.sandbox.tested import CodeResult, by_tests
 from tests.consumers.sandbox.right_programs import PROGRAMS
 from tests.soak import in_soak
 

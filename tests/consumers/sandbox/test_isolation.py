@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claw_r1.consumers.sandbox import inside
+from claw_r1.consumers.sandbox import isolation
 from claw_r1.consumers.sandbox.sandbox import ROOT, Sandbox, SandboxProgram, SandboxRefused
 
 pytestmark = pytest.mark.process
@@ -97,13 +97,13 @@ def test_what_cannot_be_brought_is_named_at_opening(path) -> None:
 
 def test_the_root_is_built_where_nothing_is_read() -> None:
     """The first folder that holds nothing of what is to be read; where each holds something, that is said."""
-    assert inside.site(["/opt/python", "/srvx"]) == "/tmp"
-    assert inside.site(["/tmp/checkout"]) != "/tmp"
+    assert isolation.site(["/opt/python", "/srvx"]) == "/tmp"
+    assert isolation.site(["/tmp/checkout"]) != "/tmp"
     with pytest.raises(OSError, match="/tmp"):
-        inside.site(list(inside.SITES))
+        isolation.site(list(isolation.SITES))
 
 
 def test_a_program_begins_where_nothing_is_read() -> None:
     """A checkout below the sandbox's usual working folder gets it another one."""
-    assert inside.working_folder(["/tmp/works"]) == "/tmp/work"
-    assert inside.working_folder(["/tmp/work/checkout", "/tmp/work-1"]) == "/tmp/work-2"
+    assert isolation.working_folder(["/tmp/works"]) == "/tmp/work"
+    assert isolation.working_folder(["/tmp/work/checkout", "/tmp/work-1"]) == "/tmp/work-2"

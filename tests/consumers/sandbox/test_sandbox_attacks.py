@@ -442,7 +442,7 @@ def test_a_keeper_that_is_killed_takes_its_sandboxes_along() -> None:
 REFUSING = """
 import sys
 sys.path.insert(0, ROOT)
-from claw_r1.consumers.sandbox import filters as f, kernel
+from claw_r1.consumers.sandbox import kernel, seccomp as f
 from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxRefused
 code = [f._word(f.LOAD, f.AT_NUMBER), f._jump(f.JUMP_EQUAL, f.CLONE["x86_64"], 0, 3), f._word(f.LOAD, f.AT_ARGUMENTS[0])]
 code += [f._jump(f.JUMP_ANY_BIT, f.NEW_NAMESPACES, 0, 1), f._word(f.RETURN, f.ERRNO | f.EPERM), f._word(f.RETURN, f.ALLOW)]

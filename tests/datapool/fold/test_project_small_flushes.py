@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool import columns, growing
+from claw_r1.datapool import immutable_map, sorted_columns
 from claw_r1.datapool.fold import project
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import changes, image
@@ -23,8 +23,8 @@ TRAJECTORIES = ("t", "u", "v", "w")
 
 def small_parts(patch: pytest.MonkeyPatch) -> None:
     """So that a history of some dozen facts has several leaves, and mappings that share."""
-    patch.setattr(columns, "LEAF_KEYS", 2)
-    patch.setattr(growing, "COPIED_MAX", 4)
+    patch.setattr(sorted_columns, "LEAF_KEYS", 2)
+    patch.setattr(immutable_map, "COPIED_MAX", 4)
 
 
 def made_at_once(states: dict[str, GroupState]) -> oracle.PoolBytes:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from claw_r1.datapool.fold.step import kind_of
+from claw_r1.gateway.callers.caller_fields import hints
+from claw_r1.gateway.callers.caller_headers import CallerSigns, signs
 from claw_r1.gateway.callers.callers import Caller, Callers, RetryKey
-from claw_r1.gateway.callers.hints import hints
-from claw_r1.gateway.callers.signs import CallerSigns, signs
-from claw_r1.gateway.identity import Identity, resolve
+from claw_r1.gateway.paths import Identity, resolve
 from claw_r1.schemas.api_keys import ApiKey
 
 CLIENTS = Path(__file__).parent / "clients"

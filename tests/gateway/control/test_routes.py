@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from claw_r1.gateway.identity import ANYWHERE, OWN_ENDPOINTS
+from claw_r1.gateway.paths import ANYWHERE, OWN_ENDPOINTS
 from claw_r1.schemas.events import GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 
 from claw_r1.eventlog.memory.readers import MemoryReader
 from claw_r1.eventlog.records import Outgoing, Record
-from claw_r1.gateway.identity import ANYWHERE, MODELS, OWN_ENDPOINTS
+from claw_r1.gateway.paths import ANYWHERE, MODELS, OWN_ENDPOINTS
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.schemas.api_keys import Role, new_key
 from claw_r1.schemas.envelopes import envelope

@@ -7,7 +7,7 @@ import json
 import aiohttp
 import pytest
 
-from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.state import GroupState

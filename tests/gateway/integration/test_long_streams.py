@@ -9,7 +9,7 @@ import pytest
 
 from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.openai.chunks import StreamedCompletion
-from claw_r1.gateway.tokens.protocol import READ_BYTES
+from claw_r1.gateway.tokens.packed_protocol import READ_BYTES
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import ASK, House, ask
 from tests.gateway.packed import comment

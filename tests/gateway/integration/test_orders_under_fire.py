@@ -15,7 +15,7 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.gateway.control.orders import Orders, Unfolded
+from claw_r1.gateway.control.task_orders import Orders, Unfolded
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import CallCaptured, GroupOpened
 from claw_r1.schemas.http import ordered_group_id

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from claw_r1.gateway.errors import UpstreamBroken
 from claw_r1.gateway.protocols import PROTOCOLS
-from claw_r1.gateway.tokens.protocol import PackedProtocol
+from claw_r1.gateway.tokens.packed_protocol import PackedProtocol
 from tests.soak import SOAK
 
 WORDS = (

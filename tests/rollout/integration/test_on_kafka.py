@@ -13,14 +13,14 @@ from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout.errors import CannotStart
-from claw_r1.rollout.identity import claim
 from claw_r1.rollout.topics import ReportsTopic, WeightsTopic
+from claw_r1.rollout.worker_name import claim
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import Trainer, scripted_worker
 from tests.rollout.scripted_engine import ScriptedEngine
-from tests.rollout.test_identity import REPORT
 from tests.rollout.test_topics import published
+from tests.rollout.test_worker_name import REPORT
 from tests.soak import SOAK
 
 pytestmark = pytest.mark.kafka

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from claw_r1.runtime import child
-from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrier_handle import CARRIER
 from claw_r1.weights.carry.carrying import Carrying
 from tests.children import HEAVY_START_S, is_gone
 from tests.patience import until

@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from claw_r1.rollout.plugin.wishes import Wishes
+from claw_r1.rollout.plugin.control_routes import ControlRequests
 from claw_r1.weights.sources import SECRET_VARIABLE
 
 
@@ -12,9 +12,9 @@ def control(secret: str, monkeypatch: pytest.MonkeyPatch, client: tuple[str, int
     """A client of the routes by which people ask, where both sides may have a secret."""
     monkeypatch.setenv(SECRET_VARIABLE, secret)
     app = FastAPI()
-    wishes = Wishes()
-    wishes.attach(app)
-    app.state.wishes = wishes
+    requests = ControlRequests()
+    requests.attach(app)
+    app.state.control_requests = requests
     return TestClient(app, client=client)
 
 
@@ -31,12 +31,12 @@ def control(secret: str, monkeypatch: pytest.MonkeyPatch, client: tuple[str, int
 def test_who_knows_the_secret_may_ask(
     monkeypatch: pytest.MonkeyPatch, secret: str, header: str, host: str, status: int
 ) -> None:
-    """Where no secret is set, this host may; a wish is taken once."""
+    """Where no secret is set, this host may; a request is taken once."""
     client = control(secret, monkeypatch, (host, 1))
     for path in ("/claw/probe", "/claw/drain", "/claw/probe"):
         reply = client.post(path, headers={"authorization": header})
         assert reply.status_code == status
         assert (reply.json() == {"accepted": True}) == (status == 202)
-    wishes = client.app.state.wishes  # type: ignore[attr-defined]  # starlette types it as any ASGI app
-    assert wishes.take() == (["probe", "drain"] if status == 202 else [])
-    assert wishes.take() == []
+    requests = client.app.state.control_requests  # type: ignore[attr-defined]  # starlette types it as any ASGI app
+    assert requests.take() == (["probe", "drain"] if status == 202 else [])
+    assert requests.take() == []

@@ -19,7 +19,7 @@ from claw_r1.claw.demo.verbs.reward_model import LabelledEpisode, labelled_episo
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
-from claw_r1.consumers.rewards.opinions import GaveUp
+from claw_r1.consumers.rewards.scorer import GaveUp
 from claw_r1.runtime.child import start
 from tests import children
 from tests.consumers.rewards.scripted_http import serving as answering

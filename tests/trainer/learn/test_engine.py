@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import CheckpointInvalid, ModelInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.engine import TrainingEngine
 from claw_r1.trainer.learn.objective import Objective
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, loss_of, train

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.deepspeed_config import config_of
 from claw_r1.trainer.learn.stepping import StepSettings, decay_groups
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, train
 
 pytestmark = pytest.mark.process

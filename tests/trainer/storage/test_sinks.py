@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from claw_r1.trainer.config import extras
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.sections import extras
 from claw_r1.trainer.storage import sinks
 from claw_r1.trainer.storage.reports import Reports
 from tests.patience import until

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from claw_r1.consumers.dashboard.kept import KeptAnswers
+from claw_r1.consumers.dashboard.answer_cache import KeptAnswers
 from claw_r1.consumers.dashboard.routes import trajectory
 from claw_r1.consumers.dashboard.tokens.pieces import NoTokenizer
 from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from claw_r1.consumers.dashboard.outline import outline
+from claw_r1.consumers.dashboard.call_tree import outline
 from claw_r1.consumers.pool.inspection import inspected, steps_of, trajectory_of, turns
 from claw_r1.datapool.view.why import why
 from claw_r1.schemas.events import Edge, StepRecord

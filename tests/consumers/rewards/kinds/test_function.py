@@ -11,7 +11,7 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.function import FunctionSettings, bytes_of
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from tests.children import is_gone
 from tests.patience import until
 

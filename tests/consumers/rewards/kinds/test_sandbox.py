@@ -12,7 +12,7 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.sandbox import cases_of, code_of
-from claw_r1.consumers.rewards.opinions import GaveUp
+from claw_r1.consumers.rewards.scorer import GaveUp
 
 pytestmark = pytest.mark.process
 ADDS = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."

@@ -1,6 +1,6 @@
 """Orders of a group's members by two raters, by figures that were made by hand."""
 
-from claw_r1.consumers.rewards.measures.orders import GroupOrders, orders
+from claw_r1.consumers.rewards.measures.rankings import GroupOrders, orders
 from claw_r1.consumers.rewards.measures.ratings import Rating
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from claw_r1.datapool.batch.deltas import bodies, prompts
+from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.schemas.arrays import count, unpack_floats, unpack_ids
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json

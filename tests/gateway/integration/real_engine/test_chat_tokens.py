@@ -15,8 +15,8 @@ from claw_r1.agentflow.bodies import TrajectoryId
 from claw_r1.agentflow.client import GatewayClient
 from claw_r1.agentflow.episode import Episode
 from claw_r1.agentflow.flow import load_flow
-from claw_r1.datapool.batch.deltas import prompts
 from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.datapool.delta_decoding import prompts
 from claw_r1.schemas.arrays import count, unpack_ids
 from claw_r1.schemas.events import CallCaptured, StepRecord, VersionSpan
 from tests.gateway.engine import Json

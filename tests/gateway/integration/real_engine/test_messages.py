@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from claw_r1.datapool.batch.deltas import prompts
 from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.datapool.delta_decoding import prompts
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, VersionSpan
 from claw_r1.schemas.http import TOKENS_HEADER

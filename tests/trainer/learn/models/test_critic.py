@@ -11,12 +11,12 @@ from torch.nn.functional import linear
 from transformers import AutoModel, AutoModelForTokenClassification
 
 from claw_r1.trainer.algorithms.values import value_loss
+from claw_r1.trainer.config.critic import CriticSettings
 from claw_r1.trainer.errors import CheckpointInvalid, ModelInvalid
 from claw_r1.trainer.learn.engine import join_alone
 from claw_r1.trainer.learn.examples import column, with_column
 from claw_r1.trainer.learn.models.critic import Critic, advantages_of, scalar_head
 from claw_r1.trainer.learn.stepping import StepSettings
-from claw_r1.trainer.sections.critic import CriticSettings
 from tests.soak import in_soak
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY

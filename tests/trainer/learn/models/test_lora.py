@@ -15,13 +15,13 @@ from torch.func import functional_call
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from claw_r1.trainer.compose import learner_of
+from claw_r1.trainer.config.lora import LoraSettings
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.examples import LearnerBatch, column
 from claw_r1.trainer.learn.model import without_weights
 from claw_r1.trainer.learn.models.lora import parameters_of, target_layers
 from claw_r1.trainer.learn.models.reference import FrozenModel
-from claw_r1.trainer.sections.lora import LoraSettings
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.soak import EVERY_ZERO_STAGE

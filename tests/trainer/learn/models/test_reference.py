@@ -10,13 +10,13 @@ from transformers import AutoModelForCausalLM
 
 from claw_r1.trainer.algorithms.divergence import DIVERGENCES
 from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.config.reference import ReferenceSettings
 from claw_r1.trainer.errors import ModelInvalid
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine, join_alone
 from claw_r1.trainer.learn.examples import LearnerBatch, column
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.learn.models.reference import FrozenModel, Reference, charged
 from claw_r1.trainer.learn.objective import Objective
-from claw_r1.trainer.sections.reference import ReferenceSettings
 from tests.trainer.examples import example
 from tests.trainer.tiny import VOCABULARY, make_model
 
