@@ -13,10 +13,8 @@ import stat
 import tempfile
 import threading
 import time
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -32,12 +30,10 @@ if TYPE_CHECKING:
     import torch
 
 PIECE_BYTES = 4 << 20
-BUFFERS = 4
+"""So few that a piece is still in the cache when it is hashed."""
 POLL_S = 0.02
 STALLED_S = 10.0
 """Without a write, another worker's copy may never be finished: its process is stopped, or its source is."""
-BLOCK_BYTES = 512
-"""The unit of `st_blocks`, whatever the file system."""
 UNFINISHED = ".unfinished"
 MEMORY = Path("/dev/shm")  # noqa: S108  # the memory file system of Linux; the directory in it is the user's own
 
@@ -131,9 +127,13 @@ class HostCopies:
                 unfinished.unlink()
                 os.close(descriptor)
                 return copy
+            pages: mmap.mmap | None = None
             if self._room is not None:
-                descriptor = self._room.put(descriptor, unfinished, manifest.bytes_flat)
-            self._fill(descriptor, manifest, algorithm, open_source, deadline)
+                descriptor, pages = self._room.put(descriptor, unfinished, manifest.bytes_flat)
+            pages = pages or _pages(descriptor, manifest.bytes_flat)
+            if isinstance(open_source, FillsFile):
+                open_source.descriptor = descriptor
+            self._fill(descriptor, memoryview(pages), manifest, algorithm, open_source, deadline)
             unfinished.rename(final)
         except BaseException:
             unfinished.unlink(missing_ok=True)
@@ -169,25 +169,19 @@ class HostCopies:
     def _fill(
         self,
         descriptor: int,
+        flat: memoryview,
         manifest: WeightsManifest,
         algorithm: str,
         open_source: OpenSource,
         deadline: Deadline,
     ) -> None:
-        _allocate(descriptor, manifest.bytes_flat)
-        flat: memoryview | None = None
-        if isinstance(open_source, FillsFile):
-            open_source.descriptor = descriptor
-            flat = memoryview(mmap.mmap(descriptor, manifest.bytes_flat, mmap.MAP_SHARED, mmap.PROT_READ))
         with open_source(manifest, deadline) as source, _Hash(algorithm) as hashed:
             for tensor, start in manifest.offsets():
                 for offset in range(0, tensor.nbytes, PIECE_BYTES):
-                    length, begin = min(PIECE_BYTES, tensor.nbytes - offset), start + offset
-                    piece = hashed.free_buffer()[:length] if flat is None else flat[begin : begin + length]
+                    piece = flat[start + offset : start + min(offset + PIECE_BYTES, tensor.nbytes)]
                     source.readinto(tensor, offset, piece)
                     hashed.update(piece)
-                    if flat is None and os.pwrite(descriptor, piece, begin) != length:
-                        raise NoRoom(f"a copy of {manifest.bytes_flat / 1e6:.0f} MB could not be written")
+                    os.utime(descriptor)  # other workers of this host see that it gets on
                     deadline.remaining_s(tensor.name)
             digest = hashed.text()
         if digest != manifest.digest:
@@ -197,7 +191,7 @@ class HostCopies:
 class _Place(NamedTuple):
     descriptor: int
     path: Path
-    nbytes: int
+    pages: mmap.mmap
 
 
 class CopyRoom:
@@ -223,20 +217,22 @@ class CopyRoom:
         """The bytes that are ready there."""
         future = self._place
         place = future.result() if future is not None and future.done() else None
-        return place.nbytes if place is not None and place.path.parent == directory else 0
+        return len(place.pages) if place is not None and place.path.parent == directory else 0
 
-    def put(self, descriptor: int, unfinished: Path, nbytes: int) -> int:
-        """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is there now."""
+    def put(self, descriptor: int, unfinished: Path, nbytes: int) -> tuple[int, mmap.mmap | None]:
+        """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is there now, and the
+        room's pages."""
         future = self._taken()
         if future is None or (place := future.result()) is None:
-            return descriptor
-        if (place.path.parent, place.nbytes) != (unfinished.parent, nbytes) or not is_at(place.descriptor, place.path):
+            return descriptor, None
+        is_fit = place.path.parent == unfinished.parent and len(place.pages) == nbytes
+        if not is_fit or not is_at(place.descriptor, place.path):
             _let_go(place)
-            return descriptor
+            return descriptor, None
         os.utime(place.descriptor)  # else it would seem to stand still
         place.path.rename(unfinished)
         os.close(descriptor)
-        return place.descriptor
+        return place.descriptor, place.pages
 
     def close(self) -> None:
         """Lets go of it. Idempotent."""
@@ -253,12 +249,11 @@ def _made(directory: Path, nbytes: int) -> _Place | None:
     """Locked, as what is unfinished: it is removed by whoever comes next when this process is gone."""
     with suppress(OSError):
         descriptor, name = tempfile.mkstemp(UNFINISHED, "room-", directory)
-        place = _Place(descriptor, Path(name), nbytes)
-        with suppress(OSError):
+        with suppress(NoRoom):
             if locked(descriptor, fcntl.LOCK_EX):
-                os.posix_fallocate(descriptor, 0, nbytes)
-                return place
-        _let_go(place)
+                return _Place(descriptor, Path(name), _pages(descriptor, nbytes))
+        Path(name).unlink(missing_ok=True)
+        os.close(descriptor)
     return None
 
 
@@ -269,13 +264,11 @@ def _let_go(place: _Place | None) -> None:
 
 
 class _Hash:
-    """A digest made in a thread of its own; over buffers so small that they stay in the cache."""
+    """A digest made in a thread of its own."""
 
     def __init__(self, algorithm: str) -> None:
         self._digest = Digest(algorithm)
-        self._buffers = cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(BUFFERS)])
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights-digest")
-        self._running: deque[Future[None]] = deque()
 
     def __enter__(self) -> "_Hash":
         return self
@@ -283,14 +276,9 @@ class _Hash:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def free_buffer(self) -> memoryview:
-        """The next one, hashed."""
-        if len(self._running) == BUFFERS:
-            self._running.popleft().result()
-        return next(self._buffers)
-
     def update(self, piece: memoryview) -> None:
-        self._running.append(self._thread.submit(self._digest.update, piece))
+        """Returns at once; the piece must not change any more."""
+        self._thread.submit(self._digest.update, piece)
 
     def text(self) -> str:
         self._thread.shutdown()
@@ -365,11 +353,12 @@ def is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _allocate(descriptor: int, nbytes: int) -> None:
-    """All of it now: a write to a memory file system that is full would be a signal, not an error."""
-    if os.fstat(descriptor).st_blocks * BLOCK_BYTES >= nbytes:  # a room
-        return
+def _pages(descriptor: int, nbytes: int) -> mmap.mmap:
+    """All of the file's memory, now: a write to a memory file system that is full would be a signal, not an error. Raises NoRoom."""
     try:
         os.posix_fallocate(descriptor, 0, nbytes)
+        pages = mmap.mmap(descriptor, nbytes)
     except OSError as error:
         raise NoRoom(f"no memory for a copy of {nbytes / 1e6:.0f} MB: {error.strerror}") from error
+    sealed_file.populate(pages)
+    return pages

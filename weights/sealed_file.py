@@ -53,13 +53,9 @@ class SealedFile:
         return None if self._descriptor is None else f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def prefault(self) -> None:
-        """Have the kernel find and clear the pages now, which else whoever writes first waits for.
-
-        An older kernel does so later. Not by `mmap.madvise`, which keeps all other threads of Python waiting.
-        """
-        if self._bytes is not None:
-            madvise = ctypes.CDLL(None).madvise
-            madvise(ctypes.c_void_p(self._bytes.data_ptr()), ctypes.c_size_t(len(self._bytes)), POPULATE_WRITE)
+        """Prepare the pages of the room."""
+        if self._room is not None:
+            populate(self._room)
 
     def room(self, begin: int, length: int) -> "torch.Tensor":
         """[length] uint8: the bytes from `begin` on, to be written."""
@@ -120,6 +116,15 @@ class SealedFile:
                 os.close(self._descriptor)
                 self._descriptor = None
         return mmap.mmap(-1, nbytes)
+
+
+def populate(room: mmap.mmap) -> None:
+    """Have the kernel find and clear the pages now, which else whoever writes first waits for.
+
+    An older kernel does so later. Not by `mmap.madvise`, which keeps all other threads of Python waiting.
+    """
+    address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(len(room)), POPULATE_WRITE)
 
 
 def link_of(directory: Path, digest: str) -> Path:

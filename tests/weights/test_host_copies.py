@@ -1,5 +1,6 @@
 """Laws of the copies that a host's workers share, with sources that count, stop and lie."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from hypothesis import given
 
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import DigestMismatch, NoRoom, TransferFailed
-from claw_r1.weights.host_copies import HostCopies, TensorBytes
+from claw_r1.weights.host_copies import STALLED_S, HostCopies, TensorBytes
 from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from tests import children
 from tests.small_disk import run_on_small_disk
@@ -99,6 +100,23 @@ def test_a_worker_that_stands_still_holds_nobody_else_up(copies: HostCopies, mon
     for each in (copy, *taken):
         each.close()
     assert not list(copies.directory.iterdir())
+
+
+def test_a_copy_that_gets_on_is_told_from_one_that_stands_still(copies: HostCopies) -> None:
+    """Its file's time is of the last piece, which no write says that goes through memory."""
+    ages_s = []
+
+    class Aging(Memory):
+        def readinto(self, tensor: TensorShape, offset: int, piece: memoryview) -> None:
+            (file,) = copies.directory.iterdir()
+            ages_s.append(time.time() - file.stat().st_mtime)
+            os.utime(file, (1, 1))
+            super().readinto(tensor, offset, piece)
+
+    tensors = tensors_of(1)
+    take(copies, WeightsManifest.of(tensors), Aging(tensors))
+    assert len(ages_s) > 1
+    assert max(ages_s) < STALLED_S
 
 
 def test_a_fetch_that_fails_leaves_nothing_and_the_next_may_try(copies: HostCopies) -> None:

@@ -1,7 +1,6 @@
 """The acts of people on the pool from the page, and their history. By the code of `claw pool curate` and `evict`: the
 same events."""
 
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -311,8 +310,8 @@ def _erased(word: _EvictionWord, row: EvictableRow) -> dict[str, Any]:  # JSON
     }
 
 
-def command(body: CurationBody) -> str | None:
-    """The same act as a command to type; None where there is none: `--text` of a command reads conversations, too."""
+def command(body: CurationBody) -> list[str] | None:
+    """The words of a command that does the same, unquoted; None where there is none: `--text` of a command reads conversations, too."""
     where = body.where.model_dump(exclude_none=True)
     beyond = "text" in where or body.tags == [] or None in body.scores.values()
     if body.kind != "steps" or beyond or body.places or any(name.startswith("-") for name in body.ids):
@@ -329,4 +328,4 @@ def command(body: CurationBody) -> str | None:
             words.append(f"--{word}" if value else f"--not-{word}")
         else:
             words += [f"--{word}={each}" for each in (value if isinstance(value, tuple) else [value])]
-    return shlex.join(words)
+    return words

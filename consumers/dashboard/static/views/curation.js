@@ -9,7 +9,7 @@ import { useKeys } from "../parts/keys.js";
 import { concerns } from "../parts/live.js";
 import { Turn } from "../parts/messages.js";
 import { Folded, Table } from "../parts/table.js";
-import { Ago, Command, count, GroupLink, middle, TrajectoryLink } from "../parts/words.js";
+import { Ago, Command, count, GroupLink, middle, quoted, TrajectoryLink } from "../parts/words.js";
 
 const TABS = { queue: "Review", filter: "By filter", history: "History" };
 const NAMES = Object.keys(FILTERS);
@@ -415,7 +415,7 @@ function ByFilter({ params }) {
     run.answer && html`<${Subjects} subjects=${run.answer.subjects} />${
       run.answer.command && html`
         <p class="quiet">The same as a command:</p>
-        <${Command} text=${run.answer.command} />
+        <${Command} text=${run.answer.command.map(quoted).join(" ")} />
       `
     }`
   }

@@ -64,9 +64,8 @@ def test_a_curation_is_the_event_that_claw_writes(stage: DashboardStage, ann: Pe
     ours = curations(steps, request, who="ann", producer="claw pool curate", act_id="a")
     assert [bare(event) for event in stage.words()] == [bare(event) for event in ours]
     assert {event.envelope.correlation_id for event in stage.words()} == {done["act_id"]}
-    assert done["command"] == (
-        "claw pool curate --no-train --quality 0.2 --set-score=entropy@1=0.9 --set-tag=leak --why=copied --group=g"
-    )
+    options = "--no-train --quality 0.2 --set-score=entropy@1=0.9 --set-tag=leak --why=copied --group=g"
+    assert done["command"] == ["claw", "pool", "curate", *options.split()]
 
 
 def test_an_eviction_is_the_event_that_claw_writes(stage: DashboardStage, ann: Person) -> None:
@@ -221,15 +220,16 @@ def test_an_act_stands_by_what_counts(stage: DashboardStage, ann: Person) -> Non
     assert ann.get("judged", g="g", t="t0")["curation"]["quality"] == 0.5
 
 
-def test_a_command_is_quoted() -> None:
-    """Whatever agents called it."""
-    body = CurationBody(ids=["$(rm -rf /)"], trainable=True, note="it's fine")
-    assert command(body) == "claw pool curate '$(rm -rf /)' --train '--why=it'\"'\"'s fine'"
-
-
 def test_a_command_says_the_same_or_is_not_there() -> None:
     """Quality unrounded; nothing for what no command can say, or says of other steps."""
-    assert command(CurationBody(ids=["c"], quality=0.12345678)) == "claw pool curate c --quality 0.12345678"
+    assert command(CurationBody(ids=["c"], quality=0.12345678)) == [
+        "claw",
+        "pool",
+        "curate",
+        "c",
+        "--quality",
+        "0.12345678",
+    ]
     for body in (
         CurationBody(ids=["c"], tags=[]),
         CurationBody(ids=["c"], scores={"x@1": None}),

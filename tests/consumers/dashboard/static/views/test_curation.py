@@ -444,11 +444,14 @@ def test_by_filter_counts_first(seat: Seat) -> None:
     stage, one = seat
     page = one.open("/curation?tab=filter&group=g", waits_for="h2")
     page.get_by_label("Quality").fill("0.2")
+    page.get_by_label("Note").fill("it's $(x)\x1b[2J")
     judge = page.get_by_role("button", name="Judge")
     expect(judge).to_be_disabled()
     page.get_by_role("button", name="Count", exact=True).first.click()
     expect(page.locator(".said").first).to_contain_text("would judge 2 steps")
-    expect(page.locator(".command code")).to_have_text("claw pool curate --quality 0.2 --group=g")
+    expect(page.locator(".command code")).to_have_text(
+        r"claw pool curate --quality 0.2 $'--why=it\u0027s $(x)\u001b[2J' --group=g"
+    )
     page.get_by_label("Note").fill("again")
     expect(judge).to_be_disabled()
     page.get_by_role("button", name="Count", exact=True).first.click()
