@@ -1,4 +1,4 @@
-"""Whoever opens a module finds its tests at the same path below `tests/`; what stands elsewhere is in `mirror.toml`, with its reason."""
+"""The tests of a module stand at its path below `tests/`; what stands elsewhere is in `mirror.toml`, with its reason."""
 
 import tomllib
 from functools import cache
@@ -33,7 +33,7 @@ def modules() -> dict[PurePosixPath, frozenset[str]]:
 
 
 def files_of_tests() -> list[PurePosixPath]:
-    """Each file of tests of a room, by its path below `tests/`."""
+    """The files of tests of the rooms, by their paths below `tests/`."""
     paths = [PurePosixPath(path).relative_to("tests") for path in tracked() if path.startswith("tests/")]
     return [path for path in paths if path.parts[0] in ROOMS and path.match("test_*.py")]
 

@@ -18,7 +18,7 @@ ALL_TOPICS = "TOPICS"
 FACTS = {"FACTS": {"CALLS", "REWARDS"}}
 """Imported, it is both."""
 BY_POSITION = {"FactLookup": "CALLS"}
-"""What reads a topic that others name: plans and pool records say where their facts lie."""
+"""A topic that others name is read by these: plans and pool records say where their facts lie."""
 WRITERS = {
     "reactors": "streams",
     "operator": "claw",
