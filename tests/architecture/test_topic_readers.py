@@ -1,4 +1,4 @@
-"""Who reads a topic: the catalogue against the imports of the code."""
+"""The readers of a topic: the catalogue against the imports of the code."""
 
 import ast
 from collections.abc import Iterator
