@@ -16,8 +16,8 @@ from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.gateway.capture.events import ModelCall, captured
 from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.arrays import pack_floats, pack_ids

@@ -21,14 +21,14 @@ from bench.medians import Work, in_turns
 from bench.models import Shape, make
 from bench.report import Figures
 from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.config.lora import LoraSettings
 from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.examples import Example
-from claw_r1.trainer.learn.head import score
 from claw_r1.trainer.learn.layouts import padded_rows
+from claw_r1.trainer.learn.logprobs import score
 from claw_r1.trainer.learn.objective import Objective, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
-from claw_r1.trainer.sections.lora import LoraSettings
 
 OBJECTIVE = Objective(loss=bound("ppo_clip", clip_low=0.2, clip_high=0.28))
 ENGINE = EngineSettings(learning_rate=1e-6, device="cpu", precision="fp32", layout="rows")

@@ -25,7 +25,7 @@ from claw_r1.runtime import child
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished, WorkerReported
 from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER, adapter_run
-from claw_r1.weights.carry.carrier_process import CARRIER
+from claw_r1.weights.carry.carrier_handle import CARRIER
 from claw_r1.weights.carry.carrying import Carrying
 from claw_r1.weights.checkpoint import ADAPTER_PREFIX
 from claw_r1.weights.host_copies import HostCopies

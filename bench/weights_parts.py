@@ -33,7 +33,7 @@ from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime import child
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
-from claw_r1.weights.carry.carrier_process import CARRIER, Transport, carried_by
+from claw_r1.weights.carry.carrier_handle import CARRIER, Transport, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.host_copies import CopyRoom, HostCopies, HostCopy

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 
 
 @dataclass(frozen=True, slots=True)

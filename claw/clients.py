@@ -16,9 +16,9 @@ import typer
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.notice import notice
 from claw_r1.claw.options import Commands, Prefix
 from claw_r1.claw.panels import AUTHORS
-from claw_r1.claw.show.notice import notice
 
 ANSWER_S = 3.0
 """How long the gateway may take to name its models."""
@@ -227,9 +227,9 @@ def _create(recipe: ClientRecipe) -> list[str]:
 
 def _made_key(name: str, scope: str | None, recipe: ClientRecipe, prefix: str) -> str:
     """A new key of an agent, as `claw keys create` makes it."""
+    from claw_r1.claw.broker_log import log_for_reading
     from claw_r1.claw.keys.records import PRODUCER, create
     from claw_r1.claw.keys.terms import aliases_of, checked_word, sampling_of
-    from claw_r1.claw.show.log import log_for_reading
     from claw_r1.schemas.envelopes import envelope
     from claw_r1.schemas.events import KeyRecorded
 

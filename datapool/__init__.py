@@ -2,8 +2,8 @@
 
 `fold` (facts to records) and `batch` (records to plans) are pure: no clock, no log and no database; `batch.spec.load` alone
 reads a file, the one that it is given. `view` holds the records for readers: it follows the log and keeps steps in SQLite.
-Import contracts in pyproject.toml hold this. `feedback` and `standing` (what people say, and what of it stands) and `growing`
-(large mappings) are pure, too.
+Import contracts in pyproject.toml hold this. `feedback` and `personal_words` (what people say, and what of it stands),
+`delta_decoding` (prompts and bodies out of edges) and `immutable_map` (large mappings) are pure, too.
 
 Invariant: the records of a group are a function of the *set* of its facts. No order, duplication, restart or clock
 changes them; no setting is read. What a record says, and how a conflict is settled:
@@ -42,7 +42,7 @@ completed, temperature > 0, top_p 1, no top_k, min_p or penalty, not constrained
 run, its chain of prompt bases known, not curated away. A chain is known when it ends in a full prompt and each base is
 captured, begins with the ids that the prompt was written against (`base_digest`; another attempt may count by now), has
 ids that can be read, and is as long as what is kept of it. No clock says which call came first. The digest of a prompt
-put together is checked where its ids are read, in the facts (`batch.deltas.resolve`).
+put together is checked where its ids are read, in the facts (`delta_decoding.resolve`).
 
 **Ready trajectory** (`TrajectoryRecord.ready`, else `reasons`, see `readiness.py`): completed, or failed with
 an outcome (a reward of the trajectory itself; a failure whose end nobody judged is no data, whatever its calls earned); exactly as many calls and at least as many rewards as its completion counted; at least one trainable call.

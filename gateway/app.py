@@ -1,7 +1,7 @@
 """The composition of the gateway: collaborators in, what serves connections out.
 
 Every request passes the door (`http/door.py`); behind it model calls go to `capture/calls.py`, groups, lifecycle and rewards to
-their handlers (`control/direct.py`), all others to FastAPI (`control/routes.py`).
+their handlers (`control/direct_routes.py`), all others to FastAPI (`control/routes.py`).
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.capture.calls import ModelCalls
 from claw_r1.gateway.capture.durable_log import EventSink
-from claw_r1.gateway.capture.turns import GroupRecords
+from claw_r1.gateway.capture.previous_responses import GroupRecords
 from claw_r1.gateway.control.admission import AdmissionView
-from claw_r1.gateway.control.counting import TokenCounting
+from claw_r1.gateway.control.count_tokens import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
-from claw_r1.gateway.control.direct import DirectRoutes
+from claw_r1.gateway.control.direct_routes import DirectRoutes
 from claw_r1.gateway.control.health import Health, watch_loop_lag
 from claw_r1.gateway.control.models import Models
 from claw_r1.gateway.control.registry import registry_app
@@ -27,8 +27,8 @@ from claw_r1.gateway.control.routes import Control, control_app
 from claw_r1.gateway.http.asgi import AsgiHandler
 from claw_r1.gateway.http.auth import KeyRing
 from claw_r1.gateway.http.door import Door
-from claw_r1.gateway.identity import REGISTRY_PATH
 from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import REGISTRY_PATH
 from claw_r1.gateway.protocols import PROTOCOLS, Protocols
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.dispatch import Dispatcher

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from claw_r1.gateway.callers.hints import Hints
+from claw_r1.gateway.callers.caller_fields import Hints
 from claw_r1.gateway.errors import GatewayError
 from claw_r1.gateway.upstream.http_upstream import UpstreamReply
 from claw_r1.schemas.events import Sampling, Usage, VersionSpan

@@ -1,6 +1,6 @@
 """The headers by which a client describes its call, and those in which the gateway answers.
 
-Invariant: only the headers named here, and in `callers/signs.py` (who calls), are read. Authorization, cookies and API
+Invariant: only the headers named here, and in `callers/caller_headers.py` (who calls), are read. Authorization, cookies and API
 keys are never looked at, with one exception: `authorization` and `x-api-key` of a call to a fixed upstream are passed on
 and go nowhere else.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import CONTROL, Identity
+from claw_r1.gateway.paths import CONTROL, Identity
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.events import VersionSpan
 from claw_r1.schemas.http import (

@@ -26,7 +26,7 @@ from claw_r1.eventlog.spool.spool import Spool
 from claw_r1.gateway.app import GatewayDependencies, create_gateway
 from claw_r1.gateway.capture.durable_log import Store
 from claw_r1.gateway.control.admission import AdmissionView
-from claw_r1.gateway.control.orders import Unfolded
+from claw_r1.gateway.control.task_orders import Unfolded
 from claw_r1.gateway.followers import Followers
 from claw_r1.gateway.http.auth import KeyRing
 from claw_r1.gateway.http.connection import connections_to
@@ -167,7 +167,7 @@ def _broker_answers(log_settings: LogSettings) -> bool:
 
 
 def _earlier_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
-    """Reads earlier calls under `claw_r1.gateway.capture.turns.GroupRecords`."""
+    """Reads earlier calls under `claw_r1.gateway.capture.previous_responses.GroupRecords`."""
     name, partition = log_settings.catalogue().name(CALLS), partition_of(group_key(group_id), log_settings.partitions)
     begin = begin_offsets(log_settings, [CALLS])[name, partition]
     end = Position(name, partition, end_offsets(log_settings, [CALLS])[name, partition])

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
     from claw_r1.eventlog.errors import AccessRefused, LogError
-    from claw_r1.eventlog.kafka.access_lists import check_access
+    from claw_r1.eventlog.kafka.acls import check_access
     from claw_r1.eventlog.kafka.log import KafkaLog
     from claw_r1.rollout.app import serve_on_log
     from claw_r1.rollout.errors import CannotStart, RolloutError

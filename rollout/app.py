@@ -9,7 +9,7 @@ import aiohttp
 
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.log import KafkaLog
-from claw_r1.rollout import identity
+from claw_r1.rollout import worker_name
 from claw_r1.rollout.errors import CannotStart
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.reporter import ReportSink
@@ -42,7 +42,7 @@ async def serve_on_log(settings: RolloutSettings, log: KafkaLog) -> None:
     scope = f"{log.settings.bootstrap_servers}/{log.settings.prefix}"
     try:
         await asyncio.to_thread(log.end_offsets, [WEIGHTS, WORKERS])
-        own = await asyncio.to_thread(identity.claim, settings.worker_id, log, scope)
+        own = await asyncio.to_thread(worker_name.claim, settings.worker_id, log, scope)
     except LogError as error:
         raise CannotStart(str(error)) from error
     settings = settings.model_copy(update={"worker_id": own.worker_id})

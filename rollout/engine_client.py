@@ -23,8 +23,8 @@ class EngineInfo:
     in_flight: int
     seconds: Mapping[str, float]
     kv_usage: float | None
-    wishes: tuple[str, ...]
-    """The wishes of people for this worker; nobody is told twice."""
+    control_requests: tuple[str, ...]
+    """The requests of people to this worker; nobody is told twice."""
 
 
 class EngineClient:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
-from claw_r1.weights.carry.carrier_process import Transport
+from claw_r1.weights.carry.carrier_handle import Transport
 from claw_r1.weights.device import Wish, resolved
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -31,7 +31,7 @@ from claw_r1.runtime import child
 from claw_r1.runtime.restarts import Deaths, RestartBudget
 from claw_r1.schemas.events import WeightsPublished, WorkerState
 from claw_r1.schemas.http import BASE_LABEL
-from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
+from claw_r1.weights.carry.carrier_handle import CARRIER, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.host_copies import CopyRoom
 
@@ -86,11 +86,11 @@ class Supervisor:
         """The reason why the newest version could not be had."""
         self._loads = asyncio.Lock()
         """Held while the engine loads, and for good from a drain on: it begins between two loads."""
-        self._wishes: dict[str, asyncio.Event] = {"probe": asyncio.Event()}
+        self._requests: dict[str, asyncio.Event] = {"probe": asyncio.Event()}
 
     async def run(self, stop: Stop) -> None:
         """Serve until `stop`; every process of the server is gone when this returns or raises."""
-        self._wishes["drain"] = stop.drain
+        self._requests["drain"] = stop.drain
         reporting = asyncio.create_task(self._reporter.run())
         try:
             await _first_of(stop.now.wait(), self._serve_and_drain(stop.drain))
@@ -146,18 +146,18 @@ class Supervisor:
         await engine.set_label(BASE_LABEL)
         self._watch = watch
         self._reporter.change(capabilities=info.capabilities)
-        self._take(info)  # its wishes are told once
+        self._take(info)  # its control requests are told once
         await self._targets.caught_up.wait()
-        await _first_of(self._follow(engine, watch), self._probe_on_wish(engine), watch.server(), watch.engine())
+        await _first_of(self._follow(engine, watch), self._probe_on_request(engine), watch.server(), watch.engine())
 
     async def _exited(self) -> None:
         raise ServerDied(f"vLLM ended with code {await self._server.wait_exit()}")
 
     def _take(self, info: EngineInfo) -> None:
         self._reporter.change(in_flight=info.in_flight, kv_usage=info.kv_usage, seconds=info.seconds)
-        for wish in info.wishes:
-            log.info("wish", what=wish)
-            self._wishes[wish].set()
+        for kind in info.control_requests:
+            log.info("control_request", what=kind)
+            self._requests[kind].set()
 
     async def _follow(self, engine: EngineClient, watch: EngineWatch) -> None:
         """Load the newest target, never all. Not ready before the first is loaded; with the old one when a later one fails."""
@@ -243,11 +243,11 @@ class Supervisor:
         draft = await asyncio.to_thread(place.prepare, path, manifest, target.adapter)
         return partial(asyncio.to_thread, place.serve, draft)
 
-    async def _probe_on_wish(self, engine: EngineClient) -> None:
+    async def _probe_on_request(self, engine: EngineClient) -> None:
         """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""
         while True:
-            await self._wishes["probe"].wait()
-            self._wishes["probe"].clear()
+            await self._requests["probe"].wait()
+            self._requests["probe"].clear()
             async with self._loads:
                 if (loaded := self._reporter.status.loaded) is None:
                     log.warning("not_probed", why="no published version is loaded")

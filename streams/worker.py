@@ -22,7 +22,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import drain_logs
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.topics import FACTS
-from claw_r1.streams.decisions import DecisionWriter, by_age, by_idleness
+from claw_r1.streams.decision_writer import DecisionWriter, by_age, by_idleness
 from claw_r1.streams.errors import ExitCode, exit_code_of
 from claw_r1.streams.faust_.app import faust_app, record_of
 from claw_r1.streams.flush import Flusher

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir
-from claw_r1.eventlog.access import Grant, grants
-from claw_r1.eventlog.kafka.access_lists import allow
+from claw_r1.eventlog.grants import Grant, grants
+from claw_r1.eventlog.kafka.acls import allow
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.librdkafka import admin_config
 from claw_r1.eventlog.settings import LogSettings

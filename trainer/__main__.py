@@ -38,8 +38,8 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     from claw_r1.datapool.errors import PoolError
     from claw_r1.eventlog.errors import Fenced, LogError
     from claw_r1.trainer import signals
+    from claw_r1.trainer.config import directories, extras, offer
     from claw_r1.trainer.learn import deepspeed_config
-    from claw_r1.trainer.sections import directories, extras, offer
 
     extras.check(chosen)
     directories.check(chosen)

@@ -45,7 +45,7 @@ from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
 from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
-from claw_r1.weights.carry.carrier_process import CARRIER, carried_by
+from claw_r1.weights.carry.carrier_handle import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.device import resolved
 from claw_r1.weights.host_copies import shared_directory

@@ -5,12 +5,12 @@ from dataclasses import replace
 from claw_r1.trainer.algorithms.corrections import CorrectionBounds
 from claw_r1.trainer.algorithms.divergence import DIVERGENCES
 from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.config.objective import ObjectiveSettings
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.trainer.learn.models.critic import Critic
 from claw_r1.trainer.learn.models.reference import FrozenModel, Reference
 from claw_r1.trainer.learn.objective import Objective
-from claw_r1.trainer.sections.objective import ObjectiveSettings
 from claw_r1.trainer.settings import TrainerSettings
 
 

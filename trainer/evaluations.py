@@ -28,7 +28,7 @@ from claw_r1.trainer.dependencies import TrainerDependencies
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.settings import TrainerSettings
-from claw_r1.trainer.storage.background import BackgroundWriter
+from claw_r1.trainer.storage.async_writer import BackgroundWriter
 from claw_r1.trainer.storage.directories import PartialDirectory, remove
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ import numpy as np
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished
 from claw_r1.schemas.http import adapter_run
-from claw_r1.trainer.sections.lora import LoraSettings
+from claw_r1.trainer.config.lora import LoraSettings
 from claw_r1.trainer.storage.directories import remove
 from claw_r1.weights.digests import short
 from claw_r1.weights.manifest import WeightsManifest

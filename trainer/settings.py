@@ -13,13 +13,13 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.command_line import CommandLine, SettingsRefused
 from claw_r1.runtime.monitoring.server import MetricsHost, MetricsPort
+from claw_r1.trainer.config.critic import CriticSettings
+from claw_r1.trainer.config.lora import LoraSettings
+from claw_r1.trainer.config.objective import ObjectiveSettings
+from claw_r1.trainer.config.optimizer import OptimizerSettings
+from claw_r1.trainer.config.reference import ReferenceSettings
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.sections.critic import CriticSettings
-from claw_r1.trainer.sections.lora import LoraSettings
-from claw_r1.trainer.sections.objective import ObjectiveSettings
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
-from claw_r1.trainer.sections.reference import ReferenceSettings
-from claw_r1.weights.carry.carrier_process import Transport
+from claw_r1.weights.carry.carrier_handle import Transport
 from claw_r1.weights.device import Wish
 
 
@@ -51,7 +51,7 @@ class TrainerSettings(BaseSettings):
         "wait_log_interval_s", "warnings_file", "sinks", "sinks_online", "sinks_project", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
-    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/sections/changes.py`)."""
+    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/config/changes.py`)."""
 
     model_dir: Path
     """Hugging Face model directory of the initial weights, with config and tokenizer."""

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import orjson
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.settings import LetterQuery
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.consumers.pool.dead_letters import (
     Letter,
     dismiss,

@@ -8,12 +8,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from claw_r1.claw.answers import Answer, Answers
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.settings import ExportSettings
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import claw_home
 from claw_r1.claw.keys.terms import duration_us
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import Progress
+from claw_r1.claw.notice import Progress
 from claw_r1.consumers.export.export import export, reproduce
 from claw_r1.consumers.export.follow import GrowingDataset
 from claw_r1.consumers.export.manifest import NAME, DatasetManifest, load

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from claw_r1.claw.answers import Answer
-from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.consumers.lineage.answer import of_data, of_version
 from claw_r1.consumers.lineage.trace import trace_data, trace_version
 from claw_r1.consumers.lineage.verdicts import TracedVerdict, trace_verdict
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.json_values import JsonDict

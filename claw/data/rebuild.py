@@ -8,10 +8,10 @@ from pathlib import Path
 import orjson
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.settings import RebuildSettings
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import Progress
+from claw_r1.claw.notice import Progress
 from claw_r1.eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings

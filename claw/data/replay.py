@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.replay_filter import Filter, filter_of
 from claw_r1.claw.data.replay_range import bound, merged, paced
 from claw_r1.claw.data.replay_target import into_file, into_topic, is_file, target_topic
 from claw_r1.claw.data.settings import ReplaySettings
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
-from claw_r1.claw.show.rendering import one_line
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.claw.notice import notice
+from claw_r1.claw.rendering import one_line
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import Progress
-from claw_r1.consumers.verify.against import compare
+from claw_r1.claw.notice import Progress
+from claw_r1.consumers.verify.pool_comparison import compare
 from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.verify import verify
 from claw_r1.eventlog.kafka.admin import as_on_broker

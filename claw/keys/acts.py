@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.keys import records
 from claw_r1.claw.keys.records import HASH_SHOWN, newest_keys, state_of
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.text_table import table
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import KeyRecorded

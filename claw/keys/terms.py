@@ -7,7 +7,7 @@ from typing import get_args
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import checked_id
+from claw_r1.gateway.paths import checked_id
 from claw_r1.gateway.settings import SamplingName
 
 DURATION = re.compile(r"(\d{1,9})([smhd])")

@@ -8,7 +8,7 @@ from typing import Any
 
 from claw_r1.runtime.component import ComponentState, State
 from claw_r1.runtime.files import write_atomically
-from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.process_identity import ProcessId
 
 STATUS_FILE = "status.json"
 TARGETS_FILE = "targets.json"

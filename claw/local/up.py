@@ -19,7 +19,7 @@ from claw_r1.eventlog.kafka.admin import with_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.component import Component, State
-from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.process_identity import ProcessId
 from claw_r1.runtime.processes import Processes
 from claw_r1.runtime.stop_signals import StopSignals
 
@@ -72,9 +72,9 @@ def trainer_settings(settings: UpSettings) -> "TrainerSettings | None":
     together with `--model`."""
     if settings.config is None:
         return None
+    from claw_r1.trainer.config import offer
     from claw_r1.trainer.errors import TrainerError
     from claw_r1.trainer.learn import model
-    from claw_r1.trainer.sections import offer
     from claw_r1.trainer.settings import load
 
     try:

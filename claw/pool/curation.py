@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.pool.curation import CurationRequest, check_curator, curations, curations_undone, resolve
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
 from claw_r1.eventlog.records import readable

@@ -6,8 +6,8 @@ from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.consumers.pool.eviction import evictions, rows_of
-from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.schemas.envelopes import new_id
 from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 

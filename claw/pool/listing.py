@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.options import PageOptions
 from claw_r1.claw.pool.reading import open_pool
-from claw_r1.claw.show.notice import notice
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.consumers.pool.listing import find, place_of, stats_of, step_key_of
-from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.datapool.batch.rewards import emptied, slot_text
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.records import PooledRow

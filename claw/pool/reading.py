@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.options import PerspectiveOptions
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
 from claw_r1.datapool.batch.spec import BatchSpec, load, of_preset
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.view import TOPICS, PoolView
-from claw_r1.eventlog.kafka.groups import facts_behind
+from claw_r1.eventlog.kafka.consumer_groups import facts_behind
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import BATCHES, Topic

@@ -6,7 +6,7 @@ import textwrap
 import orjson
 
 from claw_r1.claw.answers import Answer
-from claw_r1.consumers.pool.knobs import knobs
+from claw_r1.consumers.pool.spec_fields import knobs
 from claw_r1.datapool.batch.spec import PRESETS
 
 NAME_WIDTH = 20

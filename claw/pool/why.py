@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.options import PerspectiveOptions
 from claw_r1.claw.pool.reading import named_spec, open_pool
-from claw_r1.claw.show.notice import notice
 from claw_r1.consumers.pool.perspective import explained, perspective_of
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import msgspec
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.consumers.rewards.measures.agreement import agreement
 from claw_r1.consumers.rewards.measures.ratings import ratings
 from claw_r1.consumers.rewards.measures.report import as_text

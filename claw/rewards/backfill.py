@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.replay_range import bound
+from claw_r1.claw.notice import Progress, notice
 from claw_r1.claw.pool.reading import open_pool
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import Progress, notice
 from claw_r1.consumers.pool.listing import find
 from claw_r1.consumers.rewards.config import ScoredSlot, load, slot_named
 from claw_r1.consumers.rewards.rescoring.backfill import (

@@ -1,7 +1,7 @@
 """`claw rewards stats`: every scorer that ever kept a verdict, from the topics alone."""
 
 from claw_r1.claw.answers import Answer
-from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.consumers.rewards.measures.totals import totals
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.schemas.json_values import JsonDict

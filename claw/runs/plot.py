@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.home import claw_home
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.runs.read import read_named
 from claw_r1.consumers.runs.summary import WINDOW
 from claw_r1.datapool.runs import Run

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import orjson
 
 from claw_r1.claw.answers import Answer
-from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.consumers.runs import summary
 from claw_r1.consumers.runs.read import read_all, read_named
 from claw_r1.consumers.text_table import table

@@ -3,8 +3,8 @@
 from contextlib import closing
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.pool.reading import pool_of, say_how_far
-from claw_r1.claw.show.log import log_for_reading
 from claw_r1.consumers.pool.inspection import Inspected, as_json_object, inspected, steps_of, trajectory_of, turns
 from claw_r1.datapool.batch.rewards import slot_text
 from claw_r1.datapool.view.conversations import ConversationTurn

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.claw.topics.commands import CatalogueOptions
 from claw_r1.claw.topics.manifests import KINDS, as_yaml, manifests
-from claw_r1.eventlog.access import ROLES, grants
-from claw_r1.eventlog.kafka.access_lists import allow
+from claw_r1.eventlog.grants import ROLES, grants
+from claw_r1.eventlog.kafka.acls import allow
 from claw_r1.eventlog.kafka.admin import TopicState, create_topics, describe_topics, diff_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue

@@ -21,9 +21,9 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import Progress
+from claw_r1.claw.notice import Progress
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, create_topics, end_offsets, topics_id
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges

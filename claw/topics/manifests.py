@@ -7,7 +7,7 @@ from itertools import groupby
 
 import yaml
 
-from claw_r1.eventlog.access import ROLES, Grant, grants
+from claw_r1.eventlog.grants import ROLES, Grant, grants
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, Catalogue, Topic, insync_of
 

@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 from claw_r1.claw.answers import Answer
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.log import log_for_reading
-from claw_r1.claw.show.notice import notice
+from claw_r1.claw.notice import notice
 from claw_r1.claw.workers.reports import newest_reports
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import readable

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from claw_r1.claw.answers import Answer
-from claw_r1.claw.show.log import log_for_reading
+from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.workers.reports import known_workers
 from claw_r1.consumers.runs.workers import worker_row
 from claw_r1.consumers.text_table import table

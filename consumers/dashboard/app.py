@@ -24,12 +24,12 @@ from claw_r1.consumers.dashboard.routes import (
     groups,
     lab,
     lineage,
-    named,
+    lookup,
     operations,
     overview,
+    progress,
     record,
     runs,
-    state,
     tokens,
     trajectory,
 )
@@ -56,8 +56,8 @@ from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 ROUTES = (
-    state.routes,
-    named.routes,
+    progress.routes,
+    lookup.routes,
     overview.routes,
     explorer.routes,
     groups.routes,

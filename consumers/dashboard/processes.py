@@ -16,7 +16,7 @@ from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.runs.summary import row
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
-from claw_r1.eventlog.kafka.groups import ConsumerGroup, consumer_groups
+from claw_r1.eventlog.kafka.consumer_groups import ConsumerGroup, consumer_groups
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings

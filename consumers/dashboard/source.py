@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from claw_r1.consumers.dashboard.answer_cache import KeptAnswers
+from claw_r1.consumers.dashboard.call_tree import CallTrees
 from claw_r1.consumers.dashboard.feedback.view import FeedbackView
-from claw_r1.consumers.dashboard.kept import KeptAnswers
 from claw_r1.consumers.dashboard.log_watch import LogWatch
-from claw_r1.consumers.dashboard.outline import CallTrees
 from claw_r1.consumers.dashboard.page_log import PageLog
 from claw_r1.consumers.dashboard.personal_acts import PersonalActs
 from claw_r1.consumers.dashboard.rewards.board import RewardBoard
 from claw_r1.consumers.pool.acts import EvictionFact, append
 from claw_r1.consumers.web.stream import LiveStream
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.feedback import FeedbackFact
 from claw_r1.datapool.runs import OF_RUNS, RunIndex, RunsById

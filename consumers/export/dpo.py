@@ -7,11 +7,11 @@ calls of one group.
 from contextlib import closing
 from pathlib import Path
 
+from claw_r1.consumers.export.history_scan import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.consumers.export.offsets import OffsetVector
 from claw_r1.consumers.export.pair_rows import PairedEpisode, pair_row
 from claw_r1.consumers.export.pairs import PairSettings, pairs_of
 from claw_r1.consumers.export.tables import PAIRS, TableWriter
-from claw_r1.consumers.export.walk import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings

@@ -14,14 +14,14 @@ from claw_r1.consumers.export import manifest as manifests
 from claw_r1.consumers.export.choose import Chosen
 from claw_r1.consumers.export.dpo import write_pairs
 from claw_r1.consumers.export.errors import CannotExport
+from claw_r1.consumers.export.history_scan import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.consumers.export.manifest import DatasetManifest, FileEntry
 from claw_r1.consumers.export.offsets import OffsetVector, check_there
 from claw_r1.consumers.export.pairs import PairSettings
 from claw_r1.consumers.export.rows import sequence_rows, step_rows
 from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
-from claw_r1.consumers.export.walk import ExportProgress, Tally, calls_of, chosen_groups, partitions, positions
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
 

@@ -21,13 +21,13 @@ from claw_r1.consumers.export.choose import FoldedGroup
 from claw_r1.consumers.export.errors import CannotExport
 from claw_r1.consumers.export.export import StepTables, file_entry, manifest_of, new_directory
 from claw_r1.consumers.export.folded_history import FoldedHistory
+from claw_r1.consumers.export.history_scan import ExportProgress, Tally, chosen_groups, partitions
 from claw_r1.consumers.export.manifest import DatasetManifest
 from claw_r1.consumers.export.offsets import OffsetVector, check_there
 from claw_r1.consumers.export.tables import GROUPS, TableWriter
-from claw_r1.consumers.export.walk import ExportProgress, Tally, chosen_groups, partitions
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.state import GroupState
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import end_offsets, offsets_at
 from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.records import Place

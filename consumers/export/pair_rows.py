@@ -14,8 +14,8 @@ import orjson
 from claw_r1.consumers.export.choose import Chosen
 from claw_r1.consumers.export.pairs import Pair
 from claw_r1.consumers.export.rows import ExportedRow
-from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.datapool.batch.masks import is_imitable
+from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.datapool.feedback import FeedbackSubject
 from claw_r1.datapool.view.chat_format import as_text, objects
 from claw_r1.datapool.view.conversations import (

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from claw_r1.consumers.export.choose import Chosen
-from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.datapool.batch.sequences import call_tokens, rows
+from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.datapool.view.conversations import CallBodies, messages, tools
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.codec import as_dict

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.conversations import CallBodies, messages
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.protocols import Lookup

@@ -19,7 +19,7 @@ from functools import cached_property
 from msgspec.structs import asdict
 
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.eventlog.dead_letters import MARK
 from claw_r1.eventlog.kafka.admin import begin_offsets, end_offsets
 from claw_r1.eventlog.kafka.reader import LogReader

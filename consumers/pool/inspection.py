@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.plain import as_plain
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.consumers.pool.event_json import as_plain
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.conversations import CallBodies, ConversationTurn, conversation
 from claw_r1.datapool.view.rows import PoolRows, as_step
 from claw_r1.eventlog.protocols import Lookup

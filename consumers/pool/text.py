@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import orjson
 
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.listing.query import step_says
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.eventlog.records import Position

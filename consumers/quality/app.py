@@ -8,7 +8,7 @@ from claw_r1.consumers.quality.scoring import Scoring, signature
 from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.datapool.view.request_bodies import backwards
 from claw_r1.eventlog.consume import ConsumeLimits, consume
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import begin_offsets
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.ranges import read_range

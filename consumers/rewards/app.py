@@ -14,7 +14,7 @@ from claw_r1.consumers.rewards.budget import DailyBudget, TokenBudget
 from claw_r1.consumers.rewards.config import ScoredSlot, load
 from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
-from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.scorer import RewardScorer
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring, SubjectSource
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
@@ -22,7 +22,7 @@ from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
 from claw_r1.eventlog.errors import Fenced
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import commit_offsets

@@ -10,7 +10,7 @@ from itertools import islice
 from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.kept_verdicts import DAY_US, Verdicts
-from claw_r1.consumers.rewards.opinions import guessed
+from claw_r1.consumers.rewards.scorer import guessed
 from claw_r1.consumers.rewards.subjects.subject import Subject
 from claw_r1.schemas.envelopes import now_us
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from claw_r1.consumers.rewards.opinions import GaveUp
+from claw_r1.consumers.rewards.scorer import GaveUp
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, RewardScorer
-from claw_r1.consumers.rewards.outcomes import PRODUCER, events_of, flaw_of
+from claw_r1.consumers.rewards.reward_events import PRODUCER, events_of, flaw_of
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion, RewardScorer
 from claw_r1.consumers.rewards.subjects.subject import Subject, Unjudgeable
 from claw_r1.eventlog.consume import Output
 from claw_r1.eventlog.errors import RecordTooLarge

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from claw_r1.consumers.rewards.app import row_subjects
 from claw_r1.consumers.rewards.config import ScoredSlot
 from claw_r1.consumers.rewards.judged import Judged
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
-from claw_r1.consumers.rewards.outcomes import flaw_of
+from claw_r1.consumers.rewards.reward_events import flaw_of
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.of_rows import PlacedIds, TrajectoryRow
 from claw_r1.consumers.rewards.subjects.subject import ATTEMPTS, Subject, Unjudgeable

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from claw_r1.consumers.sandbox import inside, kernel
+from claw_r1.consumers.sandbox import isolation, kernel
 
 WATCH_S = 0.02
 REPORT_BYTES_MAX = 1 << 20
@@ -117,7 +117,7 @@ def queues(pid: int) -> int:
 
 def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) -> Running:
     """Starts one program. extra: a descriptor that it gets as 3. Raises OSError."""
-    setup = {**setup, "folder": inside.working_folder(setup["readable"])}
+    setup = {**setup, "folder": isolation.working_folder(setup["readable"])}
     stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(stdin, program["stdin"])
     fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, SEALS)  # it can be opened again, for writing too
@@ -133,7 +133,7 @@ def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) 
         os.close(sync[1])
         for read, _ in pipes.values():
             os.close(read)
-        inside.first(program, ends, pipes["status"][1], sync[0], setup)
+        isolation.first(program, ends, pipes["status"][1], sync[0], setup)
     os.close(sync[0])
     try:
         map_users(pid)
@@ -152,8 +152,8 @@ def map_users(pid: int) -> None:
     if not root:
         _write(f"/proc/{pid}/setgroups", "deny")
     for name, own in (("gid_map", os.getegid()), ("uid_map", os.geteuid())):
-        both = f"0 {own} 1\n{inside.USER} {inside.NOBODY} 1"
-        _write(f"/proc/{pid}/{name}", both if root else f"{inside.USER} {own} 1")
+        both = f"0 {own} 1\n{isolation.USER} {isolation.NOBODY} 1"
+        _write(f"/proc/{pid}/{name}", both if root else f"{isolation.USER} {own} 1")
 
 
 def _write(path: str, text: str) -> None:

@@ -133,7 +133,7 @@ def landlock(abi: int, readable: Sequence[str], writable: Sequence[str]) -> None
 
 
 def seccomp(program: bytes) -> None:
-    """Filters the system calls of this process and all that it becomes. `program`: BPF, as `filters.py` makes it."""
+    """Filters the system calls of this process and all that it becomes. `program`: BPF, as `seccomp.py` makes it."""
     text = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HP", len(program) // 8, ctypes.addressof(text))
     call("seccomp", SECCOMP_SET_MODE_FILTER, 0, head)

@@ -13,7 +13,7 @@ from claw_r1.consumers.verify.oracle.soundness import NoFact, PooledFact, sound
 from claw_r1.consumers.verify.pool import RowDigests, digest
 from claw_r1.consumers.verify.report import Report
 from claw_r1.consumers.verify.runs import PlannedCall
-from claw_r1.datapool.batch.deltas import resolve
+from claw_r1.datapool.delta_decoding import resolve
 from claw_r1.datapool.errors import PromptBroken
 from claw_r1.eventlog.kafka.reader import stream_ranges
 from claw_r1.eventlog.partitioner import partition_of

@@ -16,7 +16,7 @@ EPSILON = 1e-4
 
 class CallState(NamedTuple):
     """The state that a call was made in: equal prompts are one state; else calls of one line are compared at one depth
-    (`states.py`)."""
+    (`anchor_states.py`)."""
 
     prompt_id: str
     line: str

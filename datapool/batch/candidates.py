@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from claw_r1.datapool.batch.advantages import Return
+from claw_r1.datapool.batch.anchor_states import states_of
 from claw_r1.datapool.batch.masks import is_trained
 from claw_r1.datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.datapool.batch.states import states_of
 from claw_r1.datapool.fold.merge import winners
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
 

@@ -17,7 +17,7 @@ from claw_r1.datapool.fold.state import (
     StepState,
     TrajectoryState,
 )
-from claw_r1.datapool.growing import grown
+from claw_r1.datapool.immutable_map import grown
 from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,

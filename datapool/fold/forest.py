@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from claw_r1.datapool.digests import base_digest
 from claw_r1.datapool.fold.trainable import ID_FLAWS
-from claw_r1.datapool.growing import added
+from claw_r1.datapool.immutable_map import added
 from claw_r1.schemas.events import StepRecord
 
 CaptureOf = Callable[[str], StepRecord | None]

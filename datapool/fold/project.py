@@ -20,7 +20,7 @@ from claw_r1.datapool.fold.state import Ending, GroupState, Registration, StepSt
 from claw_r1.datapool.fold.step import kind_of, tagged
 from claw_r1.datapool.fold.tallies import CallsTally, MembersTally, StepImage, StepsTally, Surroundings
 from claw_r1.datapool.fold.trainable import reasons
-from claw_r1.datapool.growing import differing
+from claw_r1.datapool.immutable_map import differing
 from claw_r1.schemas.codec import NOTHING_PACKED, Packed, encode
 from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 from claw_r1.schemas.http import CallKind

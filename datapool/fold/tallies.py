@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from claw_r1.datapool.columns import Cells, Columns
 from claw_r1.datapool.digests import tie
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.fold.readiness import counted_calls, is_full, valued
 from claw_r1.datapool.fold.state import StepState
-from claw_r1.datapool.growing import added
+from claw_r1.datapool.immutable_map import added
+from claw_r1.datapool.sorted_columns import Cells, Columns
 from claw_r1.schemas.codec import encode_item
 from claw_r1.schemas.events import GroupMember, GroupRecord, RewardSlot, TrajectoryRecord
 

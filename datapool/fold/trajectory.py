@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from claw_r1.datapool.fold import bounds, curation, merge, step
 from claw_r1.datapool.fold.state import Ending, Registration, StepState, TrajectoryFact, TrajectoryState
-from claw_r1.datapool.growing import grown
+from claw_r1.datapool.immutable_map import grown
 from claw_r1.schemas.events import (
     CallCaptured,
     CallFailed,

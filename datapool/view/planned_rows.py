@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from claw_r1.datapool.batch.deltas import bodies, prompts
 from claw_r1.datapool.batch.masks import ID_FLAWS
 from claw_r1.datapool.batch.plan import groups_of, is_logged_data
 from claw_r1.datapool.batch.sequences import CallTokens, TrainingRow, call_tokens, rendered_tokens, rows
+from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.datapool.digests import call_digest
 from claw_r1.datapool.errors import FactUnreadable, NotRenderable
 from claw_r1.datapool.view.conversations import CallBodies

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from claw_r1.datapool.batch.deltas import BODY_UNIT, chain, resolve_all
+from claw_r1.datapool.delta_decoding import BODY_UNIT, chain, resolve_all
 from claw_r1.eventlog.records import Position, Record, readable
 from claw_r1.schemas.events import CallCaptured, Edge
 from claw_r1.schemas.keys import group_key

@@ -7,7 +7,7 @@ a prompt was written in full, by its beginning with all ids of an earlier call.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from claw_r1.datapool.batch.deltas import resolve_all
+from claw_r1.datapool.delta_decoding import resolve_all
 from claw_r1.schemas.arrays import ITEM_BYTES, count
 from claw_r1.schemas.events import CallCaptured, StepRecord
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs f
 )
 
 from claw_r1.eventlog.errors import BrokerUnreachable, LogError, TopicMissing
-from claw_r1.eventlog.kafka.access_lists import check_access
+from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.librdkafka import (
     admin_config,
     cluster,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claw_r1.eventlog.errors import HistoryCut, LogError, NotAcknowledged, RecordTooLarge, TopicMissing
-from claw_r1.eventlog.memory.group import MemoryGroup
+from claw_r1.eventlog.memory.consumer_group import MemoryGroup
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings

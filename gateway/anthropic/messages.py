@@ -11,7 +11,7 @@ from claw_r1.gateway.call_protocol import CallRequest
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, UpstreamBroken
 from claw_r1.gateway.foreign_json import encodable, loads, objects
 from claw_r1.gateway.openai.request import MULTIMODAL, call_request, json_object
-from claw_r1.gateway.tokens.protocol import PackedProtocol
+from claw_r1.gateway.tokens.packed_protocol import PackedProtocol
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.schemas.json_values import Json

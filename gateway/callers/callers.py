@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from claw_r1.gateway.callers.caller_fields import Hints, SessionName
+from claw_r1.gateway.callers.caller_headers import CallerSigns
 from claw_r1.gateway.callers.continuation import Continuations
-from claw_r1.gateway.callers.hints import Hints, SessionName
 from claw_r1.gateway.callers.scopes import derived_id, own_id, require_own, scope_of
-from claw_r1.gateway.callers.signs import CallerSigns
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import Identity, Route, fresh_lane
+from claw_r1.gateway.paths import Identity, Route, fresh_lane
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, new_id
 from claw_r1.schemas.http import GROUP_HEADER, PARENT_HEADER, TRAJECTORY_HEADER, CallKind

@@ -11,8 +11,8 @@ from hashlib import blake2b
 
 import orjson
 
-from claw_r1.gateway.callers.hints import Hints
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.callers.caller_fields import Hints
+from claw_r1.gateway.paths import Identity
 
 ENTRIES_MAX = 20_000
 OWNERS_MAX = 16

@@ -10,17 +10,17 @@ from hashlib import sha256
 
 from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.call_protocol import CallProtocol
+from claw_r1.gateway.callers.caller_fields import Hints
+from claw_r1.gateway.callers.caller_headers import signs
 from claw_r1.gateway.callers.callers import Callers, RetryKey
-from claw_r1.gateway.callers.hints import Hints
-from claw_r1.gateway.callers.signs import signs
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall
 from claw_r1.gateway.capture.idempotency import Finished
+from claw_r1.gateway.capture.previous_responses import GroupRecords
 from claw_r1.gateway.capture.recorder import CallRecorder
 from claw_r1.gateway.capture.redaction import redacted_body, redacted_message
 from claw_r1.gateway.capture.spans import call_span
 from claw_r1.gateway.capture.stream import StreamedCall
-from claw_r1.gateway.capture.turns import GroupRecords
 from claw_r1.gateway.control.crowding import Crowds
 from claw_r1.gateway.errors import ClientGone, GatewayError, HeaderList, NotCaptured, Overloaded, UpstreamRefused
 from claw_r1.gateway.foreign_json import error_text

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from claw_r1.datapool.digests import base_digest
 from claw_r1.gateway.call_protocol import EngineReply
 from claw_r1.gateway.capture.events import EncodedCall, ModelCall
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import CallCaptured, Edge
 

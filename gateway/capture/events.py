@@ -14,7 +14,7 @@ from claw_r1.gateway.callers.callers import Caller
 from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.capture.redaction import redacted, redacted_body
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.upstream.dispatch import CallProgress
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.schemas.arrays import ITEM_BYTES

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from claw_r1.gateway.errors import HeaderList, InvalidRequest
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.envelopes import decision_id, new_id
 from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.http import IDEMPOTENCY_KEY_HEADER

@@ -8,7 +8,7 @@ import sys
 from collections import OrderedDict
 
 from claw_r1.gateway.headers import version_range
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import VersionSpan
 
 CALLS_MAX = 10_000

@@ -16,14 +16,14 @@ from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
+from claw_r1.gateway.capture.previous_responses import GroupRecords, Turns
 from claw_r1.gateway.capture.recent_replies import RecentReplies
 from claw_r1.gateway.capture.span_content import content_attributes
 from claw_r1.gateway.capture.spans import reply_attributes
-from claw_r1.gateway.capture.turns import GroupRecords, Turns
 from claw_r1.gateway.errors import CLIENT_CLOSED, ClientGone, GatewayError, HeaderList, NotCaptured
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.dispatch import CallProgress
 from claw_r1.gateway.upstream.engines import Engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from claw_r1.gateway.call_protocol import CallProtocol, EngineReply
 from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.headers import ClientHeaders, version_range
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.runtime.monitoring.tracing import Attributes, spans
 

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.records import Record
-from claw_r1.gateway.control.orders import Orders
+from claw_r1.gateway.control.task_orders import Orders
 from claw_r1.schemas.codec import decode, event_name
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import (

@@ -27,7 +27,7 @@ from claw_r1.gateway.callers.scopes import own_id, require_own
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.foreign_json import INT32_MAX
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import CONTROL, ID_CHARACTERS_MAX, Identity
+from claw_r1.gateway.paths import CONTROL, ID_CHARACTERS_MAX, Identity
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
 from claw_r1.schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted

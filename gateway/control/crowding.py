@@ -15,8 +15,8 @@ import structlog
 
 from claw_r1.datapool.fold.bounds import GROUP_SIZE_MAX
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import GroupRecord
 
 CROWDED_MIN = GROUP_SIZE_MAX * 8 // 10

@@ -32,12 +32,12 @@ from claw_r1.datapool.feedback import (
 )
 from claw_r1.gateway.callers.scopes import require_own
 from claw_r1.gateway.control.bodies import AssignReward, Body, JsonValue, NameBody, RewardValue
-from claw_r1.gateway.control.keyed import KeyedBodies
-from claw_r1.gateway.control.sources import RewardSources, is_ahead
+from claw_r1.gateway.control.idempotency_keys import KeyedBodies
+from claw_r1.gateway.control.reward_sources import RewardSources, is_ahead
 from claw_r1.gateway.errors import Forbidden, Unusable
 from claw_r1.gateway.headers import ClientHeaders, client_headers
 from claw_r1.gateway.http.asgi import IDENTITY, KEY
-from claw_r1.gateway.identity import Identity, checked_id
+from claw_r1.gateway.paths import Identity, checked_id
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import new_id, now_us
 from claw_r1.schemas.events import Event

@@ -41,15 +41,15 @@ from claw_r1.gateway.control.bodies import (
     trajectory_completed,
     trajectory_started,
 )
-from claw_r1.gateway.control.counting import TokenCounting
+from claw_r1.gateway.control.count_tokens import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
-from claw_r1.gateway.control.direct import RouteHandler
+from claw_r1.gateway.control.direct_routes import RouteHandler
 from claw_r1.gateway.control.feedback import FeedbackRoutes, as_speaker
 from claw_r1.gateway.control.health import Health
-from claw_r1.gateway.control.keyed import KeyedBodies
+from claw_r1.gateway.control.idempotency_keys import KeyedBodies
 from claw_r1.gateway.control.models import Models
-from claw_r1.gateway.control.sources import AGENT, RewardSources, refuse_revision
-from claw_r1.gateway.control.steps import SubmitSteps, step_events
+from claw_r1.gateway.control.reward_sources import AGENT, RewardSources, refuse_revision
+from claw_r1.gateway.control.submit_steps import SubmitSteps, step_events
 from claw_r1.gateway.errors import (
     BodyTooLarge,
     GatewayError,
@@ -65,8 +65,8 @@ from claw_r1.gateway.errors import (
 from claw_r1.gateway.headers import ClientHeaders, client_headers
 from claw_r1.gateway.http.asgi import IDENTITY, KEY, asgi_scope
 from claw_r1.gateway.http.exchange import Exchange
-from claw_r1.gateway.identity import SERVED, Identity
 from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import SERVED, Identity
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, new_id, now_us

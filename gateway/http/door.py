@@ -26,7 +26,8 @@ from claw_r1.gateway.errors import (
 from claw_r1.gateway.headers import CALL_ID, overhead
 from claw_r1.gateway.http.auth import KeyRing, require
 from claw_r1.gateway.http.exchange import Exchange
-from claw_r1.gateway.identity import (
+from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import (
     COMPLETE,
     COUNT_TOKENS,
     FEEDBACK,
@@ -40,7 +41,6 @@ from claw_r1.gateway.identity import (
     protocol_of,
     resolve,
 )
-from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.protocols import Protocols
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.api_keys import Act

@@ -23,7 +23,7 @@ from claw_r1.gateway.errors import (
 )
 from claw_r1.gateway.http.encoding import decoder_of
 from claw_r1.gateway.http.reply import ReplyWriter
-from claw_r1.gateway.identity import Route
+from claw_r1.gateway.paths import Route
 from claw_r1.schemas.api_keys import ApiKey
 
 if TYPE_CHECKING:

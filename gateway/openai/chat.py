@@ -9,7 +9,7 @@ from claw_r1.gateway.errors import GatewayError, UpstreamBroken, error_body
 from claw_r1.gateway.foreign_json import count, dumps, encodable, object_of
 from claw_r1.gateway.openai.chunks import StreamedCompletion
 from claw_r1.gateway.openai.request import parse_chat
-from claw_r1.gateway.tokens.protocol import PackedProtocol
+from claw_r1.gateway.tokens.packed_protocol import PackedProtocol
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.schemas.json_values import Json

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import orjson
 
 from claw_r1.gateway.call_protocol import CallRequest
-from claw_r1.gateway.callers.hints import hints
+from claw_r1.gateway.callers.caller_fields import hints
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.schemas.events import Sampling
 

@@ -14,7 +14,7 @@ from claw_r1.gateway.foreign_json import dumps, encodable, loads, rewritten
 from claw_r1.gateway.openai.chat import error_message
 from claw_r1.gateway.openai.request import MULTIMODAL, TEXT_PARTS, call_request, json_object
 from claw_r1.gateway.openai.response_events import LAST, StreamedResponse
-from claw_r1.gateway.tokens.protocol import PackedProtocol, PackedStream
+from claw_r1.gateway.tokens.packed_protocol import PackedProtocol, PackedStream
 from claw_r1.gateway.tokens.reply import Outline
 from claw_r1.gateway.tokens.sse import data_of
 from claw_r1.schemas.json_values import Json

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import Choice, EngineReply
 from claw_r1.gateway.foreign_json import count
-from claw_r1.gateway.tokens.handed_over import HandedOver, Sampled
+from claw_r1.gateway.tokens.engine_tokens import HandedOver, Sampled
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Usage
 from claw_r1.schemas.json_values import Json

@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from claw_r1.rollout.plugin import engine_tap
+from claw_r1.rollout.plugin.control_routes import ControlRequests
 from claw_r1.rollout.plugin.guard import CONTROLS
 from claw_r1.rollout.plugin.occupancy import Occupancy
-from claw_r1.rollout.plugin.wishes import Wishes
 from claw_r1.rollout.process.adapter_place import VARIABLE as ADAPTER_VARIABLE
 from claw_r1.schemas.http import TOKENS_CAPABILITIES, TOKENS_COMMENT, TOKENS_HEADER, TOKENS_MEMBER
 
@@ -120,8 +120,8 @@ class ClawTokens:
         """Register the capability route: ask the worker what it can do, never compare version numbers."""
         from fastapi import Request
 
-        wishes = Wishes()
-        wishes.attach(app)
+        requests = ControlRequests()
+        requests.attach(app)
 
         @app.get("/claw/info")
         async def info(request: Request) -> dict[str, object]:
@@ -131,7 +131,7 @@ class ClawTokens:
                 "in_flight": TokenHandover.occupancy.calls,
                 "seconds": TokenHandover.occupancy.seconds(),
                 "kv_usage": kv_usage(),
-                "wishes": wishes.take() if request.scope.get(CONTROLS) else [],
+                "control_requests": requests.take() if request.scope.get(CONTROLS) else [],
             }
 
     async def init_state(self, engine_client: Any, state: Any, args: "Namespace") -> None:  # noqa: ARG002  # vLLM's signature and types

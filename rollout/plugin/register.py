@@ -13,7 +13,7 @@ def register() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
 
     if BACKEND not in Factory._registry:
-        Factory.register_engine(BACKEND, "claw_r1.rollout.plugin.engine", "ClawWeightTransfer")
+        Factory.register_engine(BACKEND, "claw_r1.rollout.plugin.weight_transfer", "ClawWeightTransfer")
 
 
 def _die_with_parent() -> None:

@@ -9,7 +9,7 @@ from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.gateway.control import bodies
 from claw_r1.gateway.headers import client_headers
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import Event, TrajectoryRecord
 from tests import facts
 from tests.agentflow.fake_gateway import FakeGateway

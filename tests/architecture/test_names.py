@@ -1,7 +1,9 @@
 """A name means one thing, and says what it is."""
 
 import ast
+import re
 from collections import defaultdict
+from pathlib import PurePath
 
 from tests.architecture.tree import written
 
@@ -10,6 +12,28 @@ TWO_MEANINGS: dict[str, str] = {}
 
 NO_NOUNS = {"found", "asked", "wanted", "given", "told", "said", "shown", "meant", "known", "made", "going"}
 """Participles: a thing is not named by the act of somebody."""
+
+NO_MODULES = NO_NOUNS | {
+    "ahead",
+    "carrying",
+    "counting",
+    "dealing",
+    "growing",
+    "handed_over",
+    "inside",
+    "kept",
+    "stand_in",
+}
+"""Words that say of a module when, where or how, and not what it holds; participles in -ed are found by their form."""
+
+PARTICIPLE = re.compile("[a-z]+[^e]ed")
+
+PARTICIPLE_MODULES = {
+    "consumers/rewards/judged.py": "docs/rewards/rules.md tells people to import it",
+    "examples/programs/confined.py": "what the page calls the process, and the reader of an example with it",
+    "weights/carry/carrying.py": "beside `carrier.py`: the trainer's side of carriers, of which ADR 0031 speaks",
+}
+"""Modules that are called so all the same, each with the reason."""
 
 
 def test_the_name_of_a_type_has_one_meaning() -> None:
@@ -41,6 +65,13 @@ def test_variables_and_parameters_are_nouns() -> None:
             if name is not None and name.strip("_") in NO_NOUNS:
                 participles[path].add(name)
     assert dict(participles) == {}
+
+
+def test_modules_and_folders_are_nouns() -> None:
+    """No module and no folder is called by a bare participle, but those listed above, which are there."""
+    places = {place for path in written() for place in (PurePath(path), *PurePath(path).parents)}
+    bare = {place.as_posix() for place in places if place.stem in NO_MODULES or PARTICIPLE.fullmatch(place.stem)}
+    assert bare == set(PARTICIPLE_MODULES)
 
 
 def _type_name(node: ast.stmt) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from bench import report, trainer, trainer_environments, trainer_staleness
 from bench.in_process import batches_until
 from claw_r1.claw.demo.models.tiny_model import Demonstration, Recipe
-from claw_r1.trainer.sections.objective import ObjectiveSettings
+from claw_r1.trainer.config.objective import ObjectiveSettings
 
 
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from claw_r1.claw import broker_log
 from claw_r1.claw.cli import app
 from claw_r1.claw.clients import RECIPES
 from claw_r1.claw.keys import records
-from claw_r1.claw.show import log
 from claw_r1.schemas.events import KeyRecorded
 from tests.architecture.tree import ROOT
 
@@ -83,7 +83,7 @@ def test_a_new_key_is_made_as_the_client_needs_it(monkeypatch: pytest.MonkeyPatc
         return "secret", key
 
     monkeypatch.setattr(records, "create", create)
-    monkeypatch.setattr(log, "log_for_reading", lambda prefix: nullcontext())
+    monkeypatch.setattr(broker_log, "log_for_reading", lambda prefix: nullcontext())
     url = ("--url", "http://127.0.0.1:1", "--json", "--new-key", "mine")
     environment = json.loads(printed("claude-code", *url, "--model", "m"))["environment"]
     assert environment["ANTHROPIC_AUTH_TOKEN"] == "secret"

@@ -10,7 +10,7 @@ from tests.architecture.tree import sources
 from tests.claw.foreign import COMMANDS, folder_with_our_names, helps
 
 ARGV_OF_MODULES = "runtime/child.py"
-OTHERS_FOLDERS = {"consumers/sandbox/tested.py": "the sandbox's own folder, in which only what was put there lies"}
+OTHERS_FOLDERS = {"consumers/sandbox/grading.py": "the sandbox's own folder, in which only what was put there lies"}
 
 
 @pytest.mark.process

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from claw_r1.claw.clients import RECIPES, written
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.conversations import BRANCH, CallBodies, conversation
 from claw_r1.gateway.protocols import PROTOCOLS
 from tests.clients.engine import DONE, TURNS, work

@@ -8,7 +8,7 @@ import pytest
 from claw_r1.datapool.batch.advantages import EPSILON
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.trainer.algorithms.losses import LOG_RATIO_MAX, LOSSES
-from claw_r1.trainer.sections.reference import ReferenceSettings
+from claw_r1.trainer.config.reference import ReferenceSettings
 from claw_r1.trainer.settings import TrainerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "batches.md"

@@ -23,9 +23,9 @@ import pytest
 from claw_r1.claw.local import stack
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.claw.show.doctor.access import access_findings
-from claw_r1.eventlog.access import ROLES, Grant, grants
 from claw_r1.eventlog.errors import AccessRefused
-from claw_r1.eventlog.kafka.access_lists import allow, check_access
+from claw_r1.eventlog.grants import ROLES, Grant, grants
+from claw_r1.eventlog.kafka.acls import allow, check_access
 from claw_r1.eventlog.kafka.admin import check_broker
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics

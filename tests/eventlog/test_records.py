@@ -1,7 +1,8 @@
 """Records without a broker."""
 
-from claw_r1.eventlog.records import Record, readable
+from claw_r1.eventlog.records import Outgoing, Record, readable
 from claw_r1.schemas.codec import encode
+from claw_r1.schemas.topics import CALLS
 from tests.claw.events import trained
 
 
@@ -14,3 +15,8 @@ def test_poison_and_tombstones_do_not_stop_a_reader() -> None:
     first, second = trained(0, 0.1), trained(1, 0.2)
     values = [encode(first), None, b"", b"garbage", encode(second)[:-1], encode(second)]
     assert list(readable(map(record, values))) == [first, second]
+
+
+def test_a_tombstone_needs_no_event() -> None:
+    """Outgoing.tombstone removes a key of a compacted topic."""
+    assert Outgoing.tombstone(CALLS, b"k").value is None

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from claw_r1.eventlog.access import ROLES, grants
 from claw_r1.eventlog.errors import AccessRefused
+from claw_r1.eventlog.grants import ROLES, grants
 from claw_r1.eventlog.kafka.librdkafka import admin_config, token_of
 from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings

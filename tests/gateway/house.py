@@ -1,12 +1,14 @@
 """A whole gateway for tests, through the real composition root: memory log, tables filled by hand, real sockets."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast
 
+import aiohttp
 import uvicorn
 
 from claw_r1.eventlog.memory import MemoryLog
@@ -24,12 +26,24 @@ from claw_r1.gateway.upstream.engines import Engine, EngineTable
 from claw_r1.schemas import codec
 from claw_r1.schemas.api_keys import ApiKey, parse_key
 from claw_r1.schemas.envelopes import envelope
-from claw_r1.schemas.events import CallCaptured, CallFailed, Event, WorkerReported, WorkerState
+from claw_r1.schemas.events import (
+    CallCaptured,
+    CallFailed,
+    Event,
+    GroupMember,
+    GroupRecord,
+    RunStarted,
+    VersionSpan,
+    WorkerReported,
+    WorkerState,
+)
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, Topic
 from tests.patience import PATIENCE_S
 
 E = TypeVar("E", bound=Event)
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+PATH = "/t1/g1/v1/chat/completions"
 QUICK = {
     "worker_wait_s": 1.0,
     "worker_ttl_s": 600.0,
@@ -208,3 +222,61 @@ def report(
 def record(event: Event, key: bytes = b"k", topic: str = "claw.x", timestamp_ms: int = 0) -> Record:
     """An event as a record of the log."""
     return Record(topic, 0, 0, timestamp_ms, key, codec.encode(event))
+
+
+def span(run: str, version: int, start: int, end: int) -> VersionSpan:
+    return VersionSpan(run_id=run, version=version, start=start, end=end)
+
+
+def started(run: str = "r", staleness: int = 0, per_batch: int = 2, incarnation: int = 0) -> RunStarted:
+    return RunStarted(
+        envelope=envelope("trainer/x"),
+        run_id=run,
+        model_id="m",
+        incarnation=incarnation,
+        config="{}",
+        group_size=2,
+        groups_per_batch=per_batch,
+        staleness_max=staleness,
+        facts_prefix="claw",
+    )
+
+
+def group(
+    group_id: str,
+    *,
+    run: str | None = "r",
+    channel: str = "train",
+    closed: bool = False,
+    ready: bool = False,
+    declared: bool = True,
+) -> GroupRecord:
+    member = GroupMember(trajectory_id="t", status="completed", ready=ready, digest="")
+    return GroupRecord(
+        group_id=group_id, declared=declared, run_id=run, channel=channel, closed=closed, members=(member,), ready=ready
+    )
+
+
+async def post(house: House, path: str, body: object = None, **headers: str) -> tuple[int, dict, dict]:  # type: ignore[type-arg]  # JSON of any shape
+    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(house.url + path, json=body, headers=named) as reply:
+        return reply.status, await reply.json(), {name.lower(): value for name, value in reply.headers.items()}
+
+
+class Answer:
+    """A reply, read whole."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> dict:  # type: ignore[type-arg]  # JSON of any shape
+        parsed: dict = json.loads(self.body)  # type: ignore[type-arg]  # JSON of any shape
+        return parsed
+
+
+async def ask(house: House, body: object = ASK, path: str = PATH, **headers: str) -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
+    async with aiohttp.ClientSession() as session, session.post(house.url + path, data=data, headers=named) as reply:
+        return Answer(reply.status, {name.lower(): value for name, value in reply.headers.items()}, await reply.read())

@@ -5,6 +5,12 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
+import aiohttp
+
+from tests.gateway.house import House
+
+CHAT = "/t/g/v1/chat/completions"
+GOOD = b'{"model": "tiny", "messages": []}'
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -67,3 +73,61 @@ async def request(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
     return head + await reader.readexactly(int(length.partition(b":")[2]))
+
+
+async def send(house: House, method: str, path: str, data: bytes | None, **headers: str) -> tuple[int, bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, house.url + path, data=data, headers=named) as reply,
+    ):
+        return reply.status, await reply.read()
+
+
+BODIES: list[tuple[str, bytes]] = [
+    (CHAT, b""),
+    (CHAT, b"{"),
+    (CHAT, b"null"),
+    (CHAT, b"[]"),
+    (CHAT, b'"x"'),
+    (CHAT, b"\xff\xfe"),
+    (CHAT, b"\x00"),
+    (CHAT, b'{"messages": NaN}'),
+    (CHAT, b'{"messages": ["\\ud800"]}'),
+    (CHAT, b"[" * 100_000),
+    (CHAT, b'{"messages": [],}'),
+    (CHAT, b"{}"),
+    (CHAT, b'{"messages": "hi"}'),
+    (CHAT, b'{"messages": [], "model": 5}'),
+    ("/groups", b"{"),
+    ("/groups", b"[]"),
+    ("/groups", b'{"size": 0}'),
+    ("/groups", b'{"size": "many"}'),
+    ("/groups", b'{"size": 1e99}'),
+    ("/groups", b'{"group_id": ""}'),
+    ("/groups", b'{"group_id": "a\\u0000b"}'),
+    ("/groups", b'{"group_id": "\\ud800"}'),
+    ("/groups", b'{"deadline_s": -1}'),
+    ("/groups", b'{"deadline_s": NaN}'),
+    ("/groups", b'{"sise": 8}'),
+    ("/groups", b"[" * 100_000),
+    ("/t/g/v1/register_trajectory", b'{"channel": 5}'),
+    ("/t/g/v1/register_trajectory", b'{"tags": "x"}'),
+    ("/t/g/v1/complete_trajectory", b'{"calls": -1}'),
+    ("/t/g/v1/complete_trajectory", b'{"calls": 99999999999}'),
+    ("/t/g/v1/complete_trajectory", b'{"status": "evicted"}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": "x"}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": Infinity}'),
+    ("/t/g/v1/complete_trajectory", b'{"reward": -1e31}'),
+    ("/t/g/v1/rewards", b""),
+    ("/t/g/v1/rewards", b"{}"),
+    ("/t/g/v1/rewards", b'{"value": []}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "call_id": "c", "step_index": 0}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "revision": 99999999999999999999}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": NaN}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": 1e400}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": {"a": 123456789012345678901234567890}}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "metadata": "\\udc00"}'),
+    ("/t/g/v1/rewards", b'{"value": 1, "\\udc00": 1}'),
+    ("/t/g/v1/rewards", b'\xef\xbb\xbf{"value": 1}'),
+]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claw_r1.gateway.tokens.protocol import Assembly
+from claw_r1.gateway.tokens.packed_protocol import Assembly
 from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway import engine, packed
 from tests.gateway.engine import Json, Received, Reply

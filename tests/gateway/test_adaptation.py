@@ -12,9 +12,8 @@ from claw_r1.gateway.openai.chat import ChatCompletions
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.api_keys import ApiKey
-from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House, report
+from tests.gateway.house import ASK, House, ask, report
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"maximum": 2**70}, "strict": True}}
 

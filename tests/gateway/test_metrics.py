@@ -17,10 +17,9 @@ from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import Event
 from claw_r1.schemas.topics import Topic
 from tests.facts import call
-from tests.gateway.capture.test_calls import ASK, ask
 from tests.gateway.capture.test_durable_log import Place
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream, written
-from tests.gateway.house import House, report
+from tests.gateway.house import ASK, House, ask, report
 from tests.gateway.processes import poll
 
 FAMILIES = {

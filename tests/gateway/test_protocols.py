@@ -9,10 +9,9 @@ import pytest
 from claw_r1.gateway.call_protocol import ReplyStream
 from claw_r1.gateway.protocols import PROTOCOLS
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
-from tests.gateway.capture.test_calls import ASK, Answer, ask
-from tests.gateway.capture.test_streams import gather
+from tests.gateway.capture.test_stream import gather
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import ASK, Answer, House, ask
 from tests.gateway.json_lines import JsonLines, LineStream
 
 PATH = "/t1/g1/v1/say"

@@ -167,3 +167,7 @@ async def scripted_worker(
             await asyncio.gather(worker.task, return_exceptions=True)
             trainer.transfer.close()
             await runner.cleanup()
+
+
+def settings(**fields: object) -> RolloutSettings:
+    return RolloutSettings(**{"model": Path("m"), "model_id": "m", "worker_id": "w", **fields})  # type: ignore[arg-type]  # fields by name, of any type

@@ -36,7 +36,7 @@ class ScriptedEngine:
         self.is_paused = False
         self.hangs = False
         self.is_healthy = True
-        self.wishes: list[str] = []
+        self.control_requests: list[str] = []
         self._busy = asyncio.Lock()
 
     def app(self) -> web.Application:
@@ -82,8 +82,8 @@ class ScriptedEngine:
                 return web.Response()
         async with self._busy:
             self.looks += 1
-            wishes, self.wishes = self.wishes, []
-            return web.json_response({**INFO, "in_flight": self.in_flight, "wishes": wishes})
+            requests, self.control_requests = self.control_requests, []
+            return web.json_response({**INFO, "in_flight": self.in_flight, "control_requests": requests})
 
 
 async def _named() -> None:

@@ -206,7 +206,7 @@ async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> No
         await worker.until(lambda report: report.state == "ready")
         engine.in_flight = 1
         if how == "wish":
-            engine.wishes = ["drain"]
+            engine.control_requests = ["drain"]
         else:
             worker.stop.drain.set()
         await worker.until(lambda report: report.state == "draining" and report.in_flight == 1)
@@ -224,12 +224,12 @@ async def test_a_probe_that_a_person_asks_for_is_made_between_two_loads(tmp_path
         report = await worker.until(is_at(0))
         assert report.sync_ms["probe_gap"] == 0
         engine.score = -1.0005
-        engine.wishes = ["probe"]
+        engine.control_requests = ["probe"]
         report = await worker.until(lambda report: report.sync_ms.get("probe_gap"))
         assert report.sync_ms["probe_gap"] == pytest.approx(0.0005)
         assert {"fetch", "load", "paused"} <= set(report.sync_ms)
         engine.score = -2.0
-        engine.wishes = ["probe"]
+        engine.control_requests = ["probe"]
         await worker.until(lambda report: worker.server.starts == 2 and report.sync_ms.get("probe_gap") == 0)
         assert any("does not serve run/0" in (each.detail or "") for each in worker.reports if each.state == "starting")
 

@@ -9,7 +9,7 @@ import pytest
 
 from claw_r1.runtime.component import Component, State
 from claw_r1.runtime.errors import ComponentDied, ProcessError
-from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.process_identity import ProcessId
 from claw_r1.runtime.processes import Processes
 from claw_r1.runtime.restarts import RestartBudget
 from tests.patience import until

@@ -17,8 +17,18 @@ from msgspec.structs import replace
 from claw_r1.schemas import codec
 from claw_r1.schemas.avro_files import current_ids, fingerprint, schema_ids, self_contained, written_schema
 from claw_r1.schemas.cloudevents import headers
+from claw_r1.schemas.codec import encode, encode_item
 from claw_r1.schemas.errors import BadMagic, EmptyValue, MalformedDatum, UndecodableRecord, UnknownSchemaId
-from claw_r1.schemas.events import EVENT_TYPES, CallCaptured, Event, Sampling, WeightsPublished
+from claw_r1.schemas.events import (
+    EVENT_TYPES,
+    CallCaptured,
+    Event,
+    GroupMember,
+    GroupRecord,
+    Sampling,
+    TrajectoryRecord,
+    WeightsPublished,
+)
 from tests import facts
 from tests.schemas.examples import EVENTS, golden
 from tests.schemas.values import datum, events
@@ -292,3 +302,27 @@ def test_records_are_written_for_the_version_before(until: int) -> None:
         assert codec.schema_id_of(value) == schema_id
         assert value == _written(schema_id, codec.as_dict(EVENTS[name]))
         assert type(codec.decode(value)) is EVENT_TYPES[name]
+
+
+@pytest.mark.parametrize("items", [0, 1, 3, 200])
+def test_packed_lists_are_the_bytes_of_the_whole_event(items):
+    """In any pieces, of plain values and of records, with fields before, between and behind."""
+    ids, offsets = [f"c{number}" * 20 for number in range(items)], [number << 20 for number in range(items)]
+    trajectory = TrajectoryRecord(
+        group_id="g",
+        trajectory_id="t",
+        status="open",
+        calls=tuple(ids),
+        offsets=tuple(offsets),
+        branches=7,
+        ready=False,
+    )
+    packed = {
+        "calls": (items, [encode_item(TrajectoryRecord, "calls", call_id) for call_id in ids]),
+        "offsets": (items, [b"".join(encode_item(TrajectoryRecord, "offsets", offset) for offset in offsets)]),
+    }
+    assert encode(trajectory, packed) == encode(trajectory)
+    member = GroupMember(trajectory_id="t", status="failed", ready=True, return_total=0.5, min_version=3, digest="d")
+    group = GroupRecord(group_id="g", declared=True, members=(member,) * items, ready=False)
+    one = encode_item(GroupRecord, "members", member)
+    assert encode(group, {"members": (items, [one] * items)}) == encode(group)

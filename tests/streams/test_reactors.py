@@ -5,7 +5,7 @@ from itertools import permutations
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import image, project
 from claw_r1.datapool.fold.restore import restore
-from claw_r1.streams.decisions import DecisionGate
+from claw_r1.streams.decision_writer import DecisionGate
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import decide, outlived, waits
 from tests import facts

@@ -29,7 +29,7 @@ from tests import children, patience
 from tests.children import HEAVY_START_S
 from tests.patience import LOOK_EVERY_S, PATIENCE_S
 from tests.trainer.pooled import RUN, group, rows_of
-from tests.trainer.test_background import manifest_of
+from tests.trainer.storage.test_async_writer import manifest_of
 from tests.trainer.test_resume import PROCESSES, exit_code
 from tests.trainer.tiny import make_model
 from tests.weights.tensors import take

@@ -21,15 +21,9 @@ from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
-from tests.trainer.test_run import events, world_of
-from tests.trainer.tiny import make_model
+from tests.trainer.runs_in_memory import events, world_of
 
 SAMPLES = 3
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def part(version, kind, number, tasks=2, samples=SAMPLES, every=2):

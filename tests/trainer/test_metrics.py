@@ -13,13 +13,7 @@ from claw_r1.trainer.run import TrainingRun
 from tests.patience import until
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
-from tests.trainer.test_run import two_batches, world_of
-from tests.trainer.tiny import make_model
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+from tests.trainer.runs_in_memory import two_batches, world_of
 
 
 def value(metrics, name, **labels):

@@ -19,7 +19,7 @@ from claw_r1.weights.digests import Digest
 from claw_r1.weights.host_copies import HostCopies, tensors
 from claw_r1.weights.sources import FromDirectory
 from tests.trainer.incarnation import SPEC, settings
-from tests.trainer.test_run import events, two_batches, world_of
+from tests.trainer.runs_in_memory import events, two_batches, world_of
 from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.process

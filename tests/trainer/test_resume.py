@@ -14,7 +14,6 @@ from claw_r1.trainer.dependencies import Milestone
 from tests.children import HEAVY_START_S
 from tests.trainer import incarnation
 from tests.trainer.incarnation import BATCHES
-from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.slow
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -78,11 +77,6 @@ def exit_code(process):
     code = process.exitcode
     process.kill()
     return code
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.trainer.dependencies import Milestone
 from tests.trainer.test_resume import lives
-from tests.trainer.tiny import make_model
 
 pytestmark = pytest.mark.slow
 PPO = {
@@ -14,11 +13,6 @@ PPO = {
     "batches_max": 4,
     "learning_rate": 1e-3,
 }
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def test_a_replay_repeats_policy_and_critic_to_the_bit(tmp_path_factory, model_dir):

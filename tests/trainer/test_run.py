@@ -26,53 +26,17 @@ from claw_r1.schemas.events import (
     WeightsPublished,
 )
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
-from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import BatchLost, CheckpointInvalid, SettingsInvalid
-from claw_r1.trainer.plan.journal import Journal
 from claw_r1.trainer.plan.learner_batch import examples_of
 from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.datapool.view.test_planned_rows import BASES, written_against_c0
 from tests.patience import until
-from tests.trainer.incarnation import RUN, SPEC, FakeTransferServer, settings
-from tests.trainer.pooled import SETTINGS, VOCABULARY, group, pooled, write_pool
+from tests.trainer.incarnation import RUN, SPEC, settings
+from tests.trainer.pooled import SETTINGS, VOCABULARY, group, write_pool
+from tests.trainer.runs_in_memory import DEADLINE_S, cut, events, memory_journal, stopping_at, two_batches, world_of
 from tests.trainer.tiny import make_model
-
-DEADLINE_S = 30
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
-def memory_journal(log, run_id=RUN):
-    return Journal(log.transactions(run_id), lambda: log.reader([BATCHES, WEIGHTS]).read_to_end(), run_id)
-
-
-def events(log, kind):
-    committed = (record.event() for record in log.reader([BATCHES, WEIGHTS]).read_to_end())
-    return [event for event in committed if isinstance(event, kind)]
-
-
-def world_of(chosen, history, reached=lambda _: None, stop=None, log=None):
-    """Facts, pool and the run's topics on one memory log."""
-    pooled_history = pooled(history)
-    return (log or pooled_history.log), TrainerDependencies(
-        learner=learner_of(chosen),
-        pool=pooled_history.pool,
-        facts=pooled_history.log.lookup(),
-        journal=memory_journal(log or pooled_history.log, chosen.run_id),
-        transfer_server=FakeTransferServer(),
-        stop=stop or threading.Event(),
-        producer="trainer/test",
-        reached=reached,
-    )
-
-
-def two_batches(**changes):
-    return [e for n in range(4) for e in group(f"g{n}", [0.0, 1.0, 1.0, 0.0], at_us=n, **changes)]
 
 
 def test_a_run_trains_until_batches_max(tmp_path, model_dir):
@@ -484,21 +448,6 @@ def test_groups_whose_facts_are_gone_are_left_out_by_name(tmp_path, model_dir):
     assert TrainingRun(chosen, collaborators).run() == "finished"
     assert [(e.group_ids, e.reason) for e in events(log, BatchSkipped)] == [(("g0",), "facts_cut")]
     assert [groups_of(plan) for plan in events(log, BatchAssembled)] == [("g1", "g2")]
-
-
-def cut(collaborators, *names):
-    """Retention takes the calls of these groups, and what stands before them in their partitions."""
-    ends = {}
-    for name in names:
-        for member in collaborators.pool.group(name).members:
-            for step in collaborators.pool.steps(name, member.trajectory_id):
-                place = step.position.topic, step.position.partition
-                ends[place] = max(ends.get(place, 0), step.position.offset + 1)
-    collaborators.facts._log.delete_records(ends)
-
-
-def stopping_at(milestone, stop):
-    return lambda reached: stop.set() if reached == milestone else None
 
 
 def test_a_plan_that_cannot_be_read_any_more_is_given_up_by_an_event(tmp_path, model_dir):

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from claw_r1.runtime.modules import EXTRAS
+from claw_r1.trainer.config import directories, extras
+from claw_r1.trainer.config.lora import LoraSettings
 from claw_r1.trainer.errors import ModelInvalid, SettingsInvalid
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.plan.dry_run import dry_run
-from claw_r1.trainer.sections import directories, extras
-from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.trainer.settings import TrainerSettings, load
 from tests.trainer.tiny import make_model
 

@@ -19,7 +19,7 @@ from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from tests import children
 from tests.small_disk import run_on_small_disk
 from tests.weights.tensors import Tensors, same, take, tensors_of
-from tests.weights.test_flat import make, models
+from tests.weights.test_manifest import make, models
 
 ROOT = Path(__file__).parents[2]
 

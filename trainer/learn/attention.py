@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from claw_r1.trainer.learn.trees import Block, Trie
-from claw_r1.trainer.ranks.dealing import over_ranks
-from claw_r1.trainer.ranks.partition import whole_when_called
+from claw_r1.trainer.ranks.data_sharding import over_ranks
+from claw_r1.trainer.ranks.zero3 import whole_when_called
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

@@ -16,21 +16,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from claw_r1.trainer.config.lora import LoraSettings
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn import attention, deepspeed_config
 from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn.examples import Example, Float32s, with_column
-from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import Layout, MicroBatch, TrainedTokens, lay_out
+from claw_r1.trainer.learn.logprobs import TokenScores
 from claw_r1.trainer.learn.metrics import TokenTotals, merged
 from claw_r1.trainer.learn.models.lora import LoraAdapter
 from claw_r1.trainer.learn.objective import Objective, ObjectiveLosses, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 from claw_r1.trainer.learn.stepping import Applied, SteppedModel, StepSettings
 from claw_r1.trainer.learn.tensor_names import CheckpointTensors, whole
-from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
-from claw_r1.trainer.sections.lora import LoraSettings
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
+from claw_r1.trainer.ranks.data_sharding import over_ranks, per_token, share_of_this_rank
 from claw_r1.trainer.storage import exports
 from claw_r1.weights.checkpoint import SHARD_BYTES_MAX
 from claw_r1.weights.device import Wish, resolved

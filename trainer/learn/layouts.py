@@ -19,7 +19,7 @@ from torch import Tensor
 from claw_r1.trainer.learn.attention import LayoutWish, TrieAttention
 from claw_r1.trainer.learn.examples import Example
 from claw_r1.trainer.learn.trees import computed, cut, in_order, trie
-from claw_r1.trainer.ranks.dealing import ALL, Share, dealt, nothing
+from claw_r1.trainer.ranks.data_sharding import ALL, Share, dealt, nothing
 
 TREE_SAVES_MIN = 0.1
 """Share of the tokens of padded rows that a tree must save to be taken by `auto`."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from claw_r1.trainer.algorithms.lags import LAGS, LagColumns, lag_metrics, lag_sums
 from claw_r1.trainer.algorithms.losses import log_ratio
 from claw_r1.trainer.learn.examples import ENVIRONMENTS_MAX
-from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.learn.logprobs import TokenScores
 from claw_r1.trainer.learn.objective import ObjectiveLosses
 
 BY_ENVIRONMENT = ("entropy", "clip_share", "kl_k3", "ratio_mean", "masked_share")

@@ -49,7 +49,7 @@ def load(
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from claw_r1.trainer.ranks.partition import partitioned
+    from claw_r1.trainer.ranks.zero3 import partitioned
 
     disable_progress_bar()  # of every rank: the line that says why one ended would stand behind a bar
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]

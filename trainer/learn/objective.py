@@ -12,8 +12,8 @@ from claw_r1.trainer.algorithms.corrections import CORRECTIONS, CorrectionBounds
 from claw_r1.trainer.algorithms.divergence import Divergence
 from claw_r1.trainer.algorithms.losses import Loss
 from claw_r1.trainer.learn.examples import Example, scaled
-from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.learn.logprobs import TokenScores
 
 
 class ObjectiveLosses(NamedTuple):

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from claw_r1.trainer.errors import ModelInvalid
 from claw_r1.trainer.learn.attention import TrieAttention
-from claw_r1.trainer.learn.head import PLAIN, LogitShape, TokenScores, score
-from claw_r1.trainer.ranks.partition import whole_when_called
+from claw_r1.trainer.learn.logprobs import PLAIN, LogitShape, TokenScores, score
+from claw_r1.trainer.ranks.zero3 import whole_when_called
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

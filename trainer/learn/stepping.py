@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import CheckpointForeign, CheckpointInvalid, SettingsInvalid, TrainerError
 from claw_r1.trainer.learn import deepspeed_config
 from claw_r1.trainer.learn.model import Precision
-from claw_r1.trainer.ranks.dealing import over_ranks
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
+from claw_r1.trainer.ranks.data_sharding import over_ranks
 from claw_r1.trainer.storage.state_files import StateFiles, damage
 
 STATE_KEY = "trainer"  # deepspeed merges its own keys into the client state

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
-"""The logits of one part, as in `trainer/learn/head.py`."""
+"""The logits of one part, as in `trainer/learn/logprobs.py`."""
 FP32, BF16 = 4, 2
 LENGTH_BYTES = 8  # of the header of a safetensors file
 

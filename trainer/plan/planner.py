@@ -22,7 +22,7 @@ from claw_r1.eventlog.records import Position
 from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
-from claw_r1.trainer.plan.ahead import FactsAhead
+from claw_r1.trainer.plan.prefetch import FactsAhead
 from claw_r1.trainer.plan.skips import Skips
 from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import TrainingProgress

@@ -16,6 +16,7 @@ from msgspec import to_builtins
 from claw_r1.datapool.runs import PublishedVersion
 from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.schemas.json_values import JsonDict
+from claw_r1.trainer.config.changes import changes_since
 from claw_r1.trainer.dependencies import PolicyLearner
 from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
 from claw_r1.trainer.learn.examples import Example
@@ -25,7 +26,6 @@ from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import NO_BATCH
-from claw_r1.trainer.sections.changes import changes_since
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
 from claw_r1.weights.manifest import WeightsManifest

@@ -9,9 +9,9 @@ import structlog
 
 from claw_r1.trainer.errors import RankLost, TrainerError
 from claw_r1.trainer.learn.learner import Learner
-from claw_r1.trainer.ranks.group import LEAVE, RankGroup
 from claw_r1.trainer.ranks.member import TRAIN, member
 from claw_r1.trainer.ranks.place import RankPlace
+from claw_r1.trainer.ranks.process_group import LEAVE, RankGroup
 from claw_r1.trainer.settings import TrainerSettings
 
 log = structlog.get_logger()

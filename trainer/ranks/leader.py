@@ -12,9 +12,9 @@ from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.learn.engine import leave
 from claw_r1.trainer.learn.examples import Example, Float32s, LearnerBatch
 from claw_r1.trainer.learn.learner import Learner
-from claw_r1.trainer.ranks.group import LEAVE, RankGroup
 from claw_r1.trainer.ranks.launch import Launched
 from claw_r1.trainer.ranks.member import TRAIN, member
+from claw_r1.trainer.ranks.process_group import LEAVE, RankGroup
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.snapshot import WeightsSnapshot
 

@@ -9,9 +9,9 @@ import torch
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.learner import Learner
-from claw_r1.trainer.ranks.group import RankGroup, connect, joined
 from claw_r1.trainer.ranks.heartbeat import Heartbeat
 from claw_r1.trainer.ranks.place import RankPlace
+from claw_r1.trainer.ranks.process_group import RankGroup, connect, joined
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.device import resolved
 

@@ -21,7 +21,7 @@ import structlog
 from claw_r1.runtime import child
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.trainer.sections.extras import SINKS
+from claw_r1.trainer.config.extras import SINKS
 
 if TYPE_CHECKING:
     from claw_r1.trainer.settings import TrainerSettings

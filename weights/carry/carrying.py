@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s, readable
+from claw_r1.weights.carry.carrier_handle import Carrier, Spawn, bucket_s, readable
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
 from claw_r1.weights.manifest import bytes_flat

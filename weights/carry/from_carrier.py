@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from claw_r1.weights.carry.carrier_process import Carrier, Spawn, bucket_s, readable
+from claw_r1.weights.carry.carrier_handle import Carrier, Spawn, bucket_s, readable
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
 from claw_r1.weights.host_copies import FillsFile, TensorBytes, is_at, locked

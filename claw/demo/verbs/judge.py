@@ -1,6 +1,6 @@
 """A judge for verbs: a tiny Qwen3 that says whether a call is the right one, made in code and warmed up in about a minute.
 
-What it learns from is what it will be asked: the questions of `consumers/rewards/judging`, by the rubric beside this file, with answers
+What it learns from is what it will be asked: the questions of `consumers/rewards/llm_judge`, by the rubric beside this file, with answers
 by the environment's rule. Its tokenizer has ids for the words of these questions, which so are 170 ids long and not 700.
 
 Invariant: the bytes are a function of (seed, recipe, lessons, libraries), after which the directory is named.
@@ -17,8 +17,8 @@ from claw_r1.claw.demo.models.tiny_model import Recipe, keep, save_warmed_up
 from claw_r1.claw.demo.verbs.environment import KEYS, VALUES, VERBS, Task, right_call, right_verb
 from claw_r1.claw.demo.verbs.flow import shown
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
-from claw_r1.consumers.rewards.judging.prompts import questions
-from claw_r1.consumers.rewards.judging.rubrics import Rubric, read_rubric
+from claw_r1.consumers.rewards.llm_judge.prompts import questions
+from claw_r1.consumers.rewards.llm_judge.rubrics import Rubric, read_rubric
 
 RUBRIC = Path(__file__).with_name("judge.md")
 RECIPE = Recipe(steps=200)

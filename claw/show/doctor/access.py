@@ -4,9 +4,9 @@ wire to the broker, and its access lists."""
 from collections.abc import Iterator, Mapping, Sequence
 
 from claw_r1.claw.show.doctor.findings import Finding, checked, error, ok, warning
-from claw_r1.eventlog.access import ROLES, Grant, beyond, grants, touching
 from claw_r1.eventlog.errors import AccessRefused
-from claw_r1.eventlog.kafka.access_lists import check_access, held_grants
+from claw_r1.eventlog.grants import ROLES, Grant, beyond, grants, touching
+from claw_r1.eventlog.kafka.acls import check_access, held_grants
 from claw_r1.eventlog.kafka.admin import broker_settings
 from claw_r1.eventlog.security import elsewhere
 from claw_r1.eventlog.settings import LogSettings

@@ -12,7 +12,7 @@ from claw_r1.claw.show.doctor.findings import Finding, checked, error, ok, warni
 from claw_r1.datapool import FOLD_VERSION
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import TopicState, broker_settings, check_broker, describe_topics, diff_topics
-from claw_r1.eventlog.kafka.groups import behind
+from claw_r1.eventlog.kafka.consumer_groups import behind
 from claw_r1.eventlog.kafka.ranges import stream_ranges
 from claw_r1.eventlog.kafka.reader import committed_offsets
 from claw_r1.eventlog.records import Place, readable

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from claw_r1.consumers.dashboard.outline import outline
+from claw_r1.consumers.dashboard.call_tree import outline
 from claw_r1.consumers.pool.inspection import steps_of
 from claw_r1.datapool.view.listing.columns import TASK_CHARACTERS
 from claw_r1.datapool.view.rows import PoolRows

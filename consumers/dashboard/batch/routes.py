@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.batch import anatomy
 from claw_r1.consumers.dashboard.plans import plans_at
+from claw_r1.consumers.dashboard.routes.parameters import Limit, Source
 from claw_r1.consumers.dashboard.routes.runs import After, RunIdQuery
-from claw_r1.consumers.dashboard.routes.source import Limit, Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching

@@ -10,7 +10,7 @@ from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
 from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_for, is_open, progress, sides
 from claw_r1.consumers.dashboard.personal_acts import saying
-from claw_r1.consumers.dashboard.routes.source import trajectory_of
+from claw_r1.consumers.dashboard.routes.parameters import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
 from claw_r1.datapool.feedback import HUMAN

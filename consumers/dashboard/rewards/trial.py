@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from claw_r1.consumers.dashboard.routes.source import trajectory_of
+from claw_r1.consumers.dashboard.routes.parameters import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.rewards.config import load, slot_named
 from claw_r1.consumers.rewards.subjects.of_rows import TrajectoryRow

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
 from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.listing import find, key_text, place_of

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
-from claw_r1.consumers.dashboard.routes.source import GroupId, Source, trajectory_of
+from claw_r1.consumers.dashboard.routes.parameters import GroupId, Source, trajectory_of
 from claw_r1.consumers.dashboard.routes.tokens import finite_logprob
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.dashboard.tokens.facts import TokenLines

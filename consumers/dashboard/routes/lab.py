@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Response
 from claw_r1.consumers.dashboard.batch.drawn_rows import drawn
 from claw_r1.consumers.dashboard.batch.earlier import runs_before
 from claw_r1.consumers.dashboard.batch.routes import plan_of
-from claw_r1.consumers.dashboard.routes.source import Limit, Source
+from claw_r1.consumers.dashboard.routes.parameters import Limit, Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.knobs import knobs
 from claw_r1.consumers.pool.perspective import perspective_of
+from claw_r1.consumers.pool.spec_fields import knobs
 from claw_r1.consumers.web.problems import SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec, of_text

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.plans import plans_at
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.lineage.answer import of_data, of_version
 from claw_r1.consumers.lineage.trace import data_trace, last_batch, version_trace

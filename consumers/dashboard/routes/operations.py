@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.processes import GATEWAYS, ProgressWatch, other_rows, reader_rows
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
-from claw_r1.consumers.dashboard.routes.source import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson

@@ -10,7 +10,7 @@ from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.consumers.dashboard.overview.progress import spec_of, standing, waiting
 from claw_r1.consumers.dashboard.overview.tally import matching, tally
 from claw_r1.consumers.dashboard.routes.operations import letters_waiting
-from claw_r1.consumers.dashboard.routes.source import Source
+from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.dashboard.workers import worker_rows
 from claw_r1.consumers.runs.summary import row

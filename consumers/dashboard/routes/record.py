@@ -7,10 +7,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from claw_r1.consumers.dashboard.routes.source import Source, trajectory_of
+from claw_r1.consumers.dashboard.routes.parameters import Source, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.dashboard.tokens.facts import position_of
-from claw_r1.consumers.pool.plain import as_plain
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Watching
 from claw_r1.eventlog.errors import LogError, Retryable

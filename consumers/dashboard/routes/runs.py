@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from claw_r1.consumers.dashboard.routes.source import Limit, Source
+from claw_r1.consumers.dashboard.routes.parameters import Limit, Source
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.summary import row, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from msgspec import to_builtins
 
-from claw_r1.consumers.dashboard.exchanges import CallShare, bases, excerpt_of, exchanges, message_answers
+from claw_r1.consumers.dashboard.call_messages import CallShare, bases, excerpt_of, exchanges, message_answers
+from claw_r1.consumers.dashboard.call_tree import CallTree, rewards_of, totals
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
-from claw_r1.consumers.dashboard.outline import CallTree, rewards_of, totals
-from claw_r1.consumers.dashboard.routes.source import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
+from claw_r1.consumers.dashboard.routes.parameters import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.consumers.pool.perspective import explained, perspective_of
-from claw_r1.consumers.pool.plain import as_plain
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Looking
 from claw_r1.datapool.runs import RunIndex

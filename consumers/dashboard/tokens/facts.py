@@ -2,7 +2,7 @@
 
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.web.problems import PageProblem
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.view.token_lines import TokenLine, token_line
 from claw_r1.eventlog.records import Position, readable
 from claw_r1.schemas.events import CallCaptured, StepRecord, TrajectoryRecord

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.rewards.judged import Scope
-from claw_r1.consumers.rewards.opinions import RewardScorer
+from claw_r1.consumers.rewards.scorer import RewardScorer
 
 
 class ScorerSettings(BaseModel):

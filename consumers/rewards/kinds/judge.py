@@ -20,14 +20,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.http_client import ODD, HttpClient
 from claw_r1.consumers.rewards.judged import Judged
-from claw_r1.consumers.rewards.judging import answers
-from claw_r1.consumers.rewards.judging.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
-from claw_r1.consumers.rewards.judging.chat_client import ChatClient, JudgeReply, JudgeTrail
-from claw_r1.consumers.rewards.judging.prompts import Question, has_text, questions, reminder, shares_of_wins
-from claw_r1.consumers.rewards.judging.quoting import defused
-from claw_r1.consumers.rewards.judging.rubrics import Rubric, read_rubric
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.llm_judge import answers
+from claw_r1.consumers.rewards.llm_judge.answers import Merge, MergedAnswer, ParsedAnswer, Unparsable
+from claw_r1.consumers.rewards.llm_judge.chat_client import ChatClient, JudgeReply, JudgeTrail
+from claw_r1.consumers.rewards.llm_judge.prompts import Question, has_text, questions, reminder, shares_of_wins
+from claw_r1.consumers.rewards.llm_judge.quoting import defused
+from claw_r1.consumers.rewards.llm_judge.rubrics import Rubric, read_rubric
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 
 TOP_LOGPROBS = 20
 """The number of tokens that OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""

@@ -25,7 +25,7 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.http_client import ODD, HttpClient, Refused
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion, TokenCost
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion, TokenCost
 
 TOO_LONG = re.compile(r"maximum context length|max_model_len|too long|too large", re.IGNORECASE)
 """The errors of servers for an input that they cannot take whole."""

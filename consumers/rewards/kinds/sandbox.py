@@ -20,9 +20,9 @@ from claw_r1.consumers.rewards.functions.adapters import last_text
 from claw_r1.consumers.rewards.judged import Judged, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.kinds.function import Bytes
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
+from claw_r1.consumers.sandbox.grading import BrokenTests, CodeResult, by_cases, by_tests
 from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
-from claw_r1.consumers.sandbox.tested import BrokenTests, CodeResult, by_cases, by_tests
 
 FORMS = ("pytest", "python", "command")
 FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)

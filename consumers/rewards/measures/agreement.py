@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from claw_r1.consumers.rewards.measures.orders import GroupOrders, orders
+from claw_r1.consumers.rewards.measures.rankings import GroupOrders, orders
 from claw_r1.consumers.rewards.measures.ratings import RatedSubject, Rating
 
 CATEGORIES_MAX = 20

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from claw_r1.consumers.rewards.measures.agreement import AgreementFigures, AgreementReport
-from claw_r1.consumers.rewards.measures.orders import GroupOrders
+from claw_r1.consumers.rewards.measures.rankings import GroupOrders
 from claw_r1.consumers.text_table import table
 
 FIGURES = ("agree", "kappa", "weighted_kappa", "alpha", "spearman", "bias")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from claw_r1.consumers.rewards.judged import JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.subjects.subject import Unjudgeable
-from claw_r1.datapool.batch.states import parents
+from claw_r1.datapool.batch.anchor_states import parents
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.fold.step import captured, kind_of, stated_kind
 from claw_r1.datapool.view.conversations import (

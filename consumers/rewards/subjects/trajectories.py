@@ -21,7 +21,7 @@ from claw_r1.consumers.rewards.subjects.subject import (
     call_content,
     digest_of,
 )
-from claw_r1.datapool.batch.deltas import bodies
+from claw_r1.datapool.delta_decoding import bodies
 from claw_r1.datapool.fold.step import tools_in_use
 from claw_r1.schemas.events import CallCaptured, GroupRecord, TrajectoryRecord
 

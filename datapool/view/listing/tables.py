@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from claw_r1.datapool.view.listing.columns import COLUMNS, TIME, RowKind, column
 from claw_r1.datapool.view.listing.conditions import masks
-from claw_r1.datapool.view.listing.derived import DerivedColumns
+from claw_r1.datapool.view.listing.derived_columns import DerivedColumns
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.scores import RowScores, ScoresSnapshot, scores_of
 from claw_r1.datapool.view.listing.table import CellValue, ColumnTable, Floats, RowMask, RowNumbers, TableSnapshot

@@ -13,8 +13,8 @@ from claw_r1.claw.demo.verbs.environment import VERBS, right_verb
 from claw_r1.claw.demo.verbs.judge import NOISE, SLOT, call_of, is_right, scorers, subject_of
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.kinds import kind_of
-from claw_r1.consumers.rewards.opinions import RewardScorer
-from tests.consumers.rewards.judging.attempts import ATTEMPTS
+from claw_r1.consumers.rewards.scorer import RewardScorer
+from tests.consumers.rewards.llm_judge.attempts import ATTEMPTS
 
 NOISE_LENGTHS = (10, 40)
 

@@ -12,7 +12,7 @@ from claw_r1.claw.local.stack import ALERTS, Stack, prometheus_config
 from claw_r1.claw.local.status_file import TARGETS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.local.up import run_down
 from claw_r1.runtime.component import ComponentState, State
-from claw_r1.runtime.identity import ProcessId
+from claw_r1.runtime.process_identity import ProcessId
 from tests.patience import until
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from claw_r1.claw.cli import REFUSALS, app
 from claw_r1.claw.pool.preview import as_text
-from claw_r1.consumers.pool.knobs import knobs
+from claw_r1.consumers.pool.spec_fields import knobs
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.runs import RunIndex

@@ -14,8 +14,8 @@ from claw_r1.claw.cli import REFUSALS
 from claw_r1.claw.data.verify import run_verify
 from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.topics.copy_log import Copy, LogCopy, run_copy
-from claw_r1.consumers.verify.against import compare
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
+from claw_r1.consumers.verify.pool_comparison import compare
 from claw_r1.consumers.verify.report import Report
 from claw_r1.eventlog.kafka.admin import as_on_broker, create_topics, delete_records, end_offsets
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer

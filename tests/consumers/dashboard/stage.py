@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import orjson
 import uvicorn
 from fastapi.testclient import TestClient
@@ -180,3 +181,37 @@ def seed(settings: LogSettings, group: str = "g", trajectory: str = "t") -> None
             sent.result()
     finally:
         producer.close()
+
+
+class Person:
+    """Somebody with a browser."""
+
+    def __init__(self, url: str, who: str | None = None) -> None:
+        self.http = httpx.Client(base_url=f"{url}/api/v1/", timeout=20)
+        answer = self.http.get("session") if who is None else self.http.post("session", json={"who": who})
+        assert answer.status_code == 200, answer.text
+        self.session = answer.json()
+        self.http.headers["x-page-token"] = self.session["token"]
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def judge(self, trajectory: str, **remark: Any) -> Any:
+        return self.post("judgements", group_id=trajectory[0], trajectory_id=trajectory, **remark)
+
+    def undone(self) -> tuple[str, list[str]]:
+        """Takes the latest act back: its first trajectory, and what it said."""
+        act = self.post("acts/undo")["undone"]
+        return act["subjects"][0]["t"], act["says"]
+
+    def waiting(self, **query: Any) -> list[str]:
+        """Ids in the queue's order; waits until the log was read."""
+        until(lambda: not self.get("queue")["reading"], "the log is read")
+        return [item["trajectory_id"] for item in self.get("queue", **query)["items"]]

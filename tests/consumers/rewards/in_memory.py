@@ -11,7 +11,7 @@ from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.kept_verdicts import Verdicts
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
-from claw_r1.consumers.rewards.opinions import Opinion
+from claw_r1.consumers.rewards.scorer import Opinion
 from claw_r1.consumers.rewards.scoring import SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory

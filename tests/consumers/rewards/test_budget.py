@@ -11,8 +11,8 @@ from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.kept_verdicts import DAY_US, Verdicts
 from claw_r1.consumers.rewards.kinds import ScorerSettings, kind_of
 from claw_r1.consumers.rewards.metrics import RewardsMetrics
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
 from claw_r1.consumers.rewards.rescoring.backfill import slot_again
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from claw_r1.consumers.rewards.http_client import HttpClient, Refused
-from claw_r1.consumers.rewards.opinions import GaveUp
+from claw_r1.consumers.rewards.scorer import GaveUp
 from tests.consumers.rewards.scripted_http import serving
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from claw_r1.consumers.rewards.config import SlotOptions
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from claw_r1.eventlog.errors import Fenced, NotAcknowledged
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.partitioner import partition_of

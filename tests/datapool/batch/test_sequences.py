@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool.batch.deltas import resolve
 from claw_r1.datapool.batch.sequences import UNKNOWN_VERSION, CallTokens, TrainingRow, rows
+from claw_r1.datapool.delta_decoding import resolve
 from claw_r1.datapool.errors import PromptBroken
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_ids
 from claw_r1.schemas.events import Edge

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from claw_r1.datapool.batch.deltas import prompts, resolve
 from claw_r1.datapool.batch.sequences import CallTokens, rows
+from claw_r1.datapool.delta_decoding import prompts, resolve
 from claw_r1.datapool.digests import call_digest
 from claw_r1.datapool.fold import forest
 from claw_r1.datapool.fold.fold import fold

@@ -9,10 +9,9 @@ from claw_r1.gateway.anthropic.content import StreamedMessage
 from claw_r1.gateway.anthropic.messages import AnthropicMessages
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, NotCaptured, Overloaded, UpstreamTimeout
 from claw_r1.schemas.arrays import unpack_ids
-from tests.gateway.capture.test_calls import ask
-from tests.gateway.capture.test_streams import read, read_broken
+from tests.gateway.capture.test_stream import read, read_broken
 from tests.gateway.engine import Json, Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.packed import IDS, choice, comment, generation
 from tests.gateway.speaking import ANTHROPIC, added_up, named
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claw_r1.gateway.callers.caller_fields import hints
+from claw_r1.gateway.callers.caller_headers import signs
 from claw_r1.gateway.callers.callers import Caller, Callers, RetryKey
-from claw_r1.gateway.callers.hints import hints
 from claw_r1.gateway.callers.scopes import derived_id, own_id, owned_scope, require_own, scope_of
-from claw_r1.gateway.callers.signs import signs
 from claw_r1.gateway.errors import Forbidden, InvalidRequest
-from claw_r1.gateway.identity import Identity, resolve
+from claw_r1.gateway.paths import Identity, resolve
 from claw_r1.schemas.api_keys import ApiKey
 
 TEAM = ApiKey("agent", b"\x01" * 32, name="one", scope="team", idle_s=30.0)

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claw_r1.gateway.callers.caller_fields import hints
 from claw_r1.gateway.callers.continuation import OWNERS_MAX, Beginning, Continuations
-from claw_r1.gateway.callers.hints import hints
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.envelopes import new_id
 
 OPENING = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]

@@ -19,31 +19,9 @@ from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, whole, written
-from tests.gateway.house import House, report
+from tests.gateway.house import ASK, PATH, House, ask, report
 from tests.gateway.packed import choice, generation
 from tests.patience import until
-
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-PATH = "/t1/g1/v1/chat/completions"
-
-
-class Answer:
-    """A reply, read whole."""
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status, self.headers, self.body = status, headers, body
-
-    @property
-    def json(self) -> dict:  # type: ignore[type-arg]  # JSON of any shape
-        parsed: dict = json.loads(self.body)  # type: ignore[type-arg]  # JSON of any shape
-        return parsed
-
-
-async def ask(house: House, body: object = ASK, path: str = PATH, **headers: str) -> Answer:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    named = {"x-claw-" + name.replace("_", "-"): value for name, value in headers.items()}
-    async with aiohttp.ClientSession() as session, session.post(house.url + path, data=data, headers=named) as reply:
-        return Answer(reply.status, {name.lower(): value for name, value in reply.headers.items()}, await reply.read())
 
 
 async def test_captures_the_engines_own_tokens(house: House) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claw_r1.datapool.batch.deltas import bodies, prompts, resolve, resolve_all
+from claw_r1.datapool.delta_decoding import bodies, prompts, resolve, resolve_all
 from claw_r1.datapool.digests import base_digest
 from claw_r1.datapool.errors import PromptBroken
 from claw_r1.gateway.call_protocol import CallRequest, Choice, EngineReply
@@ -17,8 +17,8 @@ from claw_r1.gateway.capture.delta_encoding import CHAIN_MAX, EVENT_BYTES_MAX, D
 from claw_r1.gateway.capture.events import ModelCall, captured, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.openai.chat import ChatCompletions
+from claw_r1.gateway.paths import Identity
 from claw_r1.gateway.upstream.engines import Engine
 from claw_r1.schemas.arrays import ITEM_BYTES, pack_floats, pack_ids
 from claw_r1.schemas.codec import decode, encode

@@ -5,7 +5,7 @@ import pytest
 from claw_r1.gateway.capture.idempotency import Finished, RecentCalls
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.envelopes import decision_id
 
 WHO = Identity("g", "t")

@@ -1,7 +1,7 @@
 """What is remembered of the calls that were answered: the last of each trajectory, and of all trajectories so many."""
 
 from claw_r1.gateway.capture.recent_replies import RecentReplies
-from claw_r1.gateway.identity import Identity
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import VersionSpan
 
 ONE, OTHER, THIRD = (Identity(name, name) for name in "abc")

@@ -7,12 +7,11 @@ from claw_r1.datapool.fold.bounds import GROUP_SIZE_MAX
 from claw_r1.gateway.control import crowding
 from claw_r1.gateway.control.crowding import Crowds
 from claw_r1.gateway.errors import InvalidRequest
-from claw_r1.gateway.identity import Identity
 from claw_r1.gateway.metrics import Metrics
+from claw_r1.gateway.paths import Identity
 from claw_r1.schemas.events import CallCaptured, GroupMember, GroupRecord
-from tests.gateway.control.test_lifecycle import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House, record
+from tests.gateway.house import House, post, record
 
 CALL = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 

@@ -12,16 +12,15 @@ from claw_r1.datapool.personal_words import Feedback
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.gateway.control import keyed
+from claw_r1.gateway.control import idempotency_keys
 from claw_r1.schemas.api_keys import ApiKey, new_key
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, RewardAssigned, StepCurated
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import KEYS, REWARDS
-from tests.gateway.control.test_lifecycle import post
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House
-from tests.gateway.http.test_keys import record
+from tests.gateway.house import House, post
+from tests.gateway.http.test_auth_topic import record
 from tests.gateway.processes import GatewayProcess
 from tests.patience import until
 
@@ -175,7 +174,7 @@ async def test_one_key_is_for_one_body(house: House, path: str, first: object, o
 
 async def test_keys_that_are_remembered_have_a_bound(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten; a repetition is the same event then, at its own time."""
-    monkeypatch.setattr(keyed, "KEYS_MAX", 2)
+    monkeypatch.setattr(idempotency_keys, "KEYS_MAX", 2)
     for name in ("1", "2", "3", "1"):
         assert (await post(house, FEEDBACK, {"thumb": "up", **ADA}, idempotency_key=name))[0] == 200
     first, *_, again = house.events(RewardAssigned, REWARDS)

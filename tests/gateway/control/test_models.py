@@ -7,8 +7,8 @@ import pytest
 from claw_r1.schemas.api_keys import ApiKey, new_key
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
-from tests.gateway.http.test_keys import record
-from tests.gateway.http.test_malformed import send
+from tests.gateway.http.test_auth_topic import record
+from tests.gateway.raw import send
 
 VERSION = {"anthropic_version": "2023-06-01"}
 ALIASES = "claude-*=tiny,gpt-5=tiny,org/big=tiny,gone=away"

@@ -12,9 +12,8 @@ from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.api_keys import new_key
 from tests.gateway.engine import Reply, ScriptedEngine, chunk, completion, written
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import CHAT, GOOD, send
 from tests.gateway.processes import poll
-from tests.gateway.raw import say
+from tests.gateway.raw import CHAT, GOOD, say, send
 
 AGENT, AGENT_ENTRY = new_key("agent")
 OPERATOR, OPERATOR_ENTRY = new_key("operator")

@@ -19,8 +19,7 @@ from claw_r1.schemas.events import RewardAssigned
 from claw_r1.schemas.topics import REWARDS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House
-from tests.gateway.http.test_malformed import CHAT, GOOD, send
-from tests.gateway.raw import say
+from tests.gateway.raw import CHAT, GOOD, say, send
 from tests.patience import until
 
 POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"

@@ -14,9 +14,8 @@ from claw_r1.schemas.topics import Topic
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House
 from tests.gateway.http.test_connection import LARGE, POST, ROOM, asking, held, statuses
-from tests.gateway.http.test_malformed import CHAT, GOOD, send
 from tests.gateway.processes import poll
-from tests.gateway.raw import say
+from tests.gateway.raw import CHAT, GOOD, say, send
 from tests.patience import until
 
 REWARD = "/t/g/v1/rewards"

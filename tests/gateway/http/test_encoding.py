@@ -7,9 +7,8 @@ import zlib
 import aiohttp
 import pytest
 
-from tests.gateway.capture.test_calls import ASK, PATH
 from tests.gateway.engine import ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import ASK, PATH, House
 from tests.gateway.raw import say
 from tests.patience import until_async
 

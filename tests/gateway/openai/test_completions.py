@@ -11,9 +11,8 @@ from claw_r1.datapool.view.conversations import CallBodies, conversation
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import VersionSpan
 from claw_r1.schemas.http import TOKENS_HEADER
-from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.packed import choice, comment, generation
 from tests.lazily import lazily
 

@@ -8,9 +8,8 @@ import pytest
 
 from claw_r1.datapool.view.conversations import CallBodies, conversation
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
-from tests.gateway.capture.test_calls import ask
 from tests.gateway.engine import Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.packed import IDS, LOGPROBS, PROMPT, choice, generation
 
 PATH = "/t1/g1/v1/generate"

@@ -9,10 +9,9 @@ import pytest
 
 from claw_r1.gateway.openai.response_events import StreamedResponse
 from claw_r1.schemas.arrays import unpack_ids
-from tests.gateway.capture.test_calls import ask
-from tests.gateway.capture.test_streams import gather
+from tests.gateway.capture.test_stream import gather
 from tests.gateway.engine import Reply, ScriptedEngine, whole
-from tests.gateway.house import House
+from tests.gateway.house import House, ask
 from tests.gateway.openai.responses_wire import (
     ASK,
     BEGUN,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from claw_r1.claw.topics.manifests import KINDS, as_yaml, manifests
-from claw_r1.eventlog.access import ROLES, grants
+from claw_r1.eventlog.grants import ROLES, grants
 from claw_r1.schemas.topics import Catalogue
 from tests.infra.dockerfile import HOST, TARGETS
 from tests.infra.kubernetes.cluster import FOLDER, OVERLAYS, objects, of_kind

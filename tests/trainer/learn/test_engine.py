@@ -1,65 +1,23 @@
 """The real DeepSpeed on a tiny Qwen3."""
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from claw_r1.trainer.algorithms.losses import bound
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from claw_r1.trainer.errors import CheckpointInvalid, ModelInvalid, SettingsInvalid, Stopped
-from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
+from claw_r1.trainer.learn.engine import TrainingEngine
 from claw_r1.trainer.learn.objective import Objective
-from claw_r1.trainer.sections.optimizer import OptimizerSettings
 from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
-from tests.trainer.examples import example
-from tests.trainer.tiny import VOCABULARY, make_model
+from tests.trainer.learn.tiny_engine import HOW, LOSS, SETTINGS, batch, engine, loss_of, train
+from tests.trainer.tiny import make_model
 from tests.weights.tensors import read
 
 pytestmark = pytest.mark.process
-
-LOSS = bound("ppo_clip", clip_low=0.2, clip_high=0.28)
-SETTINGS = EngineSettings(learning_rate=1e-2, micro_batch_tokens_max=10_000)
-OBJECTIVE = Objective(loss=LOSS)
-HOW = {"objective": OBJECTIVE, "version": 0, "seed": 1}
-
-
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
-def engine(model_dir, settings=SETTINGS):
-    return TrainingEngine(model_dir, settings)
-
-
-def batch(seed, temperature=1.0, logprob=-3.4):
-    """Eight random trajectories of unequal length, scaled by their number of trained tokens."""
-    dice = random.Random(seed)
-    examples = []
-    for index in range(8):
-        prompt = [dice.randrange(VOCABULARY) for _ in range(dice.randint(2, 6))]
-        response = [dice.randrange(VOCABULARY) for _ in range(dice.randint(1, 9))]
-        advantage = dice.choice([-1.0, 0.0, 1.0])
-        examples.append(
-            example(prompt, response, logprob=logprob, temperature=temperature, advantage=advantage, index=index)
-        )
-    return OBJECTIVE.scaled(examples, 8)
-
-
-def loss_of(step):
-    """Of the batch: the mean over its tokens."""
-    return step.totals.means()["loss"]
-
-
-def train(model_dir, settings, steps=5):
-    subject = engine(model_dir, settings)
-    seen = [subject.train(batch(step), **HOW) for step in range(steps)]
-    weights = {name: tensor.clone() for name, tensor in subject.named_tensors()}
-    return [(loss_of(step), step.grad_norm) for step in seen], weights
 
 
 def test_every_zero_stage_and_plain_torch_learn_the_same(model_dir, tmp_path):

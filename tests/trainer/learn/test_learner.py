@@ -10,7 +10,7 @@ from claw_r1.trainer.learn.examples import LearnerBatch, mini_batches
 from claw_r1.trainer.learn.learner import Learner, Pace
 from claw_r1.weights.manifest import WeightsManifest
 from tests.trainer.examples import example
-from tests.trainer.learn.test_engine import OBJECTIVE, SETTINGS, engine, model_dir  # noqa: F401  # a fixture
+from tests.trainer.learn.tiny_engine import OBJECTIVE, engine
 
 pytestmark = pytest.mark.process
 
@@ -47,12 +47,12 @@ def test_a_part_without_examples_is_no_step():
     assert (part.index, part.trajectories) == (int(np.random.default_rng(3).permutation(3).tolist().index(1)), 2)
 
 
-def trained(model_dir, pace, batches, **changes):  # noqa: F811  # the fixture
+def trained(model_dir, pace, batches, **changes):
     subject = Learner(engine(model_dir), replace(OBJECTIVE, **changes), pace)
     return subject, [subject.train(batch) for batch in batches]
 
 
-def test_every_step_has_the_rate_of_its_number(model_dir):  # noqa: F811  # a fixture that is imported
+def test_every_step_has_the_rate_of_its_number(model_dir):
     """Two parts, two epochs: four steps a batch, one version; the last rate of each batch is reported."""
     pace = Pace(mini_batches=2, epochs=2, schedule="linear", warmup_steps=2, steps_max=7)
     _, metrics = trained(model_dir, pace, [plan(sequence=0), plan(sequence=1)])
@@ -61,7 +61,7 @@ def test_every_step_has_the_rate_of_its_number(model_dir):  # noqa: F811  # a fi
     assert metrics[0]["trained_tokens"] == 2 * 7 * 5
 
 
-def test_a_replay_from_a_checkpoint_repeats_every_step(model_dir, tmp_path):  # noqa: F811  # a fixture that is imported
+def test_a_replay_from_a_checkpoint_repeats_every_step(model_dir, tmp_path):
     """Parts, order and rates are functions of the plan."""
     pace = Pace(mini_batches=2, epochs=2, schedule="cosine", steps_max=20)
     subject, _ = trained(model_dir, pace, [plan(sequence=0)], correction="decoupled")
@@ -73,7 +73,7 @@ def test_a_replay_from_a_checkpoint_repeats_every_step(model_dir, tmp_path):  # 
     assert WeightsManifest.of(again.named_tensors()) == WeightsManifest.of(subject.named_tensors())
 
 
-def test_the_proximal_policy_is_the_one_before_the_first_step(model_dir):  # noqa: F811  # a fixture that is imported
+def test_the_proximal_policy_is_the_one_before_the_first_step(model_dir):
     """Measured against it, the distance to the engine is that of one step; against each step's own policy it grows."""
     several = Pace(mini_batches=1, epochs=3)
     (_, [one]), (_, [anchored]), (_, [drifting]) = (
@@ -85,7 +85,7 @@ def test_the_proximal_policy_is_the_one_before_the_first_step(model_dir):  # noq
     assert anchored["max_logprob_gap"] == drifting["max_logprob_gap"] == one["max_logprob_gap"]
 
 
-def test_what_teaches_nothing_needs_no_proximal_policy(model_dir):  # noqa: F811  # a fixture that is imported
+def test_what_teaches_nothing_needs_no_proximal_policy(model_dir):
     """Rows without gradient are in no pass but that of their sample, and change nothing."""
     whole = plan()
     for each in whole.examples[:3]:
@@ -98,7 +98,7 @@ def test_what_teaches_nothing_needs_no_proximal_policy(model_dir):  # noqa: F811
     assert (values["trained_tokens"], values["unscored_tokens"]) == (2 * 35, 2 * 10)
 
 
-def test_decoupled_clips_against_the_proximal_policy(model_dir):  # noqa: F811  # a fixture that is imported
+def test_decoupled_clips_against_the_proximal_policy(model_dir):
     """Behaviour far away: the plain ratio is clipped at once, decoupled has a ratio of 1 at the first step and cuts the weight."""
     far = plan()
     for each in far.examples:
@@ -113,7 +113,7 @@ def test_decoupled_clips_against_the_proximal_policy(model_dir):  # noqa: F811  
     assert decoupled["grad_norm"] < 0.9 * plain["grad_norm"]
 
 
-def test_a_mask_takes_whole_responses_out(model_dir):  # noqa: F811  # a fixture that is imported
+def test_a_mask_takes_whole_responses_out(model_dir):
     """One of seven responses was sampled by another policy: it teaches nothing, and the share says so."""
     examples = plan().examples
     for each in examples:
@@ -124,7 +124,7 @@ def test_a_mask_takes_whole_responses_out(model_dir):  # noqa: F811  # a fixture
     assert masked["masked_share"] == pytest.approx(1 / 7)
 
 
-def test_an_entropy_bonus_raises_the_entropy(model_dir):  # noqa: F811  # a fixture that is imported
+def test_an_entropy_bonus_raises_the_entropy(model_dir):
     """Without any advantage."""
     batch = plan()
     for each in batch.examples:
@@ -133,7 +133,7 @@ def test_an_entropy_bonus_raises_the_entropy(model_dir):  # noqa: F811  # a fixt
     assert metrics[-1]["entropy"] > metrics[0]["entropy"] + 0.05
 
 
-def test_a_bad_reply_of_an_older_policy_teaches_nothing(model_dir):  # noqa: F811  # a fixture that is imported
+def test_a_bad_reply_of_an_older_policy_teaches_nothing(model_dir):
     """All were sampled by a policy that was surer of them: those with a negative advantage, four of seven, are masked, and count."""
     examples = plan().examples
     for each in examples:

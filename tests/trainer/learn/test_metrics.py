@@ -8,8 +8,8 @@ import torch
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
-from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import TrainedTokens
+from claw_r1.trainer.learn.logprobs import TokenScores
 from claw_r1.trainer.learn.metrics import TokenTotals, finite, merged
 from claw_r1.trainer.learn.objective import ObjectiveLosses
 from claw_r1.trainer.plan.plan_metrics import plan_metrics

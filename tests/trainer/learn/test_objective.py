@@ -5,8 +5,8 @@ import torch
 
 from claw_r1.trainer.algorithms.losses import LOSSES, bound
 from claw_r1.trainer.algorithms.norms import NORMS
-from claw_r1.trainer.learn.head import TokenScores
 from claw_r1.trainer.learn.layouts import padded_rows
+from claw_r1.trainer.learn.logprobs import TokenScores
 from claw_r1.trainer.learn.objective import Objective, summed
 from tests.trainer.examples import example
 

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from claw_r1.trainer.config.lora import LoraSettings
 from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn import tensor_names
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
 from claw_r1.trainer.learn.tensor_names import CheckpointTensors
-from claw_r1.trainer.sections.lora import LoraSettings
 from claw_r1.weights.manifest import WeightsManifest, spec_of
 from claw_r1.weights.snapshot import WeightsSnapshot
-from tests.trainer.learn.test_engine import OBJECTIVE, batch
+from tests.trainer.learn.tiny_engine import OBJECTIVE, batch
 from tests.weights.tensors import read
 
 pytestmark = pytest.mark.process

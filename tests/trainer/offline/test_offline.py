@@ -23,9 +23,7 @@ from claw_r1.trainer.run import TrainingRun
 from tests import facts
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
-from tests.trainer.test_run import model_dir, stopping_at
-
-__all__ = ["model_dir"]  # a fixture
+from tests.trainer.runs_in_memory import stopping_at
 
 
 def history(groups=5):

@@ -14,9 +14,8 @@ from claw_r1.trainer.plan.replay_batch import check_planned, replay
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group
-from tests.trainer.test_run import events, memory_journal, model_dir, world_of
+from tests.trainer.runs_in_memory import events, memory_journal, world_of
 
-__all__ = ["model_dir"]  # a fixture
 BATCHES_TRAINED = 4
 
 

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from claw_r1.trainer.algorithms.gae import gae, whitened
 from claw_r1.trainer.algorithms.values import explained_variance, value_loss
+from claw_r1.trainer.config.critic import CriticSettings
+from claw_r1.trainer.config.directories import refuse_other_vocabulary
 from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn.attention import LayoutWish, TrieAttention, layout_of
 from claw_r1.trainer.learn.examples import Example, by_trajectory, column, with_column
 from claw_r1.trainer.learn.layouts import MicroBatch, lay_out
 from claw_r1.trainer.learn.policy_model import hidden_states
 from claw_r1.trainer.learn.stepping import SteppedModel, StepSettings
-from claw_r1.trainer.ranks.dealing import over_ranks, per_token, share_of_this_rank
-from claw_r1.trainer.sections.critic import CriticSettings
-from claw_r1.trainer.sections.directories import refuse_other_vocabulary
+from claw_r1.trainer.ranks.data_sharding import over_ranks, per_token, share_of_this_rank
 from claw_r1.weights.digests import SHA256
 from claw_r1.weights.manifest import WeightsManifest
 

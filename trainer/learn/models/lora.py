@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from claw_r1.trainer.config.lora import ALL_LINEAR, LoraSettings
 from claw_r1.trainer.errors import SettingsInvalid
 from claw_r1.trainer.learn.models.adapted_linear import AdaptedLinear
-from claw_r1.trainer.sections.lora import ALL_LINEAR, LoraSettings
 from claw_r1.weights.checkpoint import ADAPTER_FOLDER, ADAPTER_PREFIX, write_adapter
 from claw_r1.weights.manifest import memory_of, spec_of
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from claw_r1.trainer.algorithms.divergence import DIVERGENCES
+from claw_r1.trainer.config.directories import refuse_other_vocabulary
+from claw_r1.trainer.config.reference import ReferenceSettings
 from claw_r1.trainer.learn import model as models
 from claw_r1.trainer.learn.attention import LayoutWish, layout_of
 from claw_r1.trainer.learn.examples import Example, column, with_column
 from claw_r1.trainer.learn.layouts import MicroBatch, lay_out
 from claw_r1.trainer.learn.policy_model import PolicyModel
-from claw_r1.trainer.ranks.dealing import per_token, share_of_this_rank
-from claw_r1.trainer.sections.directories import refuse_other_vocabulary
-from claw_r1.trainer.sections.reference import ReferenceSettings
+from claw_r1.trainer.ranks.data_sharding import per_token, share_of_this_rank
 
 LogprobsOf = Callable[[Sequence[Example]], NDArray[np.float32]]
 """The log-probability of each trained token of examples, [T].

@@ -3,7 +3,7 @@
 import pytest
 
 from claw_r1.claw.show.doctor.access import grants_held, wire
-from claw_r1.eventlog.access import Grant, grants
+from claw_r1.eventlog.grants import Grant, grants
 from claw_r1.schemas.topics import Catalogue
 
 

@@ -4,7 +4,7 @@ import json
 
 from hypothesis import strategies as st
 
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 
 DEEP = "[" * 900 + "]" * 900
 TOKEN = '{"token": "1", "logprob": 0, "top_logprobs": %s}'

@@ -20,12 +20,12 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.judge import JudgeScorer
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
-from tests.consumers.rewards.judging.attempts import ATTEMPTS
-from tests.consumers.rewards.judging.subjects import call, group, subject
-from tests.consumers.rewards.judging.subjects import says as message
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from tests.consumers.rewards.kinds.odd_json import ODD_JSON, TOKEN, check_it_can_be_kept
 from tests.consumers.rewards.kinds.scripted_judge import Answered, Body, ScriptedJudge, says, scripted
+from tests.consumers.rewards.llm_judge.attempts import ATTEMPTS
+from tests.consumers.rewards.llm_judge.subjects import call, group, subject
+from tests.consumers.rewards.llm_judge.subjects import says as message
 from tests.gateway.house import House
 from tests.patience import until
 

@@ -15,7 +15,7 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall, JudgedMessage
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.pooling import RewardModel
-from claw_r1.consumers.rewards.opinions import GaveUp, Opinion
+from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from tests.consumers.rewards.kinds.odd_json import ODD_JSON, check_it_can_be_kept
 from tests.consumers.rewards.scripted_http import Answerer, HttpRequest, serving
 

@@ -1,0 +1,94 @@
+"""Nobody has the name of another worker."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.rollout.errors import CannotStart
+from claw_r1.rollout.worker_name import claim
+from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.events import WorkerReported
+from claw_r1.schemas.topics import WORKERS
+
+REPORT = WorkerReported(
+    envelope=envelope("rollout/w"),
+    worker_id="w",
+    url="http://elsewhere:1",
+    model_id="m",
+    model="policy",
+    state="ready",
+    report_interval_s=0.2,
+)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """An empty one."""
+    log = MemoryLog()
+    log.create_topics()
+    return log
+
+
+def test_names_of_one_host_are_numbered(log: MemoryLog, tmp_path: Path) -> None:
+    """Two workers get two names; the first's is free again when it has ended, and another log has names of its own."""
+    first, second = claim("", log, "log", tmp_path), claim("", log, "log", tmp_path)
+    assert first.worker_id.endswith("-0")
+    assert second.worker_id.endswith("-1")
+    assert claim("", log, "other log", tmp_path).worker_id == first.worker_id
+    first.lock.close()
+    assert claim("", log, "log", tmp_path).worker_id == first.worker_id
+
+
+def test_a_chosen_name_has_one_holder_on_a_host(log: MemoryLog, tmp_path: Path) -> None:
+    """The second is refused in one line; kill -9 of the first frees the name."""
+    script = (
+        "import sys, time; from pathlib import Path; from claw_r1.eventlog.memory import MemoryLog; from claw_r1.rollout import identity\n"
+        "log = MemoryLog(); log.create_topics(); own = identity.claim('w', log, 'log', Path(sys.argv[1]))\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(CannotStart, match="--worker-id w is held by another worker on this host"):
+            claim("w", log, "log", tmp_path)
+        holder.kill()
+    assert claim("w", log, "log", tmp_path).worker_id == "w"
+
+
+def test_a_name_is_taken_while_another_host_reports_under_it(log: MemoryLog, tmp_path: Path) -> None:
+    """Reports that go on refuse a chosen name; where none was chosen, the next number is taken."""
+    producer, stop = log.producer(), threading.Event()
+    number = claim("", log, "log", tmp_path).worker_id
+
+    def report() -> None:
+        while not stop.wait(0.05):
+            for name in ("w", number):
+                producer.publish_now(WORKERS, name.encode(), REPORT)
+
+    reporting = threading.Thread(target=report)
+    reporting.start()
+    try:
+        time.sleep(0.2)
+        with pytest.raises(CannotStart, match="held by the worker at http://elsewhere:1"):
+            claim("w", log, "log", tmp_path)
+        assert claim("", log, "log", tmp_path / "another host").worker_id.endswith("-1")
+    finally:
+        stop.set()
+        reporting.join()
+
+
+@pytest.mark.parametrize("state", ["ready", "dead"])
+def test_a_name_is_free_when_its_reports_have_ended(log: MemoryLog, tmp_path: Path, state: str) -> None:
+    """A worker that was killed has its own name again after three intervals, one that ended at once."""
+    last = msgspec.structs.replace(REPORT, state=state)  # type: ignore[arg-type]  # of the two states above
+    log.producer().publish_now(WORKERS, b"w", last)
+    began = time.monotonic()
+    assert claim("w", log, "log", tmp_path).worker_id == "w"
+    assert (time.monotonic() - began >= 0.3) == (state == "ready")
