@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if flags.verb == "eval" and flags.out:
         flags.out.write_bytes(printed)
     if result.all_failed:
-        print("agentflow: no episode completed; why stands above, at episode_failed", file=sys.stderr)
+        print("agentflow: no episode completed; see episode_failed above", file=sys.stderr)
     return 1 if result.all_failed else 0
 
 
@@ -63,7 +63,7 @@ def _command_lines() -> tuple[argparse.ArgumentParser, CommandLine, CommandLine]
         commands.add_parser(name, help=text, allow_abbrev=False) for name, text in (("run", RUN), ("eval", EVALUATE))
     )
     for each in (run, evaluation):
-        each.add_argument("--json", action="store_true", help="One JSON object on stdout; so it is without it, too.")
+        each.add_argument("--json", action="store_true", help="One JSON object on stdout, which is also the default.")
     evaluation.add_argument("--out", type=Path, metavar="PATH", help="File for the result, with its transcripts.")
     classes = (FlowSettings, RunPlan, AgentFlowSettings), (FlowSettings, EvaluationPlan, AgentFlowSettings)
     return (
@@ -132,7 +132,7 @@ def _agent(line: CommandLine, flags: argparse.Namespace, deadline_s: float | Non
     else:
         limits = line.read(AgentFlowSettings, flags)
         if limits.episode_tokens_max is not None:
-            raise InvalidPlan("--episode-tokens-max: nobody here counts the tokens of a --command")
+            raise InvalidPlan("--episode-tokens-max: the tokens of a --command are not counted")
         flow = BlackBox(settings, limits.api_key)
         flow.check((flow.task(0),) if tasks is None else tasks.tasks)
     return flow, tasks or FlowTasks(flow, settings.flow or settings.command)

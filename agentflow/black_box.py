@@ -1,8 +1,8 @@
-"""Any program as an agent: a command that finds its model in OPENAI_BASE_URL, and a function that says what came of it.
+"""Any program as an agent: a command that finds its model in OPENAI_BASE_URL, and a function that rewards it.
 
 Invariant: of an episode's processes none is left when it ends, nor when the runner does (-9 included), as long as they stay in
-the command's process group. The calls are counted by nobody here: the completion is sent when the command is gone, so in
-the log it stands behind every call that was answered, and a trajectory without a count is made of those.
+the command's process group. Calls are not counted here: the completion is sent after the command has ended, so in
+the log it follows every answered call, and a trajectory without a count consists of those.
 """
 
 import asyncio

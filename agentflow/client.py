@@ -127,7 +127,7 @@ class GatewayClient:
         """The ordinal behind all groups of the order that were ever opened, by whomever."""
         ordinal = (await self._transport.get(f"/orders/{quote(order, safe='')}")).body.get("next_ordinal")
         if not isinstance(ordinal, int):
-            raise MalformedReply("the gateway does not say where an order goes on")
+            raise MalformedReply("the gateway's reply lacks the order's next ordinal")
         return ordinal
 
     async def task_returns(self, order: str) -> dict[str, list[list[float]]]:

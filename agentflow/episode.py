@@ -334,7 +334,7 @@ class EpisodeResult:
     reported: bool
     """False when the gateway could not be reached; the group's deadline ends such a trajectory."""
     reward: float | None
-    """None: nobody here rewarded it."""
+    """None: this client gave it no reward."""
     calls: int
     unanswered: int
     """Calls whose reply the agent never saw; the gateway may have captured them."""

@@ -51,7 +51,7 @@ class AgentFailed(AgentFlowError):
 
 
 class EpisodesFailing(AgentFlowError):
-    """So many episodes failed one after the other for one reason that the next would, too: mend what it names."""
+    """So many episodes in a row failed for one reason that the next would, too: fix the cause it names."""
 
     def __init__(self, episodes: int, reason: str) -> None:
         super().__init__(

@@ -21,7 +21,7 @@ class _Settings(BaseSettings):
 class FlowSettings(_Settings):
     """The agent that plays, and the gateway that it uses."""
 
-    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "who plays, and where", "command": "any program as the agent"}
+    FLAG_SECTIONS: ClassVar[dict[str, str]] = {"flow": "agent and gateway", "command": "any program as the agent"}
 
     flow: str | None = None
     """Agent as module:Class, a subclass of claw_r1.agentflow.flow.AgentFlow."""
@@ -42,8 +42,8 @@ class FlowSettings(_Settings):
     reward_timeout_s: float = Field(default=30.0, gt=0)
     """How long the reward function may take. An episode whose reward takes longer is failed."""
     command_env: tuple[str, ...] = ()
-    """Name of a variable that a command gets although it looks like a secret or is a setting of ours; others like it are
-    held back."""
+    """Name of a variable to pass to a command although it looks like a secret or is a setting of ours; others are
+    withheld."""
     judge_failures: bool = False
     """Ask the reward function about commands that failed or ran out of time, too, instead of failing their episodes."""
 
@@ -97,7 +97,7 @@ class RunPlan(_Settings):
     eval_every: int | None = Field(default=None, ge=1)
     """Versions of the run between two evaluations on the channel val, the first of version 0. Not set: none."""
     eval_tasks: Path | None = None
-    """Tasks of the evaluations, in a file or directory as `tasks`; those of them that stand in `tasks`, too, are not trained on."""
+    """Tasks of the evaluations, in a file or directory as `tasks`; those that are also in `tasks` are not trained on."""
     eval_holdout: float | None = Field(default=None, gt=0, lt=1)
     """Share of the tasks that is held out of training, by their content, for the evaluations; instead of `eval_tasks`."""
     eval_count: int = Field(default=32, ge=1)
@@ -107,7 +107,7 @@ class RunPlan(_Settings):
     eval_solved: float = 1.0
     """Return from which an episode counts as a solution of its task."""
     curriculum_rate: float | None = Field(default=None, gt=0, le=1)
-    """How often a task is drawn that all or none solve of late, beside 1 for the others, like 0.1. It needs `tasks`
+    """Relative draw rate of a task that all or none solve of late, like 0.1; 1 for the others. It needs `tasks`
     and a `run_id`. Not set: all alike."""
     curriculum_groups: int = Field(default=2, ge=1, le=TASK_GROUPS_MAX)
     """Latest groups of a task in all of which its members must agree for that."""
@@ -116,7 +116,7 @@ class RunPlan(_Settings):
 
     @property
     def failures_max(self) -> float:
-        """`give_up_after`, as a number: what is under way at once fails together when an engine is away for long, and need not
+        """`give_up_after`, as a number: all episodes in flight fail together in a long engine outage, and need not
         fail again."""
         if self.give_up_after is None:
             return max(2 * self.concurrency, FAILURES_FEWEST)

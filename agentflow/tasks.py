@@ -1,4 +1,4 @@
-"""Tasks in an order: what a runner plays, one ordinal after the other, and where it goes on when it is started again.
+"""Tasks in an order: a runner plays one ordinal after the other, and resumes in it after a restart.
 
 Invariant: the task of an ordinal is a function of the tasks, the seed and the ordinal. Of a list of n tasks each n ordinals
 are an epoch, in which each task comes once, shuffled by seed and epoch. Whether a task is held out is a function of its

@@ -1,6 +1,6 @@
 """Byte strings that are written as changes against others: put together again.
 
-Invariant: what comes out has the length and the digest that its writer gave; otherwise nothing comes out.
+Invariant: a result has the length and the digest that its writer gave; otherwise there is none.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ BODY_UNIT = 1
 
 
 def prompts(calls: Mapping[str, CallCaptured]) -> dict[str, bytes]:
-    """Packed ids of the whole prompts of a trajectory's calls, by call id; calls whose chain is broken are left out."""
+    """Packed ids of the whole prompts of a trajectory's calls, by call id; calls with broken chains are omitted."""
     edges = {call_id: call.prompt for call_id, call in calls.items()}
     return resolve_all(edges, ITEM_BYTES, {call_id: call.response_ids for call_id, call in calls.items()})
 
@@ -28,8 +28,8 @@ def bodies(calls: Mapping[str, CallCaptured]) -> dict[str, bytes]:
 def resolve(edge: Edge, base: bytes | None, unit: int) -> bytes:
     """The whole: the first `keep` units of its base, then the suffix, then the last `keep_end` of the base.
 
-    base: what the edge is written against (a prompt's: prompt + response of the base call; a body's: the base call's
-    body), None where the edge has none or it is not known. Raises PromptBroken when length or digest are not as promised.
+    base: the units that the edge refers to (a prompt's: prompt + response of the base call; a body's: the base call's
+    body), None if the edge has none or it is unknown. Raises PromptBroken when length or digest are not as promised.
     """
     if edge.base_call_id is None:
         whole = edge.suffix
@@ -49,9 +49,9 @@ def resolve_all(
     after: Mapping[str, bytes] | None = None,
     resolved: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
-    """Wholes by call id, in whatever order the edges come; those whose chain is broken are left out.
+    """Wholes by call id, in any order of the edges; those with broken chains are omitted.
 
-    after: call id -> what follows a whole when it is a base (responses, for prompts). resolved: wholes that need no look.
+    after: call id -> what follows a whole when it is a base (responses, for prompts). resolved: wholes already known.
     """
     wholes: dict[str, bytes] = dict(resolved or {})
     tails = after or {}

@@ -30,7 +30,7 @@ class PromptBroken(PoolError):
 
 
 class FactUnreadable(PoolError):
-    """A planned call is not in the facts, has other bytes or unknown tokens, or its prompt cannot be put together.
+    """A planned call is not in the facts, has other bytes or unknown tokens, or its prompt cannot be assembled.
 
     `reason`: a stable word, with the call where it is one call's fault.
     """

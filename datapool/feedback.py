@@ -1,10 +1,10 @@
 """The feedback of people on replies, as events, and the part of it that stands. Pure: time and ids come from the
 caller.
 
-Invariant: everything that a person said stays in the log; what stands of it is a function of the set of facts. Of one person,
+Invariant: all feedback of a person stays in the log; the part that counts is a function of the set of facts. Of one person,
 subject and name the highest (revision, occurred_at_us, event_id) counts, and a person's revision is the time of the act in
-microseconds, so the later word stands. An undo is one more word, which empties the place: nothing older comes back, and the
-person may speak again.
+microseconds, so the later word stands. An undo is a further event, which empties the slot: nothing older returns, and the
+person may judge again.
 
     thumb, score              RewardAssigned, source `human:<who>`, name `thumb` (1 or 0) or the score's own
     better reply              OutputEdited
@@ -51,7 +51,7 @@ FeedbackFact = RewardAssigned | OutputEdited | PreferenceGiven | StepCurated
 
 
 class InvalidFeedback(PoolError, ValueError):
-    """A person's word cannot be stored as it is. `field`: which part of it."""
+    """A person's feedback cannot be stored. `field`: the part at fault."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")
@@ -70,7 +70,7 @@ class FeedbackSubject(NamedTuple):
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """The person who speaks, with time and way: one act, whose events share their correlation id."""
+    """The author, with time and way: one act, whose events share their correlation id."""
 
     who: str
     producer: str

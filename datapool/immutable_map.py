@@ -1,6 +1,6 @@
 """`grown`: a mapping with one more item, without copying all of a large one for each.
 
-Invariant: equal to `{**mapping, key: value}`, and what it was made of stays as it is. A group of 100,000 trajectories, or a
+Invariant: equal to `{**mapping, key: value}`, and its inputs stay unchanged. A group of 100,000 trajectories, or a
 trajectory of as many calls, takes a fact in a time that grows with the root of that number.
 """
 
@@ -54,7 +54,7 @@ class _Large(Mapping[str, V]):
         former: object = None,
         merged: Collection[str] = (),
     ) -> None:
-        """mark: names `shared`. former, merged: the mark of what was shared before, and what came in since then."""
+        """mark: names `shared`. former, merged: the mark of the earlier `shared`, and the items added since."""
         self._shared, self._recent, self._mark = shared, recent, mark
         self._former, self._merged = former, merged
 

@@ -1,4 +1,4 @@
-"""The feedback of people, read back from claw.rewards: which of their words stand, and all that they ever said. Pure.
+"""The feedback of people, read back from claw.rewards: the part that counts, and its whole history. Pure.
 
 Invariant: a function of the set of facts: any order and any number of repetitions gives the same. The rules are those of
 `claw_r1.datapool.feedback`; whether a note was taken back is decided as for every curation (`claw_r1.datapool.fold.curation`).
@@ -34,7 +34,7 @@ class PersonalWord(Struct, frozen=True, kw_only=True):
     name: str
     """The name of the slot or the preference; `edit` or `comment` of these."""
     stands: bool = False
-    """The feedback counts now: nobody took it back, and the same person said nothing later in its place."""
+    """The feedback counts now: it was neither taken back nor replaced by later feedback of the same person."""
 
     @property
     def who(self) -> str:
@@ -79,7 +79,7 @@ _Facts = dict[str, FeedbackFact]
 
 
 class Feedback:
-    """The words of people, and preferences of whoever, as they come. Used by one thread."""
+    """The words of people, and preferences of any source, live. Used by one thread."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._places: dict[str, dict[tuple[Any, ...], _Facts]] = defaultdict(dict)
@@ -98,7 +98,7 @@ class Feedback:
         return True
 
     def groups(self) -> list[str]:
-        """Groups of which somebody said something, sorted."""
+        """Groups with feedback, sorted."""
         return sorted(self._places)
 
     def history(
@@ -129,14 +129,14 @@ class Feedback:
     def last_act(
         self, source: str, group_id: str | None = None, subject: FeedbackSubject | None = None
     ) -> list[PersonalWord]:
-        """Returns the feedback that still stands of the person's latest act of which any does: what an undo takes
+        """Returns the current feedback of the person's latest act that has any, which an undo takes
         back."""
         words = self.standing(group_id, subject, source)
         return [word for word in words if word.act_id == words[-1].act_id]
 
 
 def _place(event: Event) -> tuple[Any, ...] | None:
-    """Returns the key under which only one judgement of one person counts; None: it is no person's word."""
+    """Returns the key under which only one judgement of one person counts; None: it is not a person's."""
     match event:
         case RewardAssigned(step_index=None) if event.source.startswith(HUMAN):
             kind = event.name if event.name in (THUMB, COMMENT) else "score"
@@ -165,7 +165,7 @@ def _words(place: tuple[Any, ...], facts: _Facts) -> Iterator[PersonalWord]:
 
 
 def _notes(subject: FeedbackSubject, facts: _Facts) -> Iterator[PersonalWord]:
-    """The notes on a call; of each person the highest that counts stands. What only takes back is no word of its own."""
+    """The notes on a call; of each person the highest current one counts. A pure undo is no note of its own."""
     curation: Curation | None = None
     for fact in facts.values():
         if isinstance(fact, StepCurated):
@@ -188,7 +188,7 @@ def _sides(fact: PreferenceGiven) -> tuple[FeedbackSubject, FeedbackSubject]:
 
 
 def _is_note(fact: StepCurated) -> bool:
-    """A comment and nothing else, of a person: with a judgement beside it, it is the reason of a curation."""
+    """Only a comment, of a person: with a judgement beside it, it is the reason of a curation."""
     judges = fact.scores or (fact.trainable, fact.quality, fact.tags) != (None, None, None)
     return fact.note is not None and not judges and not fact.who.startswith("scorer/")
 

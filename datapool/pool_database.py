@@ -15,7 +15,7 @@ SNAPSHOT = "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);"
 UNNAMED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON; BEGIN;"
 NAMED = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
 BUSY_S = 30.0
-"""The longest that another process holds a file up: while it copies, or goes through what a kill left."""
+"""The longest time that another process blocks a file: while it copies, or recovers after a kill."""
 PART_BYTES = 64 << 20
 """The size of a part of a snapshot: a value of sqlite's is at most 1 GB."""
 
@@ -34,7 +34,7 @@ class PoolDatabase:
         self._begin(UNNAMED)
 
     def open(self, path: Path) -> bytes:
-        """Go on in a file that `save` wrote: what its last `save` was given. Raises sqlite3.Error."""
+        """Resume a file that `save` wrote: the argument of its last `save`. Raises sqlite3.Error."""
         self.close()
         self._db = _connected(str(path))
         self._begin(NAMED)
@@ -85,7 +85,7 @@ class PoolDatabase:
         return bool(self._db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
 
     def close(self) -> None:
-        """Let the file go, of which nothing is left in a journal. What was not saved is gone. Idempotent."""
+        """Release the file, without leaving a journal. Unsaved rows are lost. Idempotent."""
         self._db.close()
 
     def _begin(self, pragmas: str) -> None:

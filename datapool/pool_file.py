@@ -1,8 +1,8 @@
-"""The pool's rows between two processes: a file under a name that has them as of some offsets, so that a start reads the log's tail.
+"""The pool's rows between processes: a named file with them as of some offsets, so that a start reads the log's tail.
 
-Invariant: a file is of one moment, or it is not used. It is left, and the log read from
-the beginning, when it is of other topics, older than tombstones are kept, or damaged;
-and one process at a time writes it, while others start from what it saved last.
+Invariant: a file is of one moment, or it is not used. It is ignored, and the log read from
+the beginning, if it is of other topics, older than tombstones are kept, or damaged;
+and one process at a time writes it, while others start from its last save.
 """
 
 import inspect
@@ -55,9 +55,9 @@ SNAPSHOTS = msgspec.msgpack.Decoder(FileSnapshot)  # one, made as this is import
 
 
 def file_path(directory: Path, catalogue: Catalogue, role: str, modules: Iterable[ModuleType]) -> Path:
-    """The file of a role. Of another generation, version of the folds, or code that makes or reads what is in it, it is another one.
+    """The file of a role. Another generation, fold version, or code that makes or reads its content has another file.
 
-    modules: that code, but for what all files share.
+    modules: that code, without the part that all files share.
     """
     code = [*modules, pool_database, sys.modules[__name__]]
     layout = sha256("".join(map(inspect.getsource, code)).encode()).hexdigest()[:8]
@@ -81,9 +81,9 @@ class PoolFile:
         ends: Callable[[], Mapping[Place, int]],
         take: Callable[[Raw], None] = lambda _more: None,
     ) -> Mapping[Place, int] | None:
-        """Puts the rows as they were saved into the store; the offsets to read on at. None: there is no use for the file, which the log
-        says in a line, and the store is closed. ends: asked for those of the log where there is a file. take: what else was saved; may
-        raise ValueError or LookupError."""
+        """Puts the rows as they were saved into the store; the offsets to read on at. None: the file is
+        unusable, which is logged in a line, and the store is closed. ends: called for the log's ends if
+        there is a file. take: gets the other saved data; may raise ValueError or LookupError."""
         try:
             if not self.exists():
                 store.close()

@@ -1,7 +1,7 @@
-"""The work of training runs, folded from their own events: what each did, and which run trained or skipped a group. Pure.
+"""The work of training runs, folded from their events: actions, and the run that trained or skipped a group. Pure.
 
-Input: claw.training.batches and claw.weights in the order of each partition. Replaying gives the same. An event costs the same however
-many came before it, and of a plan that nobody asked for only its groups are kept.
+Input: claw.training.batches and claw.weights in the order of each partition. Replaying gives the same.
+An event costs the same however many came before it, and of an unrequested plan only its groups are kept.
 """
 
 import itertools
@@ -215,8 +215,8 @@ RunsById = dict[str, Run]
 
 
 def runs_of(records: Iterable[Record], keeps: Keeps | None = None, before: RunsById | None = None) -> RunsById:
-    """Runs by name, told on from those before. Where nobody asks for plans, by far the largest records, each is a sign of
-    life and not decoded; what cannot be read is passed over."""
+    """Runs by name, continued from earlier ones. If plans, by far the largest records, are
+    not needed, each is a sign of life and not decoded; unreadable records are skipped."""
     runs = {} if before is None else before
     for record in records:
         unread = keeps is None and is_plan(record)

@@ -1,7 +1,7 @@
-"""`Columns`: what a row lists, in the order of its keys, as parallel columns that change without being made anew.
+"""`Columns`: the items of a row, in the order of its keys, as parallel columns that change without a full rebuild.
 
 Invariant: nothing is mutated, and however they came about, columns list what those would that are made at once of the same
-things. They stand in leaves of some dozen keys: a change copies one leaf, and what was joined of the others stays.
+things. They are stored in leaves of some dozen keys: a change copies one leaf, and the joined others stay.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,7 +47,7 @@ class Columns(Generic[Key]):
         return self._leaves[self._leaf_of(key)].get(key) if self._leaves else None
 
     def changed(self, gone: Iterable[Key], come: Mapping[Key, Cells]) -> "Columns[Key]":
-        """Without what is gone, all of which must be there, and with what came, in the place of what it replaces."""
+        """Without the removed items, which must exist, and with the new ones in the place of those they replace."""
         edits: dict[int, tuple[list[Key], dict[Key, Cells]]] = defaultdict(lambda: ([], {}))
         leaves = list(self._leaves or [_Leaf((), ())])
         firsts = [leaf.keys[0] for leaf in leaves[1:]]

@@ -5,7 +5,7 @@ the beginning of the log. Output: the events that the work returns. Ordering: th
 after the other; partition n of every topic belongs to the same member, so the facts of one key meet.
 
 Delivery: at least once. Offsets move only after the outputs of all records before them were acknowledged. A member that
-is killed in between leaves records that the next one works on again: whoever derives the event ids of its outputs from
+is killed in between leaves records that the next one works on again: a consumer that derives its event ids from
 the record writes the same events again, and they count once. A replay (another group) is the same for all records.
 
 Hand-over: a member commits what it finished of a partition before it gives the partition up; a member that was put out

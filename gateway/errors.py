@@ -1,4 +1,4 @@
-"""Everything the gateway refuses or fails at, and (only here) what each of it looks like over HTTP.
+"""All refusals and failures of the gateway, and (only here) how each of them looks over HTTP.
 
 Invariant: every error reaches the client as OpenAI's object `{"error": {"message", "type", "param", "code"}}`, or in the
 shape of its own protocol, never as a traceback, and names no secret.
@@ -41,7 +41,7 @@ class InvalidRequest(GatewayError):
 
 
 class Unusable(GatewayError):
-    """The body is well formed, and what it says cannot be stored."""
+    """The body is well formed, but its content cannot be stored."""
 
     status = 422
     type = "invalid_request_error"
@@ -57,7 +57,7 @@ class Unauthorized(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The key's role does not reach this far; or without keys, the request is not of this machine."""
+    """The key's role is insufficient; or, without keys, the request is not from this machine."""
 
     status = 403
     type = "permission_error"
@@ -65,7 +65,7 @@ class Forbidden(GatewayError):
 
 
 class NotFound(GatewayError):
-    """No such route, or no server has that model."""
+    """The route does not exist, or no server has the model."""
 
     status = 404
     type = "invalid_request_error"
@@ -89,7 +89,7 @@ class BodyTooLarge(GatewayError):
 
 
 class UnknownEncoding(GatewayError):
-    """The body is compressed in a way that is not read here."""
+    """The body has an unsupported content encoding."""
 
     status = 415
     type = "invalid_request_error"
@@ -105,7 +105,7 @@ class HeadersTooLarge(GatewayError):
 
 
 class RequestTimeout(GatewayError):
-    """The client was too slow in saying what it wants."""
+    """The client was too slow to send its request."""
 
     status = 408
     type = "invalid_request_error"
@@ -145,7 +145,7 @@ class KeyOfOtherBody(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """More calls in flight than the limit."""
+    """The limit on calls in flight is reached."""
 
     status = 503
     type = "overloaded_error"
@@ -178,7 +178,7 @@ class UpstreamRefused(UpstreamFailed):
 
 
 class NoWorker(UpstreamFailed):
-    """No live worker within the waiting time."""
+    """No worker became live within the wait."""
 
     status = 503
     code = "no_worker"

@@ -1,7 +1,7 @@
-"""Several gateway processes on one port: a parent that serves nothing, holds the port, and starts again what died.
+"""Several gateway processes on one port: a parent that serves nothing, holds the port, and restarts dead processes.
 
 Each process has a listening socket of its own (SO_REUSEPORT: the kernel spreads connections), opened and kept by the
-parent. So a process that dies or restarts resets nobody: connections that were waiting for it wait for its successor.
+parent. So the death or restart of a process resets no connection: those waiting for it wait for its successor.
 The processes share no state but the log; each has its own spool, and a successor adopts its predecessor's.
 """
 

@@ -32,7 +32,7 @@ class GatewaySettings(DoorTls):
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
         "host": "where it listens, and who may call",
         "upstreams": "engines",
-        "aliases": "what engines get otherwise than a client wrote it",
+        "aliases": "changes to requests before they reach an engine",
         "resends_max": "when an engine breaks",
         "connections_max": "limits",
         "replay_window_s": "clients that retry",
@@ -45,8 +45,8 @@ class GatewaySettings(DoorTls):
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     public_url: str | None = None
-    """URL by which clients reach this gateway, where a proxy stands before it: of the `base_url` that /init_trajectory
-    answers. Not set: the scheme of this door and the Host of the request."""
+    """URL by which clients reach this gateway behind a proxy, for the `base_url` in the reply of /init_trajectory.
+    Not set: the scheme of this door and the Host of the request."""
     instance: str = Field(default_factory=lambda: uuid.uuid4().hex[:6], min_length=1, max_length=64)
     """Name of this process in the events it makes: gateway/<instance>. Not set: six random characters."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), repr=False)
@@ -68,7 +68,7 @@ class GatewaySettings(DoorTls):
     the log names."""
     upstream_authorization: bool | None = None
     """Pass a client's Authorization and x-api-key headers on to fixed engines. Not set: only where all of them are on one
-    host, since a key for one provider is nothing for another."""
+    host, since a key for one provider is not for another."""
     worker_wait_s: float = Field(30.0, ge=0)
     """How long a call waits for an engine while none is known, or while its own restarts."""
     worker_ttl_s: float = Field(15.0, gt=0)
@@ -84,16 +84,16 @@ class GatewaySettings(DoorTls):
     """How long a whole stream may take."""
 
     aliases: Annotated[Mapping[str, str], NoDecode] = Field(default_factory=dict)
-    """Models by the names that clients ask for: `asked=served`, separated by commas, * in `asked` for anything. It
-    counts where no live worker serves the name itself, and where the client's key has no alias for it."""
+    """Models by the names that clients request: `asked=served`, separated by commas, * in `asked` for anything. An
+    alias counts if no live worker serves the name itself and the client's key has no alias for it."""
     sampling: Annotated[Mapping[SamplingName, FiniteFloat], NoDecode] = Field(default_factory=dict)
     """Sampling parameters that win over the client's: `temperature=1,top_p=1`. A key's own win over these."""
     strip_strict: bool = False
-    """Take `strict` out of tools, so that no grammar shapes what is sampled."""
+    """Remove `strict` from tools, so that no grammar constrains sampling."""
 
     resends_max: int = Field(2, ge=0)
-    """How often a call is sent again after the engine that had it broke. It is bounded because the call itself may be
-    what breaks engines."""
+    """How often a call is sent again after its engine broke. It is bounded because the call itself may be
+    the cause."""
     retry_wait_s: float = Field(0.1, gt=0)
     """First wait before an engine is tried again. It doubles up to `retry_wait_max_s`."""
     retry_wait_max_s: float = Field(2.0, gt=0)
@@ -194,7 +194,7 @@ class GatewaySettings(DoorTls):
     def _agents_sources(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
         trusted = [source for source in sources if source in ("rule", "judge") or source.startswith("human:")]
         if trusted:
-            raise ValueError(f"{trusted[0]} is a scorer's or a person's: whoever writes it has a key of its own")
+            raise ValueError(f"{trusted[0]} is a scorer's or a person's: its writer has a key of its own")
         return sources
 
     @model_validator(mode="after")

@@ -95,7 +95,7 @@ def _as_taken(settings: RolloutSettings, target: WeightsPublished) -> WeightsPub
     if not settings.lora_rank_max:
         return target
     if (adapter := target.adapter) is None:
-        raise SourceFailed("it has no adapter, and with lora_rank_max a worker takes nothing else")
+        raise SourceFailed("it has no adapter, and lora_rank_max requires one")
     if adapter.rank > settings.lora_rank_max:
         raise SourceFailed(f"its adapter has rank {adapter.rank}, lora_rank_max is {settings.lora_rank_max}")
     export = target.checkpoint_uri and f"{target.checkpoint_uri}/{ADAPTER_FOLDER}"

@@ -22,7 +22,7 @@ class RolloutSettings(BaseSettings):
         env_prefix="CLAW_ROLLOUT_", env_parse_none_str="None", frozen=True, use_attribute_docstrings=True
     )
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
-        "model": "what it serves, and where",
+        "model": "model and address",
         "device": "vLLM",
         "start_timeout_s": "supervision",
         "transports": "weights",
@@ -33,7 +33,7 @@ class RolloutSettings(BaseSettings):
     model_id: str
     """Model whose published weights this worker follows."""
     worker_id: str = ""
-    """Name of this worker in its reports, which nobody else may hold. Not set: worker-<host name>-<lowest free number>."""
+    """Unique name of this worker in its reports. Not set: worker-<host name>-<lowest free number>."""
     run_id: str | None = None
     """Training run to follow. Not set: whichever run published last."""
     served_name: str = "policy"
@@ -50,7 +50,7 @@ class RolloutSettings(BaseSettings):
     dtype: str | None = None
     """Number type of the weights. Not set: float32 on the CPU, the model's own on CUDA."""
     max_model_len: int | None = Field(default=None, ge=16)
-    """Tokens of prompt and reply together. Not set: what the model allows and the KV cache holds."""
+    """Tokens of prompt and reply together. Not set: as many as the model and the KV cache allow."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Replies sampled at the same time; more wait in vLLM's queue."""
     tensor_parallel: int = Field(default=1, ge=1)
@@ -61,7 +61,7 @@ class RolloutSettings(BaseSettings):
     """Size of the KV cache, as vLLM takes it. Not set: what `gpu_memory_share` leaves on a GPU; 256M on the CPU."""
     lora_rank_max: int = Field(default=0, ge=0, le=LORA_RANKS[-1])
     """Largest rank of a LoRA adapter. Above 0 vLLM takes
-    versions as adapters of `model`, and nothing else
+    versions only as adapters of `model`
     (docs/lora.md). 0: whole versions."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser of tool calls; with None, tools are not parsed."""
@@ -83,7 +83,7 @@ class RolloutSettings(BaseSettings):
     health_interval_s: float = Field(default=1, gt=0)
     """Time between two health checks of the engine."""
     health_timeout_s: float = Field(default=30, gt=0)
-    """An engine that answers no health check for this long is restarted, but while it loads. Keep it above its longest step."""
+    """An engine that answers no health check for this long is restarted, unless loading. Keep it above its longest step."""
     report_interval_s: float = Field(default=2, gt=0)
     """Time between two reports of this worker to the log."""
     restarts_max: int = Field(default=5, ge=0)
@@ -98,18 +98,18 @@ class RolloutSettings(BaseSettings):
     """Ways by which versions may come from a trainer on another host, the best first; the trainer must offer them, too
     (`offer_transports`). nccl, where both have GPUs, and gloo carry a version to all hosts at once; http serves whenever they do not."""
     carry_timeout_s: float = Field(default=60, gt=0)
-    """How long a version may take by nccl or gloo, beside what its size adds; then it comes by http."""
+    """How long a version may take by nccl or gloo, plus time for its size; then http is used."""
     offer_timeout_s: float = Field(default=5, gt=0)
     """How long the trainer may take to begin its answer to a request for weights."""
     fetch_timeout_s: float = Field(default=30, gt=0)
-    """How long a version may take to arrive in this host's memory, beside what its size adds. The engine samples meanwhile."""
+    """How long a version may take to reach this host's memory, plus time for its size. The engine samples meanwhile."""
     fetch_mb_per_s: float = Field(default=20, gt=0)
     """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
     copies_dir: Path | None = None
-    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files; a trainer on this host is looked for there only."""
+    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files. A trainer on this host is found only there."""
     archive_dir: Path | None = None
     """Directory, or mirror of one, into which a trainer writes its versions (its `archive_dir`): a worker that cannot reach the trainer
-    has them from there. Not set: from exports."""
+    reads them there. Not set: from exports."""
     control_timeout_s: float = Field(default=15, gt=0)
     """How long the engine may take for each of pause, start, finish, resume and setting the label."""
     load_timeout_s: float = Field(default=60, gt=0)
@@ -120,7 +120,7 @@ class RolloutSettings(BaseSettings):
     """Largest difference of a log-probability of the probe from the trainer's. At a larger one the engine is started again.
     Not set: 0.001 where both compute in float32, else 0.5."""
     retry_interval_s: float = Field(default=2, gt=0)
-    """Time between two attempts to get a version that could not be had."""
+    """Time between two attempts to fetch a version that failed."""
 
     @model_validator(mode="after")
     def _deadlines_fit(self) -> Self:

@@ -1,7 +1,7 @@
 """Bring one engine to a version that lies in this host's memory: pause → start → update → finish(label) → resume.
 
-The bytes were verified before the pause, and all ranks of an engine load the same copy. So nothing can fail here but the
-engine itself: whatever does raises EngineLost, and the caller starts a new one. An engine is never of two versions.
+The bytes were verified before the pause, and all ranks of an engine load the same copy. So only the engine can
+fail here: any failure raises EngineLost, and the caller starts a new one. An engine is never of two versions.
 """
 
 import time

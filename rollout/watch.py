@@ -1,4 +1,4 @@
-"""Watches a running engine. What it answers goes into the report; one that is dead or hangs raises EngineLost."""
+"""Watches a running engine. Its answers go into the report; a dead or hung engine raises EngineLost."""
 
 import asyncio
 import time

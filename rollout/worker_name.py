@@ -1,4 +1,4 @@
-"""The name of a worker, which is nobody else's while it runs: two of one name would overwrite each other's reports.
+"""The name of a worker, unique while it runs: two workers of one name would overwrite each other's reports.
 
 On one host a lock decides, which ends with its process. Another host shows by its reports that it holds the name: a name is
 taken while they go on. (Two that start on two hosts in the same second both get it.)

@@ -1,9 +1,9 @@
 """The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
 
-Invariant: holds, per key, what a state is read back from of the value that was last
-written to the pool; so a group can be dropped from memory whenever nothing of it waits
-to be written, and read back when a late fact comes. It is a copy of the log: one
-without a name is gone with its process, and one with a name is of the moment of a
+Invariant: holds, per key, the part of the value last written to the pool from which a
+state is restored; so a group can be dropped from memory whenever none of it waits to be
+written, and read back when a late fact arrives. It is a copy of the log: an unnamed one
+ends with its process, and a named one is of the moment of a
 `save`.
 """
 
@@ -19,7 +19,7 @@ from claw_r1.streams.partition.groups import ColdRow
 
 
 class SqliteColdStore(PoolDatabase):
-    """Used by one thread at a time, not always the same; but for `group`, which may be asked while another thread saves."""
+    """Used by one thread at a time, not always the same; `group` may be called while another thread saves."""
 
     CACHE_KIB = 1024
     SCHEMA = """

@@ -1,10 +1,10 @@
-"""The skin of the reactors: takes their decisions to the log.
+"""The skin of the reactors: writes their decisions to the log.
 
 Output: claw.calls, key group_id, plain facts (not transactional: Faust reads uncommitted), at least once.
 
-Invariant: a decision is written only when everything that stood in the facts at the moment it was first due has been
-folded and the decision is still due. Otherwise a worker that comes back after an hour would abandon what was completed
-in the meantime. Until a decision has come back through the log it would be taken again; that is harmless, and avoided
+Invariant: a decision is written only when all facts that existed at the moment it was first due have been
+folded and the decision is still due. Otherwise a worker that returns after an hour would abandon trajectories completed
+meanwhile. Until a decision has returned through the log it would be taken again; that is harmless, and avoided
 for `RESEND_S`.
 """
 
@@ -63,8 +63,8 @@ class DecisionGate:
         self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
     def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
-        """Returns the decisions whose evidence is complete. What is due no more is forgotten: when it falls due again
-        (its partition was somebody else's meanwhile, say), the log holds more."""
+        """Returns the decisions whose evidence is complete. Those no longer due are forgotten: when one is due again
+        (after another owner of its partition, say), the log has more."""
         self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
         return [
             decision
@@ -111,9 +111,9 @@ class DecisionWriter:
         return due
 
     async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
-        """Write what is ripe; `due` is of this moment. A log that does not answer is asked again in the next round.
+        """Write ripe decisions; `due` is of this moment. If the log does not answer, the next round tries again.
 
-        What is ripe goes first: where something new falls due in every round, the old would wait for ever.
+        Ripe ones go first: if something new fell due in every round, old ones would wait for ever.
         """
         try:
             if ripe := self._gate.ripe(due, states):

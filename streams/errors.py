@@ -7,7 +7,7 @@ from claw_r1.eventlog.errors import AccessRefused, Fenced
 
 
 class ExitCode(IntEnum):
-    """0 asked to stop, 1 broke, 2 no new start mends it; the others tell a supervisor's reader what happened."""
+    """0 stopped on request, 1 broke, 2 a restart does not help; the others name the cause to an operator."""
 
     STOPPED = 0
     BROKE = 1
@@ -29,7 +29,7 @@ class StoreFailed(StreamsError):
 
 
 class PastTarget(StreamsError):
-    """A rebuild was asked up to offsets that the generation is beyond already; what is folded cannot be taken out."""
+    """A rebuild's end offsets are below the generation's own; folded facts cannot be removed."""
 
 
 class NotCopartitioned(StreamsError):

@@ -59,9 +59,9 @@ class LagWatch:
         return None
 
     def _measure(self, states: Mapping[int, PartitionState]) -> tuple[int, int]:
-        """Facts processed so far and facts waiting: of these partitions, or of the whole group when there are none.
+        """Facts processed so far and facts waiting: of these partitions, or, if none, of the whole group.
 
-        A group must not sit there while nobody has any of its partitions.
+        A group must not wait while no member has any of its partitions.
         """
         settings = self._log_settings
         ends = end_offsets(settings, FACTS)

@@ -1,7 +1,7 @@
 """The partitions that a worker owns: fenced, read from the log, and healed before their first event flows.
 
 Invariant: nothing is written for a partition whose producer is not the last one opened, and nothing is acknowledged before
-the transaction that holds its effect is committed; after an error here the state is ahead of the log, so the only way on is
+the transaction that holds its effect is committed; after an error here the state is ahead of the log, so the only remedy is
 a new process. The coroutines are called under the worker's lock, so that no transaction is in flight and nothing is half
 folded.
 """
@@ -73,7 +73,7 @@ class OwnedPartition:
         return self.state.pending or bool(self.events)
 
     def take(self) -> FoldedBatch:
-        """Takes the events since the last batch; a snapshot, so folding goes on while it is written."""
+        """Takes the events since the last batch; a snapshot, so folding continues while it is written."""
         events, self.events = self.events, []
         self.bytes, self.taken_at_s = 0, time.monotonic()
         self._is_committed = False
@@ -85,11 +85,11 @@ class OwnedPartition:
         self._is_committed = self.has_new = True
 
     def keep(self, before: Mapping[Place, int], now: Mapping[Place, int]) -> None:
-        """Keeps the rows that are committed for the next owner on this machine. Call where no batch is being written. Raises
+        """Keeps the committed rows for the next owner on this machine. Call while no batch is being written. Raises
         StoreFailed.
 
-        before: the ends of the pool's partitions, asked for before the last commit: as that was not fenced, what stands below them
-        is in the store. now: those of now.
+        before: the ends of the pool's partitions, read before the last commit: as it
+        was not fenced, all records below them are in the store. now: the present ones.
         """
         copy = self._copy
         if self.has_new:
@@ -172,7 +172,7 @@ class Ownership:
         await asyncio.gather(*(self._in_thread(self.partitions.pop(number).close) for number in numbers))
 
     async def copy(self) -> None:
-        """Copies what may come to this worker next from now on. Without that takeovers are slow, and nothing is wrong."""
+        """Copies this worker's possible next partitions from now on. Without it takeovers are slow, but correct."""
         try:
             await self._in_thread(self._standby.hold, beside(self.partitions, self._log_settings.partitions))
         except LogError as error:
@@ -180,7 +180,7 @@ class Ownership:
 
     @property
     def is_copying(self) -> bool:
-        """Returns whether it copies what it is to copy."""
+        """Returns whether it copies as it should."""
         return self._standby.is_reading
 
     async def _open(self, numbers: list[int]) -> list[int]:
@@ -206,7 +206,7 @@ class Ownership:
             self._metrics.healed.inc(await self._in_thread(heal_behind_group, self._log_settings, group, states))
 
     async def heal(self, owned: OwnedPartition, topic: str, end: int) -> None:
-        """Fold what Faust passed over: everything of the topic up to `end`, which comes next."""
+        """Fold the records that Faust skipped: all of the topic up to `end`, which is next."""
         self._metrics.healed.inc(await self._in_thread(heal, self._log_settings, owned.state, topic, end))
 
 

@@ -28,12 +28,12 @@ RETENTION = "retention"
 
 
 def decide(groups: Iterable[GroupImage], now_us: int, idle_timeout_us: int) -> list[Decision]:
-    """Everything that is due. A group is closed only after its open members are known to be over: one round later.
+    """All decisions due. A group is closed only after its open members are known to be over: one round later.
 
     A session (a trajectory with an `idle_s` of its own) is completed after that silence, whatever the idle time.
 
-    A ready group is closed only when a reward is missing: at its deadline, or, where it has none, when nothing was heard of
-    it for the idle time. Nobody would train it, so its room would never come back.
+    A ready group is closed only when a reward is missing: at its deadline, or, without one, after the idle time without
+    a fact. No run would train it, so its room would never be freed.
     """
     return [decision for group in groups for decision in _group(group, now_us, idle_timeout_us)]
 
@@ -104,9 +104,9 @@ def waits(record: GroupRecord) -> bool:
 
 
 def _completed(group_id: str, trajectory_id: str, trajectory: TrajectoryState) -> TrajectoryCompleted:
-    """The end of a session, without counts or reward: a late call belongs to it, and feedback comes when it comes.
+    """The end of a session, without counts or reward: a late call belongs to it, and feedback may arrive at any time.
 
-    It is dated with the last sign of life, so that an agent's own completion, which may still be on its way, is later and
+    It is dated with the last sign of life, so that an agent's own completion, if still in transit, is later and
     counts instead.
     """
     last_us, progress = trajectory.progress

@@ -1,11 +1,11 @@
-"""A generation of the pool, folded once more from the facts up to an offset vector.
+"""Folds a generation of the pool again from the facts up to an offset vector.
 
 Input: claw.calls and claw.rewards, by position; output: the pool and the positions of one generation, one transaction
 per partition and `flush_facts`. Ordering, key and fold are those of the streams: it is their partition state. Delivery:
-whoever is killed and started again goes on at the generation's own positions.
+a killed and restarted rebuild resumes at the generation's own positions.
 
-Invariant: nothing else is written. A poison record is counted, its dead letter exists since the record was new; the
-reactors are not here, what they decided is among the facts. The transactional ids are those of the generation's streams,
+Invariant: nothing else is written. A poison record is counted, its dead letter exists since the record was new; there
+are no reactors, their decisions are among the facts. The transactional ids are those of the generation's streams,
 so both can never write at once: the older one is fenced.
 """
 
@@ -33,7 +33,7 @@ from claw_r1.streams.recovery import recover
 from claw_r1.streams.standby import PoolCopy
 
 FLUSH_FACTS = 5000
-"""Facts of one partition in one transaction: what a kill loses, and what memory holds of tokens at once."""
+"""Facts of one partition in one transaction: the loss by a kill, and the bound on tokens in memory."""
 Vector = Mapping[Place, int]
 """Next offset of every partition of the fact topics."""
 RebuildProgress = Callable[[int, int], None]

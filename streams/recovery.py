@@ -1,4 +1,4 @@
-"""Taking a partition over: what the pool says of it, and what the group acknowledged without our folding it.
+"""The takeover of a partition: its state in the pool, and facts that were acknowledged but never folded.
 
 Invariant: called only after the former owner is fenced, so what is read here is final. State comes from the pool's own
 records, put into a local cold store and made into states when facts ask for them. A
@@ -33,7 +33,7 @@ NO_COPIES: Mapping[int, PoolCopy] = MappingProxyType({})
 def recover(
     settings: LogSettings, partitions: Sequence[int], copies: Mapping[int, PoolCopy] = NO_COPIES
 ) -> dict[int, PartitionState]:
-    """States as the pool has them. copies: of some of the partitions, to go on from; of others, what files have. Raises
+    """States as the pool has them. copies: of some partitions, to continue from; others continue from files. Raises
     BrokerUnreachable, TopicMissing, FoldVersionMismatch, StoreFailed."""
     return states_of(settings, pool_copies(settings, partitions, copies))
 

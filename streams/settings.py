@@ -28,7 +28,7 @@ class StreamsSettings(BaseSettings):
     flush_interval_s: float = Field(0.1, gt=0, le=10)
     """Time between two transactions of a partition. It adds to the latency of the pool."""
     flush_waiting_s: float = Field(0.25, gt=0, le=60)
-    """The same, if it is longer, while every group that changed waits for members to end: nobody can train on it yet, and a row that
+    """The same, if longer, while every changed group waits for members to end: none can be trained on yet, and a row that
     changes often is then written once."""
     flush_behind_s: float = Field(2.0, gt=0, le=60)
     """The same, if it is longer, while fetched facts wait to be folded."""
@@ -48,17 +48,17 @@ class StreamsSettings(BaseSettings):
     """How long the open transaction of a dead owner may hold up readers, and so how long a broker outage may last."""
 
     keep_interval_s: float = Field(10.0, gt=0)
-    """Time between two saves of the pool's rows of this worker's partitions (in `CLAW_LOG_VIEWS_DIR`), from which its next start goes on. After a
-    kill it reads again what was written in up to two of them."""
+    """Time between two saves of the pool's rows of this worker's partitions (in `CLAW_LOG_VIEWS_DIR`), from which its next start resumes. After a
+    kill it reads the rows of up to two intervals again."""
     standby: int = Field(0, ge=0, le=1)
     """1: this worker keeps copies of the pool's rows of the partitions that come to it when another worker leaves, so that
-    taking them over is a matter of what was written since. Disk and reading for up to two more than twice as many partitions as it
+    a takeover reads only the rows written since. Disk and reading for up to two more than twice as many partitions as it
     owns; for all of them, where it owns none."""
 
     reactors_enabled: bool = True
     """The worker abandons trajectories and closes groups that are overdue. Switch it off to fold only."""
     reactor_interval_s: float = Field(1.0, gt=0)
-    """Time between two looks for what is overdue."""
+    """Time between two checks for overdue work."""
     trajectory_idle_timeout_s: float = Field(1800.0, gt=0)
     """An open trajectory without any fact for this long is abandoned; a declared group without any is closed."""
     retention_s: float | None = Field(None, gt=0)

@@ -1,8 +1,8 @@
 """Copies of the pool's rows of partitions, in files that outlive a worker, and of partitions that others own: so that a takeover
 reads a tail instead of everything.
 
-Invariant: what is saved of a copy are committed rows alone, of a moment not before the offsets it is saved with. Rows that are
-read again from there, in order, end at the pool; who takes a copy over does that after the owner is fenced. Losing a copy costs time
+Invariant: a saved copy has only committed rows, of a moment not before the offsets it is saved with. Rereading
+rows from there, in order, leads to the pool; a takeover does that after the owner is fenced. Losing a copy costs time
 and nothing else.
 """
 
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 CHUNK_ROWS = 1000
 SAVED_ROWS = 50_000
-"""A copy that is being read is saved after so many rows: what a kill costs, and what sqlite's journal holds."""
+"""A copy being read is saved after this many rows: the cost of a kill, and the size of sqlite's journal."""
 SAVED_EVERY_S = 86400.0
 """A copy of which nothing changes is saved once a day, so that its file does not grow too old."""
 LOCK_PATIENCE_S = 2.0
@@ -90,7 +90,7 @@ class PoolCopy:
             self.save()
 
     def save(self) -> None:
-        """Keeps what is in the store, all of which is committed, in the file, if it has one. Raises StoreFailed."""
+        """Keeps the store's rows, all committed, in the file, if it has one. Raises StoreFailed."""
         is_due = self.store.unsaved or time.monotonic() - self._saved_s > SAVED_EVERY_S
         if self.file is not None and self.store.path == self.file.path and is_due:
             reached = [(*place, at) for place, at in (self.ends or self.read).items()]
@@ -115,7 +115,7 @@ class PoolCopy:
 
 
 def _check_reached(ends: Mapping[Place, int], packed: Raw) -> None:
-    """Raises ValueError where the log ends before what the file has: a broker that was set back to what it was."""
+    """Raises ValueError if the log ends before the file's offsets: the broker was restored to an earlier state."""
     for topic, partition, end in msgspec.msgpack.decode(packed, type=list[tuple[str, int, int]] | None) or ():
         if end > ends.get((topic, partition), 0):
             raise ValueError("the topics end before it")
@@ -174,8 +174,8 @@ def opened(settings: LogSettings, numbers: Collection[int], patience_s: float = 
 
 
 def beside(assigned: Collection[int], partitions: int) -> set[int]:
-    """The partitions that may come to a worker when one member leaves the group: its range moves by one partition more than it
-    has at most. Who has none waits for any."""
+    """The partitions that may come to a worker when one member leaves the group: its range
+    moves by at most one partition more than it has. A worker without any copies all."""
     if not assigned:
         return set(range(partitions))
     reach = len(assigned) + 1
@@ -192,8 +192,8 @@ class Standby:
         self._follower: Follower | None = None
 
     def take(self, numbers: Collection[int]) -> dict[int, PoolCopy]:
-        """Gives out copies of these partitions, as far as it has read any; reading stops until `hold`. Where the thread came to an
-        end by itself there are none: rows may have been erased since, which nobody would tell them."""
+        """Gives out copies of these partitions, as far as it has read any; reading stops until `hold`.
+        If the thread ended by itself there are none: rows may have been erased since, without notice."""
         follower, self._follower = self._follower, None
         if follower is not None and (not follower.stop() or follower.error is not None):
             for copy in self._copies.values():

@@ -1,6 +1,6 @@
 """The Faust shell. Input: claw.calls and claw.rewards; output: the pool, in one transaction per partition and flush.
 
-Invariant: no event is acknowledged before its effect is committed. The shell never skips: what it cannot do ends the
+Invariant: no event is acknowledged before its effect is committed. The shell never skips: any failure ends the
 process, and a supervisor starts another, which reads state and position from the log. Why each step is as it is:
 docs/adr and the notes it cites.
 """

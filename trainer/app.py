@@ -97,7 +97,7 @@ def train(settings: TrainerSettings, stop: threading.Event, ranks: Launched = AL
 
 
 def train_offline(settings: TrainerSettings, source: str, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
-    """The same on what is in the pool, or in a dataset, until it is used up. source: `pool` or a directory."""
+    """The same on the content of the pool, or of a dataset, until it is used up. source: `pool` or a directory."""
     settings = unaged(settings)
     with ExitStack() as resources:
         metrics = _metrics(settings, resources, stop)
@@ -126,7 +126,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
 
 
 def _metrics(settings: TrainerSettings, resources: ExitStack, stop: threading.Event) -> TrainerMetrics:
-    """A run that ended stays until somebody who watches has seen that: else it looks like one that died."""
+    """A finished run stays until a watcher has seen its end; otherwise it would look like a dead one."""
     metrics = TrainerMetrics()
     watch_disk(metrics.registry, out_dir=settings.out_dir)
     resources.enter_context(traced("trainer"))
@@ -186,7 +186,7 @@ def _producer() -> str:
 
 
 class NoWeightServer:
-    """A `WeightServer` for a run whose weights no worker asks for."""
+    """A `WeightServer` for a run whose weights no worker requests."""
 
     url = ""
 
@@ -208,7 +208,7 @@ def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
 
 
 def _own_run(settings: TrainerSettings) -> str | None:
-    """The run of which alone `may_concern` keeps groups, besides those of none; None: it keeps those of any."""
+    """The only run whose groups `may_concern` keeps, besides those of none; None: it keeps all."""
     return None if settings.spec.policy == "any" else settings.run_id
 
 

@@ -47,7 +47,7 @@ def critic_of(settings: TrainerSettings, policy: TrainingEngine) -> Critic | Non
 def reference_of(settings: TrainerSettings, policy: TrainingEngine) -> Reference | None:
     """The frozen model, where a coefficient asks for one.
 
-    Beside adapters no second one is loaded for it. Raises ModelInvalid.
+    With adapters no second model is loaded. Raises ModelInvalid.
     """
     own = settings.reference
     if not own.coefficient:

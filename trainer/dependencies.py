@@ -97,6 +97,6 @@ class TrainerDependencies:
     metrics: TrainerMetrics = field(default_factory=TrainerMetrics)
 
     def raise_if_stopped(self) -> None:
-        """Raises Stopped once somebody asked for it."""
+        """Raises Stopped after a request to stop."""
         if self.stop.is_set():
             raise Stopped("asked to stop")

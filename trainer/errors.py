@@ -33,7 +33,7 @@ class NothingLearned(TrainerError):
 
 
 class Stopped(TrainerError):
-    """Somebody asked the trainer to stop; the run can be resumed."""
+    """The trainer was told to stop; the run can be resumed."""
 
 
 class RankLost(TrainerError):

@@ -1,12 +1,12 @@
 """The results of evaluations of versions: groups of the channel `val`, which agents play beside the run, read from the
 pool.
 
-Input: the pool's groups whose tags are those of `claw_r1.schemas.evaluation`. Output: one `VersionEvaluated` per version, and the
-best version as an export that no later one displaces. A replay concludes nothing twice: what the run's history holds is
-settled, and groups of what is settled are forgotten, so memory holds the evaluations under way.
+Input: the pool's groups whose tags are those of `claw_r1.schemas.evaluation`. Output: one `VersionEvaluated` per
+version, and the best version as an export that no later one displaces. A replay concludes nothing twice: evaluations
+in the run's history are settled, and their groups are forgotten, so memory holds only the running evaluations.
 
 While an evaluation of the version in memory is played, no batch is trained: its episodes would be sampled by two versions.
-From the first evaluation on the tags say every how many versions there is one, so the next is waited for before it begins.
+From the first evaluation on, the tags give the interval in versions, so the next is awaited before its start.
 """
 
 import os
@@ -114,7 +114,7 @@ def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
 
 @dataclass(slots=True)
 class OpenEvaluation:
-    """The groups of one version's evaluation so far; of two groups of one part the one that is over first counts."""
+    """The groups of one version's evaluation so far; of two groups of one part the first to end counts."""
 
     moved_s: float
     """The time when a fact of it last arrived: a group, a call, an end."""
@@ -123,7 +123,7 @@ class OpenEvaluation:
     """group_id -> the newest fact of each group."""
 
     def see(self, record: GroupRecord, now_s: float) -> None:
-        """A group as it stands now: whoever plays a long episode shows it by its calls."""
+        """A group in its present state: its calls show that a long episode is alive."""
         newest = record.last_progress_us, record.last_progress_event_id
         if self.progress.get(record.group_id) != newest:
             self.progress[record.group_id], self.moved_s = newest, now_s

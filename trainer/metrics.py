@@ -31,7 +31,7 @@ LAST = (
 )
 """Metrics of a batch that are shown, and each as `nonfinite_` where it was no finite number; metrics.jsonl has all."""
 SPENT = ("wait_s", "read_s", "train_s")
-"""Metrics of a batch that say what took its time."""
+"""Metrics of a batch's time by phase."""
 PERIODS = 10
 """Newest periods between two batches, whose median is the run's own."""
 
@@ -122,7 +122,7 @@ class TrainerMetrics:
             self._groups_skipped.labels(reason).inc()
 
     def short_of_groups(self, ready: int, left_out: Mapping[str, int]) -> None:
-        """The next batch is not whole. left_out: how many groups there are of each word of a reason."""
+        """The next batch is incomplete. left_out: number of groups for each reason."""
         self._ready.set(ready)
         self._left_out.clear()
         for reason, number in left_out.items():

@@ -1,6 +1,6 @@
 """A weights version: one pass over the tensors, staged first, exported where due, and only then an event.
 
-Invariant: a version that was published can be had, either from this incarnation's transfer server or from the export that
+Invariant: a published version can be fetched, either from this incarnation's transfer server or from the export that
 its event names.
 """
 
@@ -38,7 +38,7 @@ class WeightServer(Protocol):
         """From now on workers can get this version."""
 
     def settle(self, run_id: str, version: int) -> None:
-        """The version is published: nobody asks for an older one."""
+        """The version is published: none requests an older one."""
 
 
 class Weights(Protocol):

@@ -27,7 +27,7 @@ from claw_r1.weights.manifest import WeightsManifest
 log = structlog.get_logger()
 
 DAMAGED = ".damaged"
-"""Behind the name of a checkpoint that could not be loaded: it counts no more, and is left for whoever wants to know why."""
+"""Suffix of the name of a checkpoint that could not be loaded: it no longer counts, and is kept for diagnosis."""
 
 
 class Resumption:
@@ -129,7 +129,7 @@ class Resumption:
             self._updater.publish(state["metrics"], candidate, checkpoint.path)
 
     def _replay_plans(self) -> None:
-        """Every batch after those in the weights. A run whose checkpoints are all useless reads its history once more."""
+        """Every batch after those in the weights. A run whose checkpoints are all useless rereads its history."""
         first, plans = self._progress.sequence + 1, self._history.plans
         if first <= self._history.plans_after:
             plans = self._dependencies.journal.history().plans
@@ -138,7 +138,7 @@ class Resumption:
                 self._replay(plans[sequence])
 
     def _replay(self, plan: BatchAssembled) -> None:
-        """Train what was planned after the checkpoint, from the facts; publish what was not."""
+        """Train batches planned after the checkpoint, from the facts; publish unpublished ones."""
         published = plan.sequence in self._history.trained
         try:
             dependencies = self._dependencies

@@ -1,11 +1,11 @@
-"""The training loop: from ready groups to a published version, each batch exactly once, whatever dies when.
+"""The training loop: from ready groups to a published version, each batch exactly once across crashes.
 
 Order per batch, and why each step may be the last one before a crash:
   1. plan      its rows are read from the facts, then BatchAssembled is committed. Nothing else is trained under this
                sequence number from now on.
   2. train     from these rows. Lost with the process: trained again from the facts that the plan names.
   3. keep      a checkpoint, where due: copied here, written by a thread. Found again: not trained a second time.
-  4. stage     the weights can be had here, and nobody knows of them yet.
+  4. stage     the weights are served here, but not announced yet.
   5. publish   {WeightsPublished, BatchTrained} in one transaction. An export, where due, is written by the same thread and
                announced by WeightsPublished of the same version once it is on disk.
 Resuming takes the run over (fencing), reads its history, loads the newest checkpoint and replays the plans after it. A
@@ -91,8 +91,8 @@ class TrainingRun:
         }
 
     def run(self) -> RunEnding:
-        """Until the run is over, or somebody asked to stop: it can be resumed then. A run that was over goes on where these
-        settings let it go further than it went.
+        """Runs until the run is over, or told to stop, and can then be resumed. A finished run continues if these
+        settings allow more.
 
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
@@ -138,7 +138,7 @@ class TrainingRun:
         return Reports(settings.out_dir, earlier, opened(settings), board="tensorboard" in settings.sinks)
 
     def _check_settings(self, history: History) -> None:
-        """Before this incarnation says that it started: what it would do to the run is then still undone."""
+        """Runs before this incarnation's start is recorded: it has not changed the run yet."""
         if history.started is not None:
             chosen = self._settings
             check_changes(

@@ -64,8 +64,8 @@ class TrainerSettings(BaseSettings):
     out_dir: Path
     """Directory of this run's checkpoints, exports, metrics.jsonl and TensorBoard files."""
     allow_change: tuple[str, ...] = ()
-    """A setting in which this run may differ from what it was resumed with, such as learning_rate, spec.algorithm or spec for
-    all of it: such a change is refused otherwise."""
+    """A setting that may differ from the resumed run's, such as learning_rate, spec.algorithm or spec for
+    all of it: other changes are refused."""
 
     learning_rate: float = Field(default=1e-6, ge=0)
     """Learning rate of AdamW. With 0 everything runs and nothing is learned, which serves as a control."""
@@ -88,8 +88,8 @@ class TrainerSettings(BaseSettings):
     micro_batch_tokens_max: int = Field(default=16_384, ge=1)
     """Tokens of one forward pass, padding included; a longer sequence goes alone."""
     layout: Literal["auto", "rows", "tree"] = "auto"
-    """The way in which sequences go through the model: one padded row each, or in a tree that computes what they begin
-    with together once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
+    """The way in which sequences go through the model: one padded row each, or a tree that computes their shared
+    prefixes once. auto: a tree for each batch where that saves a tenth of the tokens. The result is the same."""
     seed: int = Field(default=0, ge=0)
     """Seed of the run; every batch derives its own from it."""
     zero_stage: Literal[0, 1, 2, 3] = 0
@@ -134,8 +134,8 @@ class TrainerSettings(BaseSettings):
     archive_whole_every: int = Field(default=20, ge=1)
     """Versions in a chain of patches, the whole one with them."""
     stop_timeout_s: float = Field(default=6.0, gt=0)
-    """From SIGTERM to the end of the process, wherever it stands. The last version is exported in this time, for workers that
-    start while no trainer serves it: give a large model more, but less than whoever sends the signal waits (claw: 10 s)."""
+    """From SIGTERM to the end of the process, in any phase. The last version is exported in this time, for workers that
+    start while no trainer serves it: give a large model more, but less than the sender of the signal waits (claw: 10 s)."""
     hf_shard_gb: float = Field(default=5.0, gt=0)
     """Gigabytes of one weights file of an export; a larger tensor has a file of its own."""
 
@@ -146,7 +146,7 @@ class TrainerSettings(BaseSettings):
     offer_advertise: str | None = None
     """Host name by which workers reach the weights. Not set: `offer_host`."""
     offer_transports: tuple[Transport, ...] = ("http",)
-    """Ways by which versions go to workers of other hosts that want them so (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where trainer and worker have
+    """Transports of versions to workers on other hosts that request them (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where trainer and worker have
     GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of their own; http is always there."""
     probe_tokens: int = Field(default=48, ge=0, le=1024)
     """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
@@ -156,15 +156,15 @@ class TrainerSettings(BaseSettings):
     poll_interval_s: float = Field(default=0.1, gt=0)
     """Time between two looks for a whole batch in the pool."""
     evaluation_wait_s: float = Field(default=60.0, ge=0)
-    """How long training waits, without a sign of it, for the evaluation that agents play of the version in memory
+    """How long training waits, without a sign of life, for the evaluation of the version in memory by agents
     (`claw agents run --eval-every`): a call of one of its episodes is a sign. Keep it above the longest single call or tool. 0: never;
     episodes that two versions sampled are left out of the evaluation."""
     evaluation_quiet_s: float = Field(default=300.0, gt=0)
-    """An evaluation without a sign for so long is concluded with what there is."""
+    """An evaluation without a sign of life for so long is concluded early."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None
-    """File for what a person should act upon, as a JSON list of lines, which `claw status` shows; it does not exist while
+    """File for warnings that need action, as a JSON list of lines, which `claw status` shows; absent while
     all is well. Not set: warnings are in the log alone. `claw up` and `claw demo` set it."""
 
     sinks: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ("tensorboard",)
@@ -266,10 +266,10 @@ def command_line() -> CommandLine:
     add(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="A setting by its name, as a flag. Repeatable."
     )
-    add("--json", action="store_true", help="One JSON object on stdout: the answer, or how the run stands at its end.")
+    add("--json", action="store_true", help="One JSON object on stdout: the answer, or the run's final state.")
     instead = line.parser.add_argument_group("instead of a run that agents feed").add_mutually_exclusive_group()
     instead.add_argument(
-        "--dry-run", action="store_true", help="Settings resolved, the batch that the pool gives now, bytes per rank."
+        "--dry-run", action="store_true", help="Print resolved settings, the next batch and bytes per rank."
     )
     instead.add_argument(
         "--replay-batch",

@@ -128,7 +128,7 @@ class Updater:
         self, values: Mapping[str, float], candidate: Candidate, checkpoint: Path | None, groups: Sequence[str] = ()
     ) -> None:
         """Steps 4 and 5: the candidate becomes the next version, made by batch `progress.sequence`. groups: of its plan;
-        none: whoever asks reads the plan.
+        none: readers use the plan.
 
         Raises NothingLearned.
         """

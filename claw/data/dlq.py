@@ -39,7 +39,7 @@ def run_dlq(action: str, query: LetterQuery, *, prefix: str) -> Iterator[Answer]
     if action in ("redrive", "dismiss") and not (query.ids or query.every):
         raise CannotRun(f"claw dlq {action}: name letters by PARTITION@OFFSET, or all of them by --all")
     if action == "dismiss" and not query.why:
-        raise CannotRun("claw dlq dismiss: --why says why nobody need look at them any more")
+        raise CannotRun("claw dlq dismiss: give the reason for dismissal with --why")
     with log_for_reading(prefix) as settings:
         yield from actions[action](settings, query)
 

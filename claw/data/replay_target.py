@@ -71,7 +71,7 @@ def _check_allowed(name: str, rest: str, *, force: bool) -> None:
         if topic.transactional or topic.derived:
             raise CannotRun(f"--into {name}: only {', '.join(topic.writers)} may write there, under a fence")
         if not force:
-            raise CannotRun(f"--into {name}: records of the catalogue are taken for true; say --force if you mean it")
+            raise CannotRun(f"--into {name}: readers trust the catalogue's records; use --force if you mean it")
 
 
 def into_topic(records: Iterable[Record], settings: LogSettings, topic: Topic, partitions: int) -> int:

@@ -127,6 +127,6 @@ class LetterQuery:
     pending: Annotated[
         bool, typer.Option(help="List only letters that were neither redriven nor dismissed; reads the fact topics.")
     ] = False
-    why: Annotated[str | None, typer.Option(help="Dismiss: why nobody need look at them any more.")] = None
-    who: Annotated[str | None, typer.Option(envvar="USER", help="Dismiss: name of the person who says so.")] = None
+    why: Annotated[str | None, typer.Option(help="Dismiss: the reason why they need no more attention.")] = None
+    who: Annotated[str | None, typer.Option(envvar="USER", help="Dismiss: name of the person who dismisses.")] = None
     dry_run: Annotated[bool, typer.Option(help="Redrive, dismiss: only say what would be appended.")] = False

@@ -57,10 +57,10 @@ class DemoSettings:
         bool, typer.Option("--online", help="Agents with a base URL and a key: no groups, no registration, no ends.")
     ] = False
     reward: Annotated[
-        RewardFrom, typer.Option(help="Who judges: the agent itself, or with silent agents a reader of the log.")
+        RewardFrom, typer.Option(help="Source of rewards: the agent, or a reader of the log for silent agents.")
     ] = RewardFrom.AGENT
     protocol: Annotated[
-        Protocol, typer.Option(help="What the agents speak: OpenAI's chat, Anthropic's messages, OpenAI's responses.")
+        Protocol, typer.Option(help="Protocol of the agents: OpenAI's chat or responses, or Anthropic's messages.")
     ] = Protocol.CHAT
     workers: Annotated[int, typer.Option(min=1, help="Rollout workers.")] = 1
     dashboard: ServesDashboard = False

@@ -11,10 +11,10 @@ keys = Commands(
     name="keys",
     help="Make API keys for the gateway, list them, replace and revoke them.",
 )
-KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="By which you tell it from others.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="NAME", help="A name to recognise the key by.")]
 RoleOption = Annotated[
     Literal["agent", "annotator", "reader", "operator"],
-    typer.Option(help="What it may: docs/gateway.md has the table."),
+    typer.Option(help="Its role: docs/gateway.md has the table."),
 ]
 ScopeOption = Annotated[
     str | None, typer.Option(help="Its sessions are trajectories SCOPE/…, and it reaches no others.")
@@ -23,7 +23,7 @@ AliasOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=MODEL",
-        help="Model asked for and model got: 'claude-*=tiny', weak=tiny:side (side calls).",
+        help="Requested and served model: 'claude-*=tiny', weak=tiny:side (side calls).",
     ),
 ]
 SamplingOption = Annotated[

@@ -32,8 +32,8 @@ class LabelOptions:
             help="File with a better reply to the call, as text; of a name in .json as the assistant's message; - is stdin.",
         ),
     ] = None
-    comment: Annotated[str | None, typer.Option(help="Words, beside the rest or alone.")] = None
-    undo: Annotated[bool, typer.Option("--undo", help="Take back the last that --who said of ID.")] = False
+    comment: Annotated[str | None, typer.Option(help="Comment, alone or with other feedback.")] = None
+    undo: Annotated[bool, typer.Option("--undo", help="Take back the last feedback of --who on ID.")] = False
 
 
 @label.command("label", rich_help_panel=DATA)
@@ -43,9 +43,7 @@ def judge(
         str, typer.Argument(metavar="ID", help="Call, trajectory, GROUP/TRAJECTORY or GROUP/TRAJECTORY/CALL.")
     ],
     options: LabelOptions,
-    history: Annotated[
-        bool, typer.Option("--list", help="Show all that people said of ID, which may be a group.")
-    ] = False,
+    history: Annotated[bool, typer.Option("--list", help="Show all feedback on ID, which may be a group.")] = False,
     who: Annotated[str | None, typer.Option(envvar="USER", help="Name of the person who judges.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be published.")] = False,
     prefix: Prefix = "claw",

@@ -78,7 +78,7 @@ def run_list(name: str, options: LabelOptions, *, prefix: str) -> Iterator[Answe
     for word in words:
         yield Answer(as_row(word), as_line(word))
     if not words:
-        notice(f"nobody said anything of {name}")
+        notice(f"nobody has judged {name}")
         yield Answer(code=1)
 
 
@@ -164,14 +164,14 @@ def _outcome(options: LabelOptions) -> PreferenceOutcome:
     if (options.tie or options.both_bad) and options.prefer is None:
         raise CannotRun("--tie and --both-bad are said of two: --prefer OTHER names the other")
     if options.tie and options.both_bad:
-        raise CannotRun("--tie and --both-bad: say one of them")
+        raise CannotRun("--tie and --both-bad exclude each other")
     return "tie" if options.tie else "both_bad" if options.both_bad else "chosen"
 
 
 def _alone(options: LabelOptions, flag: str) -> None:
     spoken = (options.thumb, options.score, options.prefer, options.edit, options.comment)
     if any(spoken) or options.tie or options.both_bad or (flag != "--undo" and options.undo):
-        raise CannotRun(f"{flag} stands alone: nothing else is said with it")
+        raise CannotRun(f"{flag} cannot be combined with other feedback")
 
 
 def _publish(settings: LogSettings, events: Sequence[FeedbackFact], by: Signature, *, dry_run: bool) -> Answer:

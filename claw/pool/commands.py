@@ -73,7 +73,7 @@ TagOption = Annotated[
     list[str] | None,
     typer.Option(help="Tag; all that are named replace the tags of the steps; may be repeated."),
 ]
-UndoneOption = Annotated[str | None, typer.Option(help="Id of a curation, or of one event of it, that is taken back.")]
+UndoneOption = Annotated[str | None, typer.Option(help="Id of a curation, or of one of its events, to take back.")]
 
 
 @pool.command()

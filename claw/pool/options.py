@@ -13,7 +13,7 @@ class PageOptions:
 
     limit: Annotated[int, typer.Option(min=1, help="Rows of one page.")] = 20
     after: Annotated[
-        str | None, typer.Option(help="Continue behind this key, which the last line of the page before names.")
+        str | None, typer.Option(help="Continue after this key, which the last line of the previous page names.")
     ] = None
 
 

@@ -12,7 +12,7 @@ from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 
 rewards = Commands(
     name="rewards",
-    help="Judge what agents did: run scorers, try them, see what they cost.",
+    help="Judge episodes: run scorers, try them, see their cost.",
 )
 ConfigOption = Annotated[
     Path, typer.Option(envvar="CLAW_REWARDS_CONFIG", help="File with the scorers: docs/rewards.md.")
@@ -85,7 +85,7 @@ def score_again(
     budget_tokens: Annotated[
         int | None, typer.Option(min=0, help="Stop when so many are spent; default: the slot's tokens of one day.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would cost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the expected cost.")] = False,
     prefix: Prefix = "claw",
 ) -> Answers:
     """Score the history with the slot's present version. It goes on where it was; exit 1 when it stopped before the end."""

@@ -13,7 +13,7 @@ show = Commands()
 BeforeOption = Annotated[
     Path | None,
     typer.Option(
-        "--from", metavar="VERSION|FILE", help="The release that runs now, or what its `claw upgrade` printed."
+        "--from", metavar="VERSION|FILE", help="The release that runs now, or the output of its `claw upgrade`."
     ),
 ]
 CertificateOption = Annotated[
@@ -60,7 +60,7 @@ def version() -> Answers:
 
 @show.command(rich_help_panel=OPERATORS)
 def upgrade(
-    check: Annotated[bool, typer.Option("--check", help="Compare with what another version said of itself.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with another version's own description.")] = False,
     before: BeforeOption = None,
 ) -> Answers:
     """Say what stands between another version and this one: schemas, folds, topics, settings, the order of restarts."""
@@ -85,7 +85,7 @@ def doctor(prefix: Prefix = "claw") -> Answers:
 @show.command(rich_help_panel=DATA)
 def registry(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; whoever reaches it may read the schemas.")
+        str, typer.Option(help="Address to listen on; anybody who reaches it can read the schemas.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8081,
     prefix: Prefix = "claw",

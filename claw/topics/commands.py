@@ -16,9 +16,9 @@ PartitionsOption = Annotated[int, typer.Option(envvar="CLAW_LOG_PARTITIONS", min
 ReplicationOption = Annotated[
     int, typer.Option(envvar="CLAW_LOG_REPLICATION", min=1, help="Replicas; 3 outside the local stack.")
 ]
-UsersOption = Annotated[str, typer.Option(help="What the name of a role's user begins with.")]
-CopyPartitions = Annotated[int | None, typer.Option("--partitions", help="As many as there are, unless it says more.")]
-CopyReplication = Annotated[int | None, typer.Option("--replication", help="As many as there are, unless it says.")]
+UsersOption = Annotated[str, typer.Option(help="Prefix of the users' names, before the role.")]
+CopyPartitions = Annotated[int | None, typer.Option("--partitions", help="Partitions of the copy, if more than now.")]
+CopyReplication = Annotated[int | None, typer.Option("--replication", help="Replicas of the copy; not set: as now.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def acls(
 def manifests(
     options: CatalogueOptions,
     users: UsersOption = "claw-",
-    kind: Annotated[str, typer.Option(help="Of this kind of Strimzi's alone, such as KafkaTopic.")] = "",
+    kind: Annotated[str, typer.Option(help="Print only this Strimzi kind, such as KafkaTopic.")] = "",
 ) -> Answers:
     """Print cluster, topics and users for Strimzi."""
     from claw_r1.claw.topics import catalogue

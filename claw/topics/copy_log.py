@@ -97,7 +97,7 @@ class LogCopy:
 
     def _refuse_foreign_facts(self) -> None:
         if not any(self._read(CALLS).values()) and any(end_offsets(self.target, FACTS).values()):
-            raise CannotRun(f"{self.target.prefix} holds facts of its own: name a prefix that nobody writes")
+            raise CannotRun(f"{self.target.prefix} holds facts of its own: name an unused prefix")
 
     def _write(self, producer: TransactionalProducer, topic: Topic, copies: Iterable[Copy], total: int) -> int:
         progress, count = Progress(f"claw topics copy: {topic.name}: {{done}} of {{total}} records"), 0

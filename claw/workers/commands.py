@@ -15,7 +15,7 @@ WorkerArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="As `claw workers list` shows it; its end behind a dash is enough: rollout-2."),
 ]
-Everyone = Annotated[bool, typer.Option("--all", help="Those, too, that ended or fell silent more than an hour ago.")]
+Everyone = Annotated[bool, typer.Option("--all", help="Include those that ended or fell silent over an hour ago.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the worker's report that it was done.")]
 
 

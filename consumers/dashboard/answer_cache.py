@@ -19,7 +19,7 @@ class _Kept:
 
 
 class KeptAnswers:
-    """By question. Safe from any thread: whoever asks while an answer is made waits for it."""
+    """By question. Safe from any thread: a request waits while its answer is being made."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

@@ -1,7 +1,7 @@
-"""The messages of each call: the messages that its request adds to the conversation it goes on with, and its reply.
+"""The messages of each call: those that its request adds to the conversation that it continues, and its reply.
 Pure.
 
-Invariant: what a call repeats and what it adds are, together, the messages that `claw_r1.datapool.view.conversations` reads in its
+Invariant: repeated and added messages are together those that `claw_r1.datapool.view.conversations` reads in its
 request. Reasoning decides nothing: many clients do not send it back.
 """
 
@@ -25,7 +25,7 @@ from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.json_values import Json, JsonDict
 
 CUT_CHARACTERS = 8_000
-"""The longest text of a message where not the whole is asked for."""
+"""The longest text of a message, unless all of it is requested."""
 MESSAGES_MAX = 60
 """The most messages of one call: the first and the last of more; so of parts of a message."""
 TOOLS_MAX = 100
@@ -189,7 +189,7 @@ def _tool_call(call: JsonDict, cut: int | None) -> dict[str, Any]:  # JSON
 
 
 def _part(part: Json, cut: int | None) -> dict[str, Any]:  # JSON
-    """Text, or an image with its address; of an address that is the image itself only what it is, unless all is shown."""
+    """Text, or an image with its address; an address that is the image itself is only named, unless all is shown."""
     address = _address(part)
     if address is None:
         text = part.get("text") if isinstance(part, dict) and isinstance(part.get("text"), str) else part

@@ -1,6 +1,6 @@
-"""A trajectory's calls in the order of their tree, and when each of them waited for what.
+"""A trajectory's calls in the order of their tree, with each call's phases of waiting.
 
-A line is read from its beginning to its end; what branches off a call stands between it and the call that goes on with it.
+A line is read from its beginning to its end; branches of a call are placed between it and the call that continues it.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""A watch on the log's health: pages that show what was read before it went away say so."""
+"""Watches the log's health, so that pages with data from before an outage say so."""
 
 import threading
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class LogWatch:
         self._stopping.set()
 
     def probe(self) -> None:
-        """Asks once. The log is said to be away since the question that it left open was asked."""
+        """Asks once. The log counts as away since its first unanswered request."""
         asked_us = now_us()
         try:
             self._log.end_offsets([WORKERS])

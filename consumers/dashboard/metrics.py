@@ -1,4 +1,4 @@
-"""The gauges of a dashboard, for Prometheus: read from what it follows when somebody asks."""
+"""The gauges of a dashboard, for Prometheus: read from its views on each scrape."""
 
 from prometheus_client import CollectorRegistry, Gauge
 

@@ -1,7 +1,7 @@
 """The acts of people on the pool, as they come from the log. Safe from any thread.
 
-Invariant: a function of the set of events. What stands of an act is asked elsewhere:
-`claw_r1.datapool.fold.curation` decides it for curations, `claw_r1.datapool.personal_words` for words.
+Invariant: a function of the set of events. The current effect is decided elsewhere:
+`claw_r1.datapool.fold.curation` decides on curations, `claw_r1.datapool.personal_words` for words.
 """
 
 import threading
@@ -32,7 +32,7 @@ ActKind = Literal["judged", "preferred", "curated", "undone", "evicted"]
 
 @dataclass(slots=True)
 class PersonalAct:
-    """All events of one act, as they came: a list, which may grow while somebody reads it."""
+    """All events of one act, in order of arrival: a list that may grow while being read."""
 
     act_id: str
     who: str
@@ -143,7 +143,7 @@ def _rank(fact: StepCurated) -> tuple[int, int, str]:
 
 
 def person_of(event: Event) -> str | None:
-    """Returns the person who did it; None for what no person did."""
+    """Returns the person who did it; None if no person did."""
     match event:
         case StepCurated():
             return None if event.who.startswith("scorer/") else event.who

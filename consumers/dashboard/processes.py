@@ -1,7 +1,7 @@
-"""All processes as the log tells of them, with the lag of each reader over the last quarter of an hour.
+"""All processes as seen in the log, with the lag of each reader over the last quarter of an hour.
 
-Nobody is called: readers are known by the offsets that they commit, workers by their reports, a trainer by its batches, gateways by
-what they wrote. Lag of before the dashboard began is not known, and is not drawn.
+No process is called: readers are known by their committed offsets, workers by their reports, trainers by their batches,
+gateways by their records. Lag from before the dashboard's start is unknown and not drawn.
 """
 
 import threading
@@ -64,7 +64,7 @@ class ProgressWatch:
                 samples.append(LagSample(now_us, *numbers))
 
     def tell(self, name: str) -> JsonDict:
-        """Rate, curve of what is left, and seconds until nothing is; null where it grows, or nobody knows yet."""
+        """Rate, curve of the lag, and seconds until it is 0; null where it grows or is unknown."""
         with self._lock:
             samples = list(self._samples.get(name, ()))
         if not samples:

@@ -1,9 +1,9 @@
-"""The data that the routes read: the pool, the runs, the workers, what people said, and facts by their
+"""The data that the routes read: the pool, the runs, the workers, people's feedback, and facts by
 position. Safe from any thread.
 
-Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights, claw.rollout.workers. Delivery:
-each is followed from its beginning, the pool from where a view before this one ended; answers are there from the first second and
-say how far they are.
+Input: the pool's topics, claw.rewards, claw.training.batches, claw.weights,
+claw.rollout.workers. Delivery: each is followed from its beginning, the pool from where an
+earlier view ended; answers are available from the first second and show their progress.
 """
 
 import threading
@@ -105,7 +105,7 @@ class DashboardSource:
         self.outlines = CallTrees()
         self.rewards = RewardBoard(log)
         self.caught_up = False
-        """The pool and what people said were read as far as they stood at the start; until then answers grow."""
+        """The pool and people's feedback were read up to their ends at the start; until then answers grow."""
         self.runs_caught_up = False
         self._runs = RunsState()
         self.facts = LockedLookup(log.lookup())
@@ -154,8 +154,8 @@ class DashboardSource:
         return self.facts.get(positions)
 
     def endings(self, places: Sequence[Position]) -> dict[Position, str]:
-        """The last characters that the calls at these positions replied; nothing of one that retention took, or that says
-        nothing in words. Raises LogError."""
+        """The last characters of the replies at these positions; none for a call that retention removed, or that
+        has no text. Raises LogError."""
         try:
             records = self.records(places)
         except HistoryCut:

@@ -53,7 +53,7 @@ class FoldedGroup:
         return [self.record]
 
     def members(self, record: GroupRecord) -> Members:
-        """Members that are over, with their captured steps; the records of one state are of one moment."""
+        """Members that are over, with their captured steps; records of one state share one moment."""
         over = [self._trajectories[member.trajectory_id] for member in record.members if member.status in OVER]
         return [(row, self.steps(row)) for row in over]
 
@@ -87,7 +87,7 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
 
 
 def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | None]:
-    """A dataset knows no batches and no critic, so it has no advantages of an estimator that asks for one."""
+    """A dataset has no batches and no critic, so it has no advantages of estimators that need one."""
     if spec.estimator.over_batch or spec.estimator.critic:
         return [None] * len(group.members)
     (of_group,) = spec.estimator.function([[member.earned or NO_REWARD for member in group.members]])

@@ -26,7 +26,7 @@ from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.settings import LogSettings
 
 CALLS_BYTES = 32 << 20
-"""Estimated size of the calls that are held at once; a larger trajectory stands alone."""
+"""Estimated size of the calls held at once; a larger trajectory is processed alone."""
 TOKEN_BYTES = 16  # an id in prompt, response and row, a log-probability, and its share of the bodies
 CALL_BYTES = 2048
 DIGEST_BLOCK_BYTES = 1 << 20
@@ -64,7 +64,7 @@ def export(
 def reproduce(
     settings: LogSettings, manifest: DatasetManifest, out: Path, progress: ExportProgress = lambda _read, _of: None
 ) -> list[str]:
-    """Makes a dataset again from its manifest; the files whose bytes differ, [] when it is the same.
+    """Recreates a dataset from its manifest; returns the files whose bytes differ, [] if none do.
 
     Raises what `export` raises, and CannotExport for a manifest of another fold or format.
     """

@@ -1,6 +1,6 @@
-"""One partition's facts, read as a stream and folded: what its groups are at the offset vector, without their tokens.
+"""One partition's facts, read as a stream and folded into its groups at the offset vector, without their tokens.
 
-Memory: the states of one partition's groups; records pass by.
+Memory: the states of one partition's groups; records are not kept.
 """
 
 from collections import Counter
@@ -44,14 +44,14 @@ class FoldedHistory:
 def fold_partition(
     settings: LogSettings, ranges: PlaceRanges, partitions: int, progress: FactsRead, folded: FoldedHistory
 ) -> None:
-    """Folds facts of one partition onto what is folded. Raises HistoryCut, BrokerUnreachable."""
+    """Folds facts of one partition onto the state. Raises HistoryCut, BrokerUnreachable."""
     for record in stream_ranges(settings, ranges):
         _take(folded, record, partitions)
         progress(1)
 
 
 def _take(folded: FoldedHistory, record: Record, partitions: int) -> None:
-    """One record, as the streams take it: poison changes nothing, a bug in the fold marks what it speaks of."""
+    """Takes one record like the streams: poison changes nothing, a bug in the fold marks its subject."""
     try:
         event = record.event()
         if isinstance(event, PreferenceGiven | OutputEdited):

@@ -1,8 +1,8 @@
-"""A dataset that grows: parts, each a directory with a manifest, of the groups that came to rest.
+"""Exports a growing dataset: parts, each a directory with a manifest, of groups at rest.
 
-Input: the facts, by position. Order: within a part as in every export. Delivery: exactly once. A part appears whole or not at all, and
-names the groups that it decided: each went out in it, whole, or was left out. A replay: a start goes on behind the last part. Memory: groups
-that are not decided, without their tokens, and the ids of those that are.
+Input: the facts, by position. Order: within a part as in every export. Delivery: exactly once. A part appears
+as a whole or not at all, and names its decided groups: each is in it, complete, or left out. A replay: a start
+continues after the last part. Memory: undecided groups, without their tokens, and the ids of decided ones.
 """
 
 import os
@@ -89,7 +89,7 @@ class GrowingDataset:
         return vector
 
     def part(self, quiet_s: float) -> DatasetManifest | None:
-        """Writes the next part: of the groups at rest of which nothing was heard for `quiet_s`. None: there are none. Raises CannotExport, LogError."""
+        """Writes the next part of groups at rest without facts for `quiet_s`, if any. Raises CannotExport, LogError."""
         tally, number = Tally(), self._number + 1
         quiet = offsets_at(self._settings, FACTS, int((time.time() - quiet_s) * 1000))
         vector = self._read(end_offsets(self._settings, FACTS), tally)

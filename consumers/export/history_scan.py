@@ -20,7 +20,7 @@ Histories = Sequence[FoldedHistory]
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of what was exported and what was not."""
+    """The counts of exported and omitted items."""
 
     counts: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Tally:
 def partitions(
     settings: LogSettings, vector: OffsetVector, tally: Tally, progress: ExportProgress, before: Histories = ()
 ) -> Iterator[FoldedHistory]:
-    """The folded facts of one partition after the other. before: what earlier facts make, by partition."""
+    """The folded facts of one partition after the other. before: earlier facts' states, by partition."""
     read = 0
 
     def advance(records: int) -> None:

@@ -1,7 +1,7 @@
-"""A pair as a row of `pairs.parquet`: what both were asked, and what each answered, as chat messages. Pure.
+"""A pair as a row of `pairs.parquet`: the common prompt and both replies, as chat messages. Pure.
 
-Calls are a pair when they were asked the same. Trajectories share the front of their conversations up to the assistant's turn
-at which they part: that is their prompt, and all that follows, tool results included, is what is chosen or rejected.
+Two calls with equal prompts are a pair. Trajectories share the start of their conversations up to the assistant turn
+at which they differ: that is their prompt, and all that follows, including tool results, is chosen or rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,10 +44,10 @@ class PairedAnswer:
 
 
 class PairedEpisode:
-    """A trajectory with its captured calls, whose texts and tokens are put together when they are asked for."""
+    """A trajectory with its captured calls, whose texts and tokens are assembled on demand."""
 
     def __init__(self, chosen: Chosen, calls: Mapping[str, CallCaptured], *, any_policy: bool = False) -> None:
-        """any_policy: calls whose words alone can be imitated may be chosen, too."""
+        """any_policy: calls of which only the text can be imitated count, too."""
         self.chosen, self.calls = chosen, calls
         self.steps: dict[str, StepRecord] = {step.call_id: step for step in chosen.steps}
         imitable = [step.call_id for step in chosen.steps if any_policy and is_imitable(step)]
@@ -62,7 +62,7 @@ class PairedEpisode:
         return prompts(self.calls)
 
     def answer(self, call_id: str) -> PairedAnswer | None:
-        """Returns the reply of one call with its prompt; None where a body says nothing in words."""
+        """Returns the reply of one call with its prompt; None where a body has no text."""
         call = self.calls.get(call_id)
         if call is None:
             return None
@@ -139,7 +139,7 @@ def pair_row(pair: Pair, episodes: Episodes) -> ExportedRow | str:
 
 
 def _may_be_chosen(pair: Pair, episode: PairedEpisode) -> bool:
-    """Nobody curated it as not trainable, and something of it is trained; what a person wrote instead of it need not be."""
+    """Not curated as untrainable, and partly trained; a person's edit in its place need not be."""
     steps = episode.own() if pair.chosen.call_id is None else [episode.steps[pair.chosen.call_id]]
     if any(step.curation is not None and step.curation.trainable is False for step in steps):
         return False
@@ -192,7 +192,7 @@ def _speaks(messages: Messages, at: int) -> bool:
 
 
 def _after(prompt_ids: bytes | None, answer: PairedAnswer) -> bytes | None:
-    """The ids of a conversation behind its front; null where some of it is not known exactly, or was written anew."""
+    """The ids of a conversation after its prompt; null where a part is not known exactly, or was rewritten."""
     if prompt_ids is None or answer.prompt_ids is None or answer.reply_ids is None:
         return None
     whole = answer.prompt_ids + answer.reply_ids

@@ -1,11 +1,11 @@
-"""The choice of the pairs of a group that go out as preferences: what people (or scorers) preferred, what was rewarded
-more, what was rewritten. Pure.
+"""Chooses the pairs of a group for export as preferences: by people's (or scorers') preferences, by rewards, by
+edits. Pure.
 
 Policy, which every dataset states by its manifest:
-- One vote of each person. Of a pair on which people disagree the majority counts; of equal votes nothing goes out.
-- Ties and "both bad" are no vote. A pair that has nothing else does not go out.
-- Preferences that run in a circle (A over B, B over C, C over A) say nothing about their members: none on a circle goes out.
-- Of rewards the best member goes with the worst, the second best with the second worst, and so on while they differ by the
+- Each person has one vote. If people disagree on a pair, the majority counts; a pair with equal votes is omitted.
+- Ties and "both bad" are no votes. A pair with no other votes is omitted.
+- Preferences in a circle (A over B, B over C, C over A) say nothing about their members: all on a circle are omitted.
+- By rewards the best member goes with the worst, the second with the second worst, and so on while they differ by the
   margin: each member is in one pair at most, and no pairs contradict each other.
 """
 
@@ -60,7 +60,7 @@ class Pair:
 def pairs_of(
     members: Sequence[Chosen], words: Sequence[PersonalWord], settings: PairSettings, left_out: Counter[str]
 ) -> list[Pair]:
-    """The pairs of a group, in a fixed order. words: that stand; left_out: counts pairs that do not go out, by reason."""
+    """The pairs of a group, in a fixed order. words: the current ones; left_out: counts omitted pairs by reason."""
     pairs: list[Pair] = []
     if "preferences" in settings.sources:
         pairs += preferred(words, settings.preference, left_out)
@@ -145,7 +145,7 @@ def rewarded(members: Sequence[Chosen], settings: PairSettings) -> Iterator[Pair
 
 
 Ranked = tuple[float, FeedbackSubject, tuple[str, ...]]
-"""A reward, whose it is, and its sources."""
+"""A reward with its subject and sources."""
 
 
 def _ranked(members: Sequence[Chosen], slot: str | None) -> Iterator[list[Ranked]]:

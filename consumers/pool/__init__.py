@@ -1,5 +1,5 @@
-"""Questions to the pool and acts on it, for people: what `claw` and the dashboard both say.
+"""Answers questions about the pool and makes acts on it, for `claw` and the dashboard alike.
 
-Input: the rows of an open view, facts by position, what runs did. Output: records, or events that a producer of the caller
-appends. It prints nothing and opens nothing, so one question has one answer whoever puts it.
+Input: rows of an open view, facts by position, runs' history. Output: records, or events that the caller's producer
+appends. It prints and opens nothing, so a question has one answer for every caller.
 """

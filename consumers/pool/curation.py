@@ -81,7 +81,7 @@ def resolve(rows: PoolRows, ids: Sequence[str], filters: PoolFilter, facts: Look
 def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[RowIds, bytes]:
     """Step rows that are, or belong to, one of the ids; group: only in this one.
 
-    Raises PoolRefusal for an id that several groups have: trajectory ids repeat, and who names one means one.
+    Raises PoolRefusal for an id that several groups have: trajectory ids repeat, but a caller means one.
     """
     named = dict(rows.store.named(ids, group=group))
     groups_by_id: dict[str, set[str]] = {name: set() for name in ids}

@@ -1,15 +1,15 @@
 """Dead letters as values, their way back to the fact topics, and an operator's word that one needs none.
 
 Invariant: a letter is redriven once. The fact topic itself remembers: a redriven record
-carries the letter's place in the header `claw_letter`, and before anything is appended
-the partition that it goes to is read from the letter's source on. So a redrive that was
-killed half way is simply repeated. Two redrives at the same moment may both append,
-since fact topics know no transactions; it has the effect of one: the copies have the
-bytes, and with them the event id, of one fact, which a fold takes once; and where both
-fail again, their letters tell of one failure and are one.
+carries the letter's place in the header `claw_letter`, and before an append
+the target partition is read from the letter's source on. So a redrive that was
+killed half way is simply repeated. Two concurrent redrives may both append,
+since fact topics have no transactions, with the effect of one: both copies have the
+bytes, and so the event id, of one fact, which a fold takes once; and if both
+fail again, their letters describe one failure and are one.
 
-A letter that somebody dismissed waits no more and stays where it is. The word stands
-beside it: a record of the same partition, of headers alone.
+A dismissed letter is no longer pending and stays in place. The dismissal is
+a separate record of the same partition, with headers only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Letter:
 
     record: Record
     dismissed: str = ""
-    """The name of who dismissed it, and why; empty: nobody did."""
+    """The author and reason of its dismissal; empty: not dismissed."""
 
     @property
     def id(self) -> str:
@@ -124,7 +124,7 @@ def _judged(letter: Letter, dismissal: Letter | None) -> Letter:
 
 
 def dismiss(producer: Producer, waiting: Iterable[Letter], who: str, why: str) -> None:
-    """Says of each letter that nobody need look at it any more. Raises LogError."""
+    """Marks each letter as needing no more attention. Raises LogError."""
     for sent in [producer.produce(_dismissal(letter, who, why)) for letter in waiting]:
         sent.result()
 
@@ -171,7 +171,7 @@ def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list
 
 
 def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
-    """Ids of the letters whose copy stands in its fact topic. Reads each partition
+    """Ids of the letters with a copy in their fact topic. Reads each partition
     once, from the first source on."""
     starts: dict[Place, int] = {}
     for route in routes:
@@ -195,7 +195,7 @@ def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Returns the letters that nobody dismissed and whose copy does not stand in a
+    """Returns the letters that were not dismissed and have no copy in a
     fact topic yet."""
     waiting = [letter for letter in candidates if not letter.dismissed]
     routes, _ = routes_of(settings, waiting)
@@ -204,7 +204,7 @@ def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]
 
 
 def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
-    """Redrives what was not redriven before and says what became of each.
+    """Redrives pending letters and reports the result of each.
     producer: None for a dry run. Raises LogError."""
     routes, refused = routes_of(settings, candidates)
     done = redriven(settings, routes) if routes else set()

@@ -4,4 +4,4 @@ from claw_r1.consumers.errors import ConsumerError
 
 
 class PoolRefusal(ConsumerError):
-    """The request is unclear, or cannot be done: the message says what to do."""
+    """The request is unclear or impossible: the message gives the remedy."""

@@ -17,9 +17,9 @@ from claw_r1.schemas.events import StepRecord
 def perspective_of(
     rows: PoolRows, runs: RunIndex, spec: BatchSpec | None, *, run_id: str | None = None, version: int | None = None
 ) -> Perspective | None:
-    """Run, version and spec that a question is about; None when nobody named a spec and no run has one.
+    """Run, version and spec of a question; None if no spec was named and no run has one.
 
-    spec: None for the run's own. Without a run, the samples say whose they are: the policy run of most groups' members.
+    spec: None for the run's own. Without a run, the samples decide: the policy run of most groups' members.
     Raises PoolRefusal when the run's own spec is of another version.
     """
     run_id = run_id or runs.latest
@@ -58,7 +58,7 @@ def explained(
     name: str,
     decoded: Mapping[tuple[str, str], Sequence[StepRecord]] | None = None,
 ) -> tuple[list[Explanation], list[str]]:
-    """Explains each thing of that id, and lists what the spec asks for that no reward ever named. decoded: as `why`
+    """Explains each thing of that id, and lists slots of the spec that no reward ever named. decoded: as `why`
     takes it."""
     warnings = [] if perspective is None else list(unheard_of(perspective.spec, rows.reward_slots))
     return why(rows, runs, perspective, name, decoded), warnings

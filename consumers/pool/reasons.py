@@ -1,4 +1,4 @@
-"""Reasons against data as sentences: the fold's words (`claw_r1.datapool.fold`), each with what to do."""
+"""Reasons against data as sentences: the fold's words (`claw_r1.datapool.fold`), each with its remedy."""
 
 import re
 from typing import NamedTuple
@@ -44,7 +44,7 @@ SENTENCES: dict[str, Sentence] = {
         "Check the ids that were judged.",
     ),
     "failed_without_outcome": Sentence(
-        "It failed, and nobody judged its end.",
+        "It failed, and its outcome was not judged.",
         "Give failures a reward, such as 0, to train on them.",
     ),
     "calls_missing": Sentence(
@@ -141,5 +141,5 @@ UNTOLD = Sentence("The gateway noted this word with the call.", "`claw pool why 
 
 
 def sentence_of(reason: str) -> Sentence:
-    """Returns the sentence of a word; of one that has none, who knows more."""
+    """Returns a code's sentence, or else who knows more."""
     return SENTENCES.get(re.sub("^missing_", "", reason), UNTOLD)

@@ -6,7 +6,7 @@ from claw_r1.datapool.batch.spec import BatchSpec
 
 
 def knobs() -> list[dict[str, Any]]:  # JSON
-    """Name, default, what it takes and what it does, in the order of the spec."""
+    """Name, default, values and effect, in the order of the spec."""
     defaults = BatchSpec().model_dump(mode="json")
     schema = BatchSpec.model_json_schema()
     return [

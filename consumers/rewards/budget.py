@@ -1,7 +1,7 @@
 """The budget that a slot has left: the tokens of one command (a backfill), or those of a UTC day.
 
-Invariant: what an answer is held to cost is reserved before it is asked for, so that at most one answer goes beyond what is left.
-Nobody knows what the first one costs: it goes alone.
+Invariant: the estimated cost of an answer is reserved before the request, so at most one answer exceeds the budget.
+The cost of the first one is unknown: it is requested alone.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -21,7 +21,7 @@ PAID_KINDS = ("judge", "pooling")
 
 
 class TokenBudget:
-    """The budget of one command: what this process may spend. Used by one thread at a time."""
+    """The budget of one command in this process. Used by one thread at a time."""
 
     ends = True
     """The process ends once the budget is spent; otherwise there is room again some day."""
@@ -42,7 +42,7 @@ class TokenBudget:
         """Returns whether the question of a place, (partition, verdict_id), may be asked now; its tokens, or those of the dearest answer so far, are held
         until `settle`.
 
-        With nothing on its way it may be asked: whoever waits for room asks `left` first.
+        With no request in flight it may: a caller that waits for room checks `left` first.
         """
         held = max(tokens, self._dearest or 0)
         if self._reserved and (self._dearest is None or sum(self._reserved.values()) + held > self.left()):
@@ -62,8 +62,8 @@ class TokenBudget:
 
 
 class DailyBudget(TokenBudget):
-    """The budget of a UTC day: the share of the assigned partitions, less what verdicts in them cost today, whoever
-    paid."""
+    """The budget of a UTC day: the share of the assigned partitions, less the cost of today's verdicts in them, by
+    any process."""
 
     ends = False
 
@@ -84,8 +84,8 @@ class DailyBudget(TokenBudget):
 
 
 class PutOffSubjects:
-    """The subjects beyond the budget of a day, the oldest first: that was said of them, and is no kept verdict. In
-    memory alone."""
+    """The subjects reported as beyond a day's budget, oldest first; such a report is no kept verdict. Only in
+    memory."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}

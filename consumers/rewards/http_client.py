@@ -35,7 +35,7 @@ ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, Recu
 
 
 class Refused(GaveUp):
-    """The server will not take this request (a 4xx): a kind may know a better word for it."""
+    """The server refuses this request (a 4xx); a kind may give a better reason."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__("refused", f"HTTP {status}: {body:.300}")
@@ -43,7 +43,7 @@ class Refused(GaveUp):
 
 
 class HttpClient:
-    """Connections of one slot. Made, used and closed by its thread; the coroutines that it is given run on the client's loop."""
+    """Connections of one slot. Made, used and closed by its thread; its coroutines run on the client's loop."""
 
     def __init__(self, connections_max: int = 64) -> None:
         self._connections_max = connections_max

@@ -21,7 +21,7 @@ class JudgedCall(Struct, frozen=True, kw_only=True):
     messages: tuple[JudgedMessage, ...] = ()
     """The whole conversation before the reply. Empty where its text is lost."""
     reply: JudgedMessage | None = None
-    """The assistant's message; None where the reply says nothing in words."""
+    """The assistant's message; None where the reply has no text."""
     after: tuple[JudgedMessage, ...] | None = None
     """The messages between this reply and the next: results of tools, the user's answer. None: nothing."""
     tools: tuple[dict[str, Any], ...] = ()

@@ -1,11 +1,11 @@
-"""The verdicts that a slot kept, of the partitions that this process owns.
+"""The kept verdicts of a slot, for the partitions that this process owns.
 
-Invariant: a partition is fenced before its verdicts are read, and read up to a mark that is written after fencing, so whoever
-holds it knows every verdict that any owner before it kept, and nobody else can keep one. One transaction keeps all verdicts of
-one moment in one partition; what is in it is on disk here only after the log has it.
+Invariant: a partition is fenced before its verdicts are read, and read up to a mark that is written after
+fencing, so its owner knows every verdict that an earlier owner kept, and no other process can keep one. One
+transaction keeps all verdicts of one moment in one partition; they are on disk here only after the log has them.
 
-Cost: an owner reads its partition of claw.rewards.verdicts once; its own verdicts lie in
-sqlite's own temporary file, as large as they are in the log, and one transactional client per partition stays open.
+Cost: an owner reads its partition of claw.rewards.verdicts once; its own verdicts are in
+sqlite's temporary file, as large as in the log, and one transactional client per partition stays open.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 DAY_US = 86_400_000_000
 RESTORE_TIMEOUT_S = 120.0
-"""Without a record more. Another slot's transaction that nobody ends hides what comes after it for as long as the broker lets it stand: a minute."""
+"""Without another record. Another slot's open transaction hides later ones until the broker aborts it: a minute."""
 POLL_S = 0.5
 DIGEST_SHOWN = 12
 """Characters of a digest of settings in a warning."""
@@ -179,7 +179,7 @@ class Verdicts:
         return False
 
     def _compare(self, verdict: VerdictKept) -> None:
-        """Says once where other settings, or another rubric, speak as this slot and version: what they said stands as its own."""
+        """Reports once if other settings, or another rubric, judged as this slot and version: their rewards count."""
         if self._slot.digest and verdict.settings_digest not in self._digests:
             self._digests.add(verdict.settings_digest)
             log.warning(

@@ -18,9 +18,9 @@ REVISIONS, VERSIONS_MAX = 1000, 61
 
 
 def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
-    """A higher generation wins, in it a higher version (of the first 61), in it what knew more of the subject.
+    """A higher generation wins, then a higher version (of the first 61), then more knowledge of the subject.
 
-    A failure says nothing against what was said before: it is below every value, of whatever version and generation.
+    A failure does not override an earlier value: it ranks below every value of any version and generation.
     """
     if failed:
         return min(slot.generation, ATTEMPTS_MAX - 1)
@@ -30,9 +30,9 @@ def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
     """Makes the events of a kept verdict on a subject: a reward per value, or one failure per target.
 
-    None takes back what a lower version or generation said; the first of all has nothing to take back and is no event.
+    None withdraws the reward of a lower version or generation; with no earlier reward it is no event.
 
-    The first one has the cost and the calls, so that sums over rewards are those over verdicts.
+    The first event has the cost and the calls, so that sums over rewards equal sums over verdicts.
     """
     first = slot.generation == 0 and slot.scorer.version <= 1
     rank, reference = revision(slot, subject.attempt, failed=verdict.failed is not None), _reference(subject, verdict)

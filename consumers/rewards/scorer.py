@@ -39,7 +39,7 @@ class GaveUp(ConsumerError):
     """The scorer cannot tell, and trying again would not help. Becomes a `ScoringFailed`."""
 
     def __init__(self, reason: str, detail: str, *, tokens: int = 0, calls: tuple[str, ...] = ()) -> None:
-        """reason: a stable word, as in the table of docs/rewards.md; detail: a line for people; the rest: what it cost all the same."""
+        """reason: a stable word, as in the table of docs/rewards.md; detail: a line for people; the rest: its cost."""
         super().__init__(detail := one_line(detail))
         self.reason, self.detail, self.tokens, self.calls = reason, detail, tokens, calls
 

@@ -1,7 +1,7 @@
-"""One slot at work: subjects of a poll are asked about at once, verdicts kept as they come, rewards made of kept ones alone.
+"""Runs one slot: subjects of a poll are judged at once, verdicts kept as they arrive, rewards made only of kept ones.
 
-Invariant: what is written on claw.rewards is a function of the kept verdict and its subject, but that a subject is beyond the budget of a
-day, which outranks nothing; ids, revisions and times know no clock and no process. Asked again after an error that may pass, it goes on where it was: nothing is asked twice.
+Invariant: events on claw.rewards follow from the kept verdict and its subject, except for a day's spent budget, which
+outranks nothing; ids, revisions and times use no clock or process. After a transient error no request is repeated.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ def verdict_id(slot: ScoredSlot, digest: str) -> str:
 
 
 def failure_id(slot: ScoredSlot, subject: Subject) -> str:
-    """Returns the id of a verdict that says why there is no value: of this subject alone, equal content is asked
+    """Returns the id of a verdict with the reason for no value: for this subject alone, equal content is judged
     again."""
     return verdict_id(slot, f"{subject.digest} {subject.label}")
 
@@ -197,7 +197,7 @@ class SlotScoring:
         return name
 
     def _kept(self, subject: Subject) -> VerdictKept | None:
-        """A failure first: who was given up once stays so, whatever is said of equal content later."""
+        """Failures first: a failed subject stays so, whatever the verdict on equal content later."""
         failure = (
             self._look_up(subject.partition, failure_id(self._slot, subject))
             if self._verdicts.failures(subject.partition)
@@ -242,7 +242,7 @@ class SlotScoring:
         return self._budget.reserve(question.place, guessed_tokens(self._slot, question.judged))
 
     def _stop_at_budget(self, questions: deque[_Question]) -> None:
-        """Nobody else is asked: a command ends, and of a day the rest has no value until there is room again."""
+        """No request follows: a command ends, and a day's other subjects have no value until there is room."""
         assert self._budget is not None
         if self._budget.ends:
             self._grace_end = time.monotonic() + self._stop_grace_s
@@ -342,7 +342,7 @@ class SlotScoring:
         )
 
     def _keep(self) -> None:
-        """Everything that was answered goes into the log, but what is there already: a commit may have come through after its error."""
+        """Writes all answers to the log that are not there yet: a commit may have succeeded despite its error."""
         for partition in list(self._unkept):
             self._verdicts.own(partition)
             verdicts = {verdict.verdict_id: verdict for verdict in self._unkept[partition]}
@@ -353,8 +353,8 @@ class SlotScoring:
             del self._unkept[partition]
 
     def _fitting(self, partition: int, verdicts: list[VerdictKept]) -> list[VerdictKept]:
-        """Keeps the verdicts, and returns those that the log has now: in place of one that is larger than a record may
-        be, that it is."""
+        """Keeps the verdicts, and returns those that the log has now: one too large for a record is replaced by
+        that reason."""
         try:
             self._verdicts.keep(partition, verdicts)
         except RecordTooLarge:

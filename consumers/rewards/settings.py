@@ -1,4 +1,4 @@
-"""Settings of a process of scorers; what it scores by stands in rewards.yaml (`config.py`)."""
+"""Settings of a process of scorers; its slots are in rewards.yaml (`config.py`)."""
 
 from pathlib import Path
 

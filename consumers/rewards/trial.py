@@ -44,7 +44,7 @@ def rows_of(settings: LogSettings, name: str) -> dict[PlacedIds, TrajectoryRow]:
 def try_out(settings: LogSettings, slot: ScoredSlot, rows: Mapping[PlacedIds, TrajectoryRow]) -> list[Trial]:
     """Tries the slot on each subject that a trajectory is, or on its group. Raises LogError, ConsumerError.
 
-    rows: of one trajectory. Whether the trajectory is over does not matter here, nor what the slot's filters say.
+    rows: of one trajectory. An open trajectory is tried, too, and the slot's filters are ignored.
     """
     judged: list[tuple[Subject, Judged]] = []
     trials: list[Trial] = []

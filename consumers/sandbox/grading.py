@@ -69,10 +69,10 @@ def by_tests(
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """The tests did not come to their end, so that somebody is to blame."""
+    """The tests did not reach their end, so some code is to blame."""
 
     place: tuple[int, str, str] | None
-    """Line, kind and words of the error; None: there was none, or nobody said."""
+    """Line, kind and text of the error; None: no error, or none reported."""
     collected: int
     code_used: bool
     """The code had more to do than to be there."""
@@ -81,8 +81,8 @@ class EarlyStop:
     words: str
 
     def is_like(self, alone: "EarlyStop") -> bool:
-        """Returns whether the stop came about without any code as well. What no line tells, code may have brought about
-        that was asked."""
+        """Returns whether the stop also occurs without any code. A stop without a line may have been caused by code
+        that was called."""
         if self.place != alone.place or alone.by_answers or (alone.collected and alone.place is None):
             return False
         return self.place is not None or not self.code_used

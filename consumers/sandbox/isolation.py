@@ -28,7 +28,7 @@ SITES = (WRITABLE, "/mnt", "/opt", "/srv", "/media", "/home", "/run", "/var", "/
 """Folders that every machine has some of; over one of them, in its own view, a sandbox builds its root."""
 DESCRIPTORS_MAX = 4096
 SPARE_BYTES = 256 << 20
-"""Address space beside twice the memory: libraries and stacks are mapped and hardly used. What is used is counted outside."""
+"""Address space beside twice the memory: libraries and stacks are mapped, hardly used. Real use is counted outside."""
 
 Program = Mapping[str, Any]
 """argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it crosses a process border."""
@@ -97,7 +97,7 @@ def build_root(readable: Sequence[str], files_bytes: int) -> None:
 
 
 def site(paths: Sequence[str]) -> str:
-    """A folder that holds none of the paths: what lies there is out of sight while the root is built over it. Raises OSError."""
+    """A folder without any of the paths: its content is hidden while the root is built over it. Raises OSError."""
     for path in SITES:
         if os.path.isdir(path) and not os.path.islink(path) and not any(_within(other, path) for other in paths):
             return path
@@ -105,7 +105,7 @@ def site(paths: Sequence[str]) -> str:
 
 
 def working_folder(readable: Sequence[str]) -> str:
-    """Returns the folder where the program begins: a folder to write that holds nothing of what is only read."""
+    """Returns the program's first folder: a writable one without any read-only content."""
     folder, number = FOLDER, 1
     while any(_within(path, folder) for path in readable):
         folder, number = f"{FOLDER}-{number}", number + 1

@@ -1,8 +1,8 @@
-"""The process that starts sandboxes and watches them: one thread, no code of others, one request after the other.
+"""The process that starts and watches sandboxes: one thread, no foreign code, one request after the other.
 
-Invariant: what it says of a program it saw itself, or heard from `inside.first`; a program over a limit is killed with its whole
-namespace before the answer goes out. It stays small, because a fork of it costs what it holds: standard library only.
-It ends when its client's end of the socket closes, and what it started ends with it.
+Invariant: it reports only its own observations and those of `inside.first`; a program over a limit is killed with its
+namespace before the answer is sent. It stays small, because a fork costs as much as it holds: standard library only.
+It ends when its client's end of the socket closes, and its children end with it.
 
 A message is eight bytes of length, then `marshal`; both ends are ours.
 """
@@ -52,7 +52,7 @@ class Running:
         kernel.kill(self.pid)
 
     def take(self, descriptor: int) -> None:
-        """Reads what a pipe holds."""
+        """Reads a pipe's content."""
         name = self.pipes[descriptor]
         data = os.read(descriptor, 1 << 16)
         if not data:
@@ -98,7 +98,7 @@ class Running:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds; what it shares with others is counted for each."""
+    """Bytes of memory that a process holds; shared memory is counted for each."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             return int(file.read().split()[1]) * PAGE
@@ -107,7 +107,7 @@ def resident(pid: int) -> int:
 
 
 def queues(pid: int) -> int:
-    """Bytes that the sockets of a network namespace may hold, whoever has them, or nobody but a message in a queue."""
+    """Bytes that the sockets of a network namespace may hold, even those held only by a queued message."""
     try:
         with open(f"/proc/{pid}/net/unix", "rb") as file:
             return (file.read().count(b"\n") - 1) * SOCKET_BYTES
@@ -146,7 +146,7 @@ def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) 
 
 
 def map_users(pid: int) -> None:
-    """Maps the sandbox's users to those outside: root keeps its own number to read what is root's, and the code is
+    """Maps the sandbox's users to those outside: root keeps its own number to read root's files, and the code is
     nobody."""
     root = os.geteuid() == 0
     if not root:
@@ -162,7 +162,7 @@ def _write(path: str, text: str) -> None:
 
 
 def run(request: Mapping[str, Any], setup: dict[str, Any], client: socket.socket | None = None) -> list[dict[str, Any]]:
-    """Runs programs beside each other until the last of them ends; what the others still do then is over.
+    """Runs programs side by side until the last one ends; the others end with it.
 
     Two programs are joined by a socket, each one's descriptor 3.
     """
@@ -199,7 +199,7 @@ def attend(running: list[Running], wall_s: float, client: socket.socket | None) 
 
 
 def settle(running: list[Running], *, late: bool, idle: bool) -> None:
-    """Ends what is over a limit, or nobody waits for any more."""
+    """Ends programs over a limit or without a waiting client."""
     main_is_over = "status" not in running[-1].pipes.values()
     broken = any(one.reason for one in running)
     for one in running:

@@ -111,9 +111,9 @@ def landlock_abi() -> int:
 
 
 def landlock(abi: int, readable: Sequence[str], writable: Sequence[str]) -> None:
-    """From now on files are reached below these paths only, nothing by TCP, and no process or abstract socket outside.
+    """Restricts access to files below these paths, without TCP, processes or abstract sockets outside.
 
-    What a version of the ABI does not know is left out: `landlock_abi` says what holds (TCP from 4, the last from 6).
+    Limits unknown to a version of the ABI are left out, see `landlock_abi` (TCP from 4, the last from 6).
     """
     everything = (1 << FS_BITS[min(abi, len(FS_BITS) - 1)]) - 1
     fields = struct.pack(

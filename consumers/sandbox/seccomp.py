@@ -1,9 +1,9 @@
-"""The system calls that code in the sandbox does not get, as a seccomp program. Pure.
+"""The system calls denied to code in the sandbox, as a seccomp program. Pure.
 
-They are those that look into other processes, make namespaces or mounts, load code into the kernel, keep memory that no limit
-counts, take what the whole machine has once (AIO's requests, its disks' time), or open a socket that is not of this machine's files. So do
-settings that make a queue longer. They fail with EPERM; clone3, whose flags a filter cannot see, with
-ENOSYS, so that libc takes clone. Another architecture's calls end the process.
+They are those that look into other processes, make namespaces or mounts, load code into the kernel, keep
+memory that no limit counts, use global resources of the machine (AIO requests, disk time), or open a socket
+that is not a file of this machine; and settings that lengthen a queue. They fail with EPERM; clone3, whose
+flags a filter cannot see, with ENOSYS, so that libc takes clone. Another architecture's calls end the process.
 """
 
 import platform
@@ -91,7 +91,7 @@ QUEUES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "setsockopt": (54, 208, 2, (7, 8, 32, 33)),  # SO_SNDBUF, SO_RCVBUF, and both by force
     "fcntl": (72, 25, 1, (1031,)),  # F_SETPIPE_SZ
 }
-"""Name -> numbers as above, which argument says what is set, and what is refused. `keeper.queues` counts what queues hold without."""
+"""Name -> numbers as above, the setting's argument, and refused values. `keeper.queues` counts queues without these."""
 
 
 def program(machine: str = "") -> bytes:

@@ -1,4 +1,4 @@
-"""The facts of one partition: which of them count, what the pool must be of them, which calls and bases there are.
+"""The facts of one partition: which of them count, the pool that they must give, their calls and bases.
 
 Memory: the facts of one partition.
 """
@@ -105,7 +105,7 @@ class PartitionFacts:
                     yield f"{group_id}/{trajectory_id}/{call_id} continues {base}"
 
     def wrong_prompts(self) -> Iterator[str]:
-        """Calls whose prompt has another digest than its capture says."""
+        """Calls whose prompt's digest differs from its capture's."""
         for group_id, facts in self.groups.items():
             captures: dict[str, list[CallCaptured]] = defaultdict(list)
             for event, _ in facts:
@@ -118,7 +118,7 @@ class PartitionFacts:
 def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:
     """call_ids of one trajectory's captures that no capture of their base gives the ids they promise, sorted.
 
-    A base that is not there, or whose own prompt is wrong, says nothing about the calls after it.
+    A missing base, or one with a wrong prompt, proves nothing about the calls after it.
     """
     wholes: dict[str | None, set[bytes]] = defaultdict(set)
     wholes[None] = {b""}  # what a full prompt is written against

@@ -1,4 +1,4 @@
-"""Two pools of the same facts in other places, compared: equal but for where their facts stand."""
+"""Compares two pools of the same facts in other places: equal except for the facts' positions."""
 
 import msgspec
 
@@ -33,7 +33,7 @@ def rows_of(settings: LogSettings) -> dict[TopicKey, bytes]:
 
 
 def placeless(row: Event) -> Event:
-    """The row without what says where its facts stand, and without the digests that are made of that."""
+    """The row without its facts' positions, and without the digests that depend on them."""
     if isinstance(row, StepRecord):
         return msgspec.structs.replace(row, position=None)
     if isinstance(row, TrajectoryRecord):

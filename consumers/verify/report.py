@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Report:
-    """`counts`: what was looked at, so that an empty log is not taken for a good one.
+    """`counts`: the items checked, so that an empty log is not taken for a good one.
 
-    `findings`: the ids of all that break a promise, by kind: who mends them needs every one.
+    `findings`: all ids that break a promise, by kind: a repair needs every one.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

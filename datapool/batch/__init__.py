@@ -1,1 +1,1 @@
-"""Groups into batches: what a batch is made of, which groups are in it, and the sequences to train. Pure."""
+"""Makes batches of groups: the spec of a batch, its groups, and the sequences to train. Pure."""

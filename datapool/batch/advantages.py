@@ -99,12 +99,12 @@ def gae(batch: ReturnGroups) -> list[list[Advantage]]:
 
 
 def step_grpo(batch: ReturnGroups) -> list[list[Advantage]]:
-    """GRPO step by step: the return to go of a call, against those of the group's other calls in the same state.
+    """GRPO per step: compares a call's return to go with those of the group's other calls in the same state.
 
     G_ik = sum of the rewards of calls k, k + 1, ... of trajectory i, plus its outcome; A_ik = grpo over the G of all calls of the
-    group with an equal prompt, which is GiGPO's anchor state (arXiv 2505.10978). A call whose prompt no other one has is
-    compared with all calls of one line at one depth. One that was aborted, or that stands alone there too, has nothing to be
-    compared with: 0. Where only outcomes are rewarded and all members have equally many calls, this is `grpo`.
+    group with an equal prompt, which is GiGPO's anchor state (arXiv 2505.10978). A call with a unique prompt is
+    compared with all calls of one line at one depth. An aborted call, or one that is alone there too, has no
+    counterpart: 0. Where only outcomes are rewarded and all members have equally many calls, this is `grpo`.
     """
     return [_stepwise(group) for group in batch]
 

@@ -13,7 +13,7 @@ from claw_r1.schemas.events import StepRecord
 MAIN_LINE = ""
 KEPT_SHARE_MIN = 0.5
 """The share of the base's prompt that a call must keep. A call that keeps less shares instructions with its base, say,
-and does not go on with it."""
+and does not continue it."""
 
 
 class LinePlace(NamedTuple):
@@ -39,11 +39,11 @@ def states_of(steps: Sequence[StepRecord]) -> tuple[CallState | None, ...]:
 
 
 def parents(completed: Sequence[StepRecord]) -> dict[str, str]:
-    """Call -> the call that it goes on with; calls that begin a line are left out.
+    """Call -> the call that it continues; calls that begin a line are omitted.
 
-    Of the calls that are written against one base the one that keeps most of it goes on with it, the others begin lines. A
-    prompt that is written in full (each 64th of a chain is, and all that a restarted gateway writes first) goes on with the longest
-    call of its agent before it that nothing else goes on with and that is no longer than the prompt.
+    Among the calls written against one base, the one that keeps most of it continues it, the others begin lines. A
+    full prompt (each 64th of a chain, and the first ones of a restarted gateway) continues the longest earlier
+    call of its agent that no other call continues and that is no longer than the prompt.
     """
     by_id = {step.call_id: step for step in completed}
     next_calls: dict[str, StepRecord] = {}

@@ -100,7 +100,7 @@ def counts(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) 
 
 
 def _is_judged(row: TrajectoryRecord, steps: Sequence[StepRecord], spec: BatchSpec) -> bool:
-    """Returns whether a reward that the spec counts was given; what is supplied in place of a missing one is none."""
+    """Returns whether a reward that the spec counts was given; a substitute for a missing one does not count."""
     own, of_steps = _slots(row, steps)
     return any(is_filled(slot, spec) for slots in (own, *of_steps) for slot in slots)
 

@@ -1,6 +1,6 @@
 """The decision whether a run may train a group now, and if not, why. Pure.
 
-Invariant: the spec alone decides what a batch may contain; nothing about a group is asked that a person cannot read in
+Invariant: the spec alone decides what a batch may contain; every condition on a group can be read in
 its reason. `wait` may change, `never` will not for this run, `foreign` concerns another run or another spec. Each filter
 of a spec that looks at a whole group is one row of `GROUP_FILTERS` (docs/changing.md).
 """
@@ -118,7 +118,7 @@ def _record_refusal(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusa
 
 
 def _of_environment(record: GroupRecord, spec: BatchSpec, run_id: str) -> Refusal | None:
-    """A group of an environment that has no share. Its opening, which has its tags, may come yet where there is none."""
+    """A group of an environment without a share. If it has no opening, which has the tags, one may still come."""
     if not spec.environments or (name := environment_of_group(record)) in spec.environments:
         return None
     own: Literal["wait", "never"] = "never" if record.declared else "wait"
@@ -171,8 +171,8 @@ def crowding(
     """Finds, among the groups that wait for tags or for other environments, those that the run must not wait for because they
     take its room: the oldest, so that a whole batch of groups that it can train can always be opened beside the others.
 
-    Nothing else would end their wait when they hold all of it: no batch, no new version, so none gets too stale. full: the batch is
-    whole, and the next one takes groups of the same environments.
+    If they held all of it, nothing would end their wait: no batch, no version, so none gets too
+    stale. full: the batch is whole, and the next one takes groups of the same environments.
     """
     words = (TAGS_MISSING,) if full else (TAGS_MISSING, ENVIRONMENT_FULL)
     waiting = [record for record, refusal in refused if refusal.kind == "wait" and refusal.reason.startswith(words)]

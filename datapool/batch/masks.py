@@ -37,7 +37,7 @@ class Mask(NamedTuple):
 
 
 class AnnotatedStep(NamedTuple):
-    """A step with what else stands on it: annotations of its own, tags of its trajectory and group, too."""
+    """A step with its annotations and tags, including tags of its trajectory and group."""
 
     step: StepRecord
     member: "PooledTrajectory"
@@ -74,8 +74,8 @@ def mask_of(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> Ma
 
 
 def is_imitable(step: StepRecord) -> bool:
-    """Returns whether the response can be imitated, whoever sampled it. Without ids it is empty, as far as its record
-    tells."""
+    """Returns whether the response can be imitated, from any policy. Without ids its record shows it as
+    empty."""
     flaws = set(step.reasons)
     return IMITABLE_FLAWS.issuperset(flaws - {"response_empty"} if ID_FLAWS & flaws else flaws)
 
@@ -144,4 +144,4 @@ STEP_FILTERS = (
     StepFilter("scores", _scores),
     StepFilter("quality_missing", _quality_missing),
 )
-"""In the order in which they are asked. What is missing comes last: no score helps a step that another filter masks."""
+"""Filters in the order of their use. Missing scores come last: no score helps a step masked by another filter."""

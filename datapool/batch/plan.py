@@ -87,7 +87,7 @@ def _steps(
 
 
 def _rewards(member: PooledTrajectory) -> list[float]:
-    """Returns the reward of each call; what the trajectory earned as a whole comes with the last one."""
+    """Returns the reward of each call; the trajectory's own rewards are added to the last one."""
     earned = member.earned or NO_REWARD
     rewards = list(earned.steps) or [0.0] * len(member.steps)
     if rewards:

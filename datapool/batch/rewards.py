@@ -1,9 +1,9 @@
-"""The worth of the reward slots of a call or a trajectory under a spec: who counts, how people are merged, what is
+"""The value of the reward slots of a call or a trajectory under a spec: which count, how people's are merged, which are
 missing. Pure.
 
-Invariant: an empty slot (taken back, or given up), one of weight 0, and one that a preferred one hides are as if absent, in this
-order; what then several people said under one name is one reward. For a spec that names none of this the sum is the pool's own,
-but for what several people said of one thing.
+Invariant: an empty slot (taken back, or given up), one of weight 0, and one hidden by a preferred
+slot count as absent, in this order; then several people's rewards of one name become one. For a spec
+with none of this the sum is the pool's own, except for several people's rewards of one subject.
 """
 
 import math
@@ -71,7 +71,7 @@ def _place(slot: RewardSlot, patterns: Sequence[SlotPattern]) -> int | None:
 
 
 def votes(slots: Iterable[RewardSlot]) -> dict[str, list[RewardSlot]]:
-    """By name what several people said, in the order in which they said it; what one alone said is merged with nothing."""
+    """Several people's rewards by name, in order of time; a single person's reward is not merged."""
     people: dict[str, list[RewardSlot]] = defaultdict(list)
     for slot in sorted(slots, key=slot_rank):  # no person's word has a verdict
         if slot.source.startswith(HUMAN):
@@ -106,7 +106,7 @@ def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
 
 
 def unheard_of(spec: BatchSpec, slots: Collection[str]) -> list[str]:
-    """A line for each slot that the spec names and nobody has filled. slots: `source/name` of all that somebody has."""
+    """A line for each slot of the spec that was never filled. slots: `source/name` of all filled ones."""
     fields = {
         "reward_weights": sorted(spec.reward_weights.keys() - {"*"}),
         "reward_prefer": [pattern for patterns in spec.reward_prefer for pattern in patterns],

@@ -58,7 +58,7 @@ class TrainingRow:
     responses: tuple[tuple[int, int], ...] = ()
     """[start, end) of each call's response, in order."""
     rendered_calls: tuple[str, ...] = ()
-    """The calls among `call_ids` whose ids are made of their messages."""
+    """The calls among `call_ids` whose ids are rendered from messages."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -98,7 +98,7 @@ def call_tokens(
 
 
 def rendered_tokens(call_id: str, prompt: bytes, response: bytes, advantage: float | None = None) -> CallTokens:
-    """A call of which only messages are known, with ids that were made of them: of no version, at temperature 1."""
+    """A call known by messages only, with ids rendered from them: of no version, at temperature 1."""
     n = len(response) // ITEM_BYTES
     return CallTokens(
         call_id=call_id,
@@ -161,7 +161,7 @@ def _path(parents: Sequence[int | None], leaf: int) -> list[int]:
 
 
 def _row(trained: Sequence[CallTokens], trajectory: int) -> TrainingRow:
-    """Calls of one path, in order; the last one's ids contain all others, and what follows it would train nothing."""
+    """Calls of one path, in order; the last one's ids contain all others, and later calls would train nothing."""
     ids = array("i")
     ids.frombytes(trained[-1].prompt)
     ids.frombytes(trained[-1].response)
@@ -203,7 +203,7 @@ def _write(row: TrainingRow, call: CallTokens) -> None:
 
 
 def _mask_older(row: TrainingRow, start: int, end: int, oldest_version: int) -> None:
-    """Takes back what was written of tokens in [start, end) that an older version sampled."""
+    """Reverts the entries of tokens in [start, end) that an older version sampled."""
     for place in range(start, end):
         if row.versions[place] < oldest_version:
             row.mask[place], row.logprobs[place], row.temperatures[place] = 0, 0.0, 1.0

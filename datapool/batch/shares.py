@@ -1,8 +1,8 @@
 """The shares of environments in the batches of a run. Pure.
 
-Invariant: how many groups of an environment a batch has is a
-function of the shares and of the batch's number alone, so that a
-resumed run goes on as it would have, and a preview tells it.
+Invariant: a batch's number of groups of an environment is a
+function of the shares and the batch's number alone, so a
+resumed run continues unchanged, and a preview is exact.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -28,7 +28,7 @@ else:
     Algorithm = Literal[tuple(ESTIMATORS)]  # a new row of the table is a new value; a type checker cannot follow that
 Weight = Annotated[float, Field(ge=0)]
 SlotPattern = str
-"""`source/name` of reward slots, in which each `*` stands for any text; `*` alone for every slot."""
+"""`source/name` of reward slots, in which each `*` matches any text; `*` alone for every slot."""
 PRIORITY_TAG = "priority:"
 
 
@@ -82,7 +82,7 @@ class BatchSpec(BaseModel):
     groups_per_batch: int = Field(default=8, ge=1)
     """Groups of a whole batch."""
     group_size: int = Field(default=8, ge=1)
-    """Trajectories of a group whose size nobody declared. A baseline over a group needs two."""
+    """Trajectories of a group without a declared size. A baseline over a group needs two."""
     staleness_max: int = Field(default=1, ge=0)
     """Versions that may lie between the oldest token of a group and the version that is trained."""
     stale: Literal["group", "tokens"] = "group"
@@ -96,13 +96,13 @@ class BatchSpec(BaseModel):
     """A response that carries one of these, in the same sense, is masked; a group that does is not trained. Not set: side
     calls (titles, summaries), which do not work on the task."""
     reward_weights: Mapping[str, float] = Field(default_factory=dict)
-    """`source/name` of a reward slot -> its weight in every return; in it `*` stands for any text (`human:*/overall`), alone for
-    all others (1 unless given). The exact name counts before patterns, of these the one with the most other characters (equal
-    ones: the first by name). A slot of weight 0 is as if nobody had given it."""
+    """`source/name` of a reward slot -> its weight in every return; in it `*` matches any text
+    (`human:*/overall`), alone all others (1 unless given). The exact name counts before patterns, of these the
+    one with the most other characters (equal ones: the first by name). A slot of weight 0 counts as absent."""
     reward_merge: Literal["mean", "median", "majority", "latest"] = "mean"
     """The way in which the slots that several people (`human:<who>/NAME`) filled under one name become one reward of
-    their call or trajectory, each multiplied by its weight first. majority: what most said, of equally many the mean of
-    these."""
+    their call or trajectory, each multiplied by its weight first. majority: the most frequent value; in a tie, the mean
+    of these."""
     reward_prefer: tuple[tuple[SlotPattern, ...], ...] = ()
     """Lists of slots: in each call, and in the trajectory itself, of every list only those count that the first pattern with a
     reward there matches, the others of it as if absent."""
@@ -126,8 +126,8 @@ class BatchSpec(BaseModel):
     scores: Mapping[str, Bounds] = Field(default_factory=dict)
     """Scorer (`name@version`) -> bounds; responses of steps that it scored outside them are masked."""
     quality_missing: Literal["pass", "reject", "wait"] = "pass"
-    """A step that nobody judged, though `quality_min` or `scores` ask: it passes, it is masked, or its group waits
-    (for `claw quality`, say; until it gets too stale). A scorer that looked and had nothing to say has judged."""
+    """An unjudged step, although `quality_min` or `scores` require it: it passes, it is masked, or its group waits
+    (for `claw quality`, say; until it gets too stale). A scorer that returned a null score has judged."""
     zero_variance: Literal["keep", "drop"] = "keep"
     """Groups whose returns are all equal: kept with advantage 0 (they hold the batch size), or never trained."""
     truncated: Literal["train", "mask", "drop"] = "train"
@@ -243,7 +243,7 @@ class BatchSpec(BaseModel):
         return self.policy == "own" or self.zero_variance == "drop" or any(each is not None for each in thresholds)
 
     def to_json(self) -> str:
-        """Canonical JSON, as a plan carries it. What came later than plans did is left out where it is not set."""
+        """Canonical JSON, as a plan carries it. Fields newer than plans are omitted if not set."""
         unset = {name for name in LATER_FIELDS if name not in self.model_dump(include={name}, exclude_defaults=True)}
         return json.dumps(self.model_dump(mode="json", exclude=unset), sort_keys=True, separators=(",", ":"))
 

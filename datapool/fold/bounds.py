@@ -1,10 +1,10 @@
 """The limits on one record: the log takes none above `LARGEST_RECORD_BYTES`, and nothing of a group must ever exceed
 it.
 
-Invariant: what stands in a record is a function of the set of facts, so which part of too many stands there does not
-depend on how they came. Lists that are made anew from other rows (members, calls) are cut by bytes. What a record alone
-remembers (failed calls, reward slots, judgements) is cut by number: of all ever seen the first so many, of which each
-has seen all its facts, because what once fell out has enough before it for ever. A record that is full says so.
+Invariant: the content of a record is a function of the set of facts, so the kept part of too many does not
+depend on arrival order. Lists remade from other rows (members, calls) are cut by bytes. Lists kept only in the
+record (failed calls, reward slots, judgements) are cut by number: the first ones of all ever seen, each with
+all its facts, because a dropped entry always has enough before it. A full record says so.
 """
 
 from collections.abc import Collection, Sequence

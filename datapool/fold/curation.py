@@ -1,7 +1,7 @@
-"""Judgements of a step: which of them count, who outranks whom, and how one is taken back.
+"""Judgements of a step: which of them count, their ranks, and how one is taken back.
 
 Invariant: a curation is a function of the set of judgements. One that is taken back has no effect at all, whatever was
-judged or taken back before and after it: what counts is as if it had never been given. Nothing is deleted; the record
+judged or taken back before or after: the result is as if it had never been given. Nothing is deleted; the record
 keeps every judgement, and who took which back. A person outranks every scorer, whenever either spoke: a person's revision
 is the time in microseconds, so the later word wins among people; a scorer's is the generation that its operator gave it,
 far below. Of equal revisions the later word wins.

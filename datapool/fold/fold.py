@@ -113,7 +113,7 @@ def _progress(fact: Fact) -> SignOfLife:
 
 
 def _evicted(group: GroupState, fact: GroupEvicted) -> GroupState:
-    """The group without anything but the word of its eviction, whose it was, and its place in an order of tasks."""
+    """The group reduced to its eviction, its run, and its place in an order of tasks."""
     eviction = Eviction(fact.envelope.occurred_at_us, fact.envelope.event_id, fact.reason)
     if group.eviction is not None:
         return replace(group, eviction=max(group.eviction, eviction, key=lambda word: word.rank))
@@ -122,7 +122,7 @@ def _evicted(group: GroupState, fact: GroupEvicted) -> GroupState:
 
 
 def _of_evicted(group: GroupState, fact: Fact) -> GroupState:
-    """After what comes later than the eviction, or was said before it and arrives now: it adds to what the stub keeps."""
+    """After a fact later than the eviction, or an earlier one that arrives now: it updates the stub's fields."""
     if isinstance(fact, GroupOpened):
         group = _opened(group, fact)
         return replace(group, declaration=group.declaration and group.declaration.stub)
@@ -156,7 +156,7 @@ def _closed(group: GroupState, fact: GroupClosed) -> GroupState:
 
 
 def flag(state: GroupState | None, fact: Fact) -> GroupState:
-    """The group after a fact that the fold raised on: what it speaks of is marked, so that nobody trains on it."""
+    """The group after a fact on which the fold raised: its subject is marked, so that no run trains on it."""
     group = state or GroupState(fact.group_id)
     if group.eviction is not None:
         return group

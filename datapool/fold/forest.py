@@ -1,6 +1,6 @@
-"""The forest of a trajectory's calls as prompt edges tell it, without any token.
+"""The forest of a trajectory's calls, from prompt edges, without any token.
 
-Invariant: a function of the captures alone, in any order and however many come at once. What ids tell, beyond the edges, is
+Invariant: a function of the captures alone, in any order and batching. Relations by ids, beyond the edges, are in
 `sequences.py`.
 """
 
@@ -24,7 +24,7 @@ class Forest(Struct, frozen=True):
     upon: Mapping[str, tuple[str, ...]] = {}
     """call_id -> the calls that are written against it, whether or not it is captured itself."""
     continued: Mapping[str, int] = {}
-    """call_id -> how many calls go on with it; it is captured."""
+    """call_id -> number of calls that continue it; it is captured."""
 
 
 def grown(before: Forest, was: CaptureOf, now: CaptureOf, changed: Collection[str]) -> Forest:
@@ -71,10 +71,10 @@ def _base_id(capture: StepRecord | None) -> str | None:
 def whole_chains(
     forest: Forest, now: CaptureOf, changed: Iterable[str], was_whole: Callable[[str], bool]
 ) -> dict[str, bool]:
-    """Returns whether the prompts of the changed calls, and of all above them, can be put together: every link down to
-    a full prompt holds. was_whole: of all others, whose answer stands.
+    """Returns whether the prompts of the changed calls, and of all above them, can be assembled: every link down to
+    a full prompt holds. was_whole: for all others, unchanged.
 
-    From the full prompts up, so that links in a circle are never reached; no clock is asked which call came first.
+    From the full prompts up, so that links in a circle are never reached; no clock decides which call came first.
     """
     whole = dict.fromkeys(_from(changed, forest.upon), False)
     reached = [call_id for call_id in whole if _is_root(now, call_id, whole, was_whole)]
@@ -97,7 +97,7 @@ def _from(call_ids: Iterable[str], upon: Mapping[str, tuple[str, ...]]) -> list[
 
 
 def _is_root(now: CaptureOf, call_id: str, among: Collection[str], was_whole: Callable[[str], bool]) -> bool:
-    """Returns whether a call is whole whatever becomes of the others among which it is."""
+    """Returns whether a call is whole regardless of the others among which it is."""
     capture = now(call_id)
     if capture is None:
         return False

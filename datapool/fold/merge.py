@@ -1,8 +1,8 @@
-"""Joins: how two observations of one thing become one. Each is commutative, associative and idempotent.
+"""Joins merge two observations of one thing into one. Each is commutative, associative and idempotent.
 
-The later word wins (`occurred_at_us`, on its producer's clock): under idempotency keys event ids are hashes, and the
-highest would be a coin. Of words of one moment the highest event id wins. Neither settles everything: a request that is sent again keeps its id and may say something else (a deadline is
-computed afresh). So every rank ends with the content itself, and only what is equal to the last byte has an equal rank.
+The later event wins (`occurred_at_us`, on its producer's clock): under idempotency keys event ids are hashes, and the
+highest would be random. Of simultaneous events the highest event id wins. Neither settles everything: a repeated
+request keeps its id and may differ (a new deadline). So ranks end with the content, and only equal bytes rank equal.
 """
 
 import math
@@ -59,8 +59,8 @@ def _slot_order(key: tuple[int | None, str, str]) -> tuple[int, str, str]:
 def slot_rank(slot: RewardSlot) -> tuple[bool, int, int, str, Rank]:
     """Total among the slots of one subject, source and name.
 
-    What a scorer's kept verdict says, that it gave up, too, outranks what anybody claims in its slot: a claim's revision
-    is whatever its writer likes.
+    A scorer's kept verdict, even a failure, outranks any claim in its slot, since a claim's writer
+    is free to choose its revision.
     """
     return slot.verdict, slot.revision, slot.occurred_at_us, slot.event_id, content(slot.value, slot.failed)
 

@@ -312,9 +312,9 @@ def _member(record: TrajectoryRecord, digest: str) -> GroupMember:
 def _members_tally(
     before: GroupImage | None, group: GroupState, images: Mapping[str, TrajectoryImage], touched: Collection[str]
 ) -> MembersTally:
-    """Over who counts in a group. touched: of the trajectories, those that changed.
+    """Over the counted members of a group. touched: the changed trajectories.
 
-    Once it is closed those that its closing lists, before that everybody who showed itself.
+    Once it is closed, those in its closing count; before that, all with an event.
     """
     tally, closing = MembersTally(), group.closing
     names: Collection[str] = images if closing is None else closing.members

@@ -12,7 +12,7 @@ from claw_r1.datapool.fold.trainable import FOLD_BUG
 from claw_r1.schemas.events import GroupRecord
 
 Sums = Mapping[str, int]
-"""The sums over steps, or members (`tallies`); what is not in it is 0."""
+"""The sums over steps, or members (`tallies`); missing ones are 0."""
 EVICTED = "evicted"
 """The one reason of a group that is no more than a stub."""
 CHOICE = re.compile(r"\.[1-9][0-9]*\Z")
@@ -60,7 +60,7 @@ def is_full(slots: SlotMap) -> bool:
 
 
 def valued(slots: SlotMap) -> int:
-    """Slots with a value; the completion's own is none of them. One that was taken back, or whose scorer gave up, is empty."""
+    """Slots with a value, without the completion's own. One taken back, or whose scorer gave up, is empty."""
     return sum(slot.value is not None for slot in slots.values())
 
 
@@ -113,7 +113,7 @@ def is_evicted(record: GroupRecord) -> bool:
 
 
 def waits_for_members(group: GroupState) -> bool:
-    """Returns whether a group cannot be ready, whatever comes, before more of its members have ended or it is closed."""
+    """Returns whether a group cannot become ready before more of its members have ended or it is closed."""
     if group.closing is not None or group.declaration is None or group.declaration.expected_size is None:
         return False
     ended = sum(member.ending.status != "open" for member in group.trajectories.values())

@@ -1,6 +1,6 @@
-"""The state of one group: exactly what its records say, without what follows from it.
+"""The state of one group: exactly the content of its records, without derived values.
 
-Invariant: nothing here is mutated. A fold returns a new value that shares what did not change, so a reference is a
+Invariant: nothing here is mutated. A fold returns a new value that shares unchanged parts, so a reference is a
 snapshot. Everything here can be read back from the group's records (`restore.py`). Of two values of which one wins, the
 higher `rank` does; equal ranks are equal values.
 """
@@ -62,7 +62,7 @@ class SignOfLife(NamedTuple):
 
 NO_PROGRESS = SignOfLife()
 COMPLETION = SlotKey(None, "agent", "completion")
-"""The slot of a completion's own reward. Nobody else fills it: who completes again replaces the completion as a whole."""
+"""The slot of a completion's own reward. No other event fills it: completing again replaces the whole completion."""
 SlotMap = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
@@ -82,7 +82,7 @@ class StepState(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """The winning word on how a trajectory stands, as a whole: status, counts and reward of one event."""
+    """The winning event on the state of a trajectory, as a whole: its status, counts and reward."""
 
     status: TrajectoryStatus = "open"
     occurred_at_us: int = 0
@@ -150,7 +150,7 @@ class TrajectoryState(Struct, frozen=True):
 
     @property
     def run_id(self) -> str | None:
-        """The run that played it, by who registered it, else by its calls. Whoever judges it names none."""
+        """The run that played it, by its registration, else by its calls. Judgements name none."""
         return self.calls_run_id if self.registration.run_id is None else self.registration.run_id
 
     @property
@@ -186,7 +186,7 @@ class Declaration(Struct, frozen=True):
 
     @property
     def stub(self) -> "Declaration":
-        """The part that an evicted group keeps: whose it is, and its place in its order of tasks."""
+        """The part that an evicted group keeps: its run, and its place in its order of tasks."""
         return Declaration(
             self.occurred_at_us, self.event_id, ordinal=self.ordinal, run_id=self.run_id, revision=self.revision
         )

@@ -1,6 +1,6 @@
-"""The rows and slots that facts of one call make: its capture, the slot of a reward, and what it is for.
+"""The rows and slots made by facts of one call: its capture, the slot of a reward, and its purpose.
 
-What a call is for is its client's own word, else told from all captures of its trajectory that count: an agent asks for a
+A call's purpose is its client's label, else follows from all counted captures of its trajectory: an agent asks for a
 title before or beside its first call with tools, and no order, process or restart may decide which of them are its work.
 """
 
@@ -29,9 +29,9 @@ TAGS = {kind_tag(kind): kind for kind in KINDS}
 def captured(step: StepState, call: CallCaptured, position: FactPosition) -> StepState:
     """The completed capture that was received last is the call, at its lowest offset; of others only the number is kept.
 
-    The agent goes on with the last reply that it was given, whoever gave it. Attempts do not tell which that was: where a
-    user repeats a call under its key, SDKs count from 0 again. One that broke off is no reply to go on with, so it counts
-    only where none was completed.
+    The agent continues with the last reply that it received, from any gateway. Attempts do not identify it: if a
+    user repeats a call under its key, SDKs count from 0 again. An interrupted capture is no such reply, so it counts
+    only if none was completed.
     """
     received_us = call.timings.received_us
     if step.capture is None:
@@ -118,7 +118,7 @@ def stated_kind(call: CallCaptured) -> str | None:
 
 
 def own_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Tags without those that name a kind: of a record the fold alone says these."""
+    """Tags without those that name a kind, which only the fold sets in a record."""
     return tuple(tag for tag in tags if tag not in TAGS) if not TAGS.keys().isdisjoint(tags) else tags
 
 

@@ -62,7 +62,7 @@ Changes = Mapping[str, tuple[Thing | None, Thing | None]]
 
 
 class CallsTally(Struct, frozen=True):
-    """Over the steps of a trajectory, by what their facts say."""
+    """Over the steps of a trajectory, by their facts."""
 
     calls: Columns[CallPlace] = Columns()
     """The captured calls: the id, the offset, and both as they stand in the record."""
@@ -222,7 +222,7 @@ def _both(pair: tuple[Thing | None, Thing | None], part: Callable[[Thing], T | N
 def _summed(
     before: Mapping[Word, int], changes: Changes[Thing], words: Callable[[Thing], Iterable[tuple[Word, int]]]
 ) -> Mapping[Word, int]:
-    """Numbers by word, without those of what is gone. A word whose numbers are 0 in sum is left out."""
+    """Numbers by word, without those of removed items. A word whose numbers sum to 0 is omitted."""
     more: dict[Word, int] = {}
     for pair in changes.values():
         for sign, thing in zip((-1, 1), pair, strict=True):

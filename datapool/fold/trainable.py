@@ -1,7 +1,7 @@
 """The decision whether a step may be trained on, with each reason against it as a stable code.
 
 A reason is decided by the capture alone (`capture_flaws`, sizes that the small record no longer shows) or from the
-record and its neighbours (`reasons`). Words of `Integrity.missing` are passed through; one that is a word of the fold's own
+record and its neighbours (`reasons`). Words of `Integrity.missing` are passed through; a word reserved for the fold
 is shown as `missing_<word>`, since states are read back from these.
 """
 

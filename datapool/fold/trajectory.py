@@ -42,7 +42,7 @@ def call_failed(now: TrajectoryState, fact: CallFailed) -> TrajectoryFields:
 
 
 def rewarded(now: TrajectoryState, fact: RewardAssigned | ScoringFailed) -> TrajectoryFields:
-    """A reward, or the word that none comes: of a call, or kept here."""
+    """A reward, or the note that none comes: of a call, or kept here."""
     key, slot = step.reward_slot(fact)
     if fact.call_id is None:
         return {"slots": merge.slots(now.slots, key, slot)}

@@ -22,7 +22,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import group_key
 
 PASSED_BY = frozenset({PreferenceGiven, OutputEdited})
-"""People's words on claw.rewards that are no facts of the pool: whoever folds passes them by, and they are no sign of life."""
+"""People's events on claw.rewards that are no facts of the pool: folds skip them, and they are no sign of life."""
 ID_SHOWN = 40
 REWARD_MAX = 1e30
 """The largest reward of either sign: sums of rewards and the squares of their deviations stay numbers, and a trainer's

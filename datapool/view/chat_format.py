@@ -20,7 +20,7 @@ NAMESPACE = "__"
 
 
 class ChatFormat(NamedTuple):
-    """The readers of one protocol's bodies; None where a body is none of this protocol, or says nothing in words."""
+    """The readers of one protocol's bodies; None where a body is not of this protocol, or has no text."""
 
     request: Callable[[JsonDict, int], list[JsonDict] | None]
     """Messages of a request's body, for that choice of its reply."""
@@ -105,7 +105,7 @@ def _responses_reply(body: JsonDict, _: int) -> JsonDict | None:
 
 
 def _responses_tools(body: JsonDict) -> list[JsonDict]:
-    """Functions of a namespace under its name, too; what the provider runs itself as it is."""
+    """Functions of a namespace under its name, too; the provider's own tools unchanged."""
     tools: list[JsonDict] = []
     for tool in objects(body.get("tools")):
         inner = objects(tool.get("tools")) if tool.get("type") == "namespace" else [tool]
@@ -115,7 +115,7 @@ def _responses_tools(body: JsonDict) -> list[JsonDict]:
 
 
 def _of_items(items: Json) -> list[JsonDict]:
-    """Input or output items as messages: what an assistant said, thought and called in a row is one."""
+    """Input or output items as messages: consecutive text, thoughts and calls of an assistant are one."""
     messages: list[JsonDict] = []
     for message in filter(None, map(_of_item, objects(items))):
         if messages and message["role"] == messages[-1]["role"] == "assistant":
@@ -222,7 +222,7 @@ def _tool_call(call_id: Json, name: Json, arguments: Json) -> JsonDict:
 
 
 def _function(tool: JsonDict, parameters: Json, space: Json = None) -> JsonDict:
-    """A tool with a schema as chat has it; one that has none, since its provider runs it, as it is."""
+    """A tool with a schema in chat format; one without, which its provider runs, unchanged."""
     if tool.get("type") == "custom":  # a text, which the engine asks for as the one argument of a function
         parameters = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     if not isinstance(parameters, dict):

@@ -1,6 +1,6 @@
-"""The chat messages of captured calls, whatever protocol they were made in. Pure: bodies are bytes.
+"""The chat messages of captured calls in any protocol. Pure: bodies are bytes.
 
-The one reader of bodies: inspect, export, quality and lineage show what stands here. How each protocol's bodies become
+The one reader of bodies: inspect, export, quality and lineage use it. How each protocol's bodies become
 OpenAI's chat is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
 `claw_r1.datapool.delta_decoding.bodies` puts the bodies of a trajectory together, `claw_r1.datapool.view.request_bodies` those of a running
 reader of the log.
@@ -29,7 +29,7 @@ class CallBodies(NamedTuple):
 
     @classmethod
     def of(cls, call: CallCaptured, request: bytes) -> "CallBodies":
-        """The bodies of a call whose request was put together; `b""` where it is lost."""
+        """The bodies of a call with its assembled request; `b""` where it is lost."""
         return cls(call.protocol, request, call.response_body, call.choice)
 
 
@@ -53,16 +53,16 @@ class ConversationTurn(TypedDict):
 
 
 def messages(call: CallBodies) -> list[Message] | None:
-    """The messages of one call: those of the request, then the reply's. None where a body says nothing in words.
+    """The messages of one call: those of the request, then the reply's. None where a body has no text.
 
-    A request that names an earlier response instead of repeating it has only what it adds.
+    A request that names an earlier response instead of repeating it has only its additions.
     """
     question, answer = request_messages(call), reply_message(call)
     return None if question is None or answer is None else [*map(_message, question), _message(answer)]
 
 
 def request_messages(call: CallBodies) -> list[JsonDict] | None:
-    """The messages of the request as chat's objects; None where it says nothing in words."""
+    """The messages of the request as chat's objects; None where it has no text."""
     body, form = _parsed(call.request), FORMATS.get(call.protocol)
     return form.request(body, call.choice) if form is not None and body else None
 
@@ -136,7 +136,7 @@ def function_parameters(call: CallBodies) -> dict[str, JsonDict] | None:
 def _in_full(
     request: JsonDict, added: list[ConversationTurn], responses: dict[str, list[ConversationTurn]]
 ) -> list[ConversationTurn]:
-    """A request that names the response it goes on from, with what stood before it; instructions are each request's own."""
+    """A request that names the response it continues, with the messages before it; instructions are its own."""
     previous = request.get("previous_response_id")
     before = responses.get(previous, []) if isinstance(previous, str) else []
     own = 1 if before and request.get("instructions") else 0

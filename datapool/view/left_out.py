@@ -1,6 +1,6 @@
-"""The reasons why a plan trains some parts of its groups and not others, as the plan itself tells.
+"""The reasons why a plan trains some parts of its groups and not others, by the plan itself.
 
-Invariant: what is said follows from the plan and the spec in it, whatever the pool says today.
+Invariant: reasons follow from the plan and the spec in it, whatever the pool's present state.
 """
 
 import json

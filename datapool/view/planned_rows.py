@@ -1,7 +1,7 @@
-"""From a plan to training rows, for the trainer and for every preview: the planned calls are read from the facts by position.
+"""Makes training rows from a plan, for the trainer and previews: planned calls are read from the facts by position.
 
-Invariant: a row has the ids that were planned by digest, prompts that digest to what their calls say, and no token that
-the model has no weights for. A plan of which that does not hold has no rows: before it is committed a trainer skips its
+Invariant: a row has the ids planned by digest, prompts that match their calls' digests, and no token that
+the model lacks. A plan that violates this has no rows: before it is committed a trainer skips its
 groups, afterwards all of it.
 """
 

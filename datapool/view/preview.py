@@ -31,8 +31,8 @@ CHANGING = "rows_changing"
 
 
 class FirstGroups:
-    """A pool that begins as another one does in a spec's order, and ends after so many members. What the first groups make up is
-    the same in both, so a batch that is whole here is the batch."""
+    """A pool that begins as another one does in a spec's order, and ends after so many members.
+    The result of the first groups is equal in both, so a batch that is whole here is the batch."""
 
     def __init__(self, rows: PoolRows, perspective: Perspective, settled: set[str], trajectories_max: int) -> None:
         self._rows, self._groups = rows, list[GroupRecord]()
@@ -202,9 +202,9 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
 
 
 def _counts(chosen: Sequence[PooledGroup], perspective: Perspective, training_rows: Sequence[TrainingRow]) -> JsonDict:
-    """Sizes of a batch and what its rewards and versions are; why parts of chosen groups are not trained.
+    """Sizes, rewards and versions of a batch; why parts of chosen groups are not trained.
 
-    `tokens_saved` is what its calls would take one by one less what its rows take.
+    `tokens_saved` is the size of its calls one by one minus that of its rows.
     """
     spec = perspective.spec
     members = [member for group in chosen for member in trained_members(group, spec)]

@@ -27,7 +27,7 @@ class ReadProgress(NamedTuple):
 
 
 class WatchedReader:
-    """A reader that says between two polls how far it is. `look`, from any thread: the next poll asks for the ends anew."""
+    """A reader that reports progress between two polls. `look`, from any thread: the next poll requests the ends."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -39,7 +39,7 @@ class WatchedReader:
         self._look = True
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]:
-        """Polls the reader; who polls again has taken in what came before."""
+        """Polls the reader; the next poll confirms the earlier records."""
         self.offsets = self._reader.positions()
         if self._look:
             self._look = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoolRecords(Protocol):
-    """The place of groups and trajectories, by number. Steps stand in the store; it is told of them."""
+    """The place of groups and trajectories, by number. Steps are in the store, which is notified."""
 
     def reserve(self, kind: "RowKind", ids: tuple[str, ...], owner: int = 0) -> int:
         """The number of a row that may come later. owner: that of what it is in."""
@@ -54,7 +54,7 @@ class PoolRecords(Protocol):
 
 
 class CachedRecords:
-    """`PoolRecords` for who asks for groups and their members alone: nothing can be filtered. Not thread-safe."""
+    """`PoolRecords` for groups and their members only: nothing can be filtered. Not thread-safe."""
 
     gone = 0
     """A number costs nothing once its row is gone."""

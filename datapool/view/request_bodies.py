@@ -1,8 +1,8 @@
-"""Whole request bodies for a running reader of the calls, which stand in the log as edges (docs/deltas.md).
+"""Whole request bodies for a running reader of the calls, which the log has as edges (docs/deltas.md).
 
-Invariant: the body of a call is a function of the log before it, not of what this process remembers: what is not in
-memory (of a trajectory that began before this process did, or that was crowded out) is read from the log again.
-Memory: what calls added to their bases, up to `bytes_max`; the trajectory that was silent longest goes first.
+Invariant: the body of a call is a function of the log before it, not of this process's memory: bases not in
+memory (of a trajectory older than this process, or one that was crowded out) are read from the log again.
+Memory: calls' additions to their bases, up to `bytes_max`; the trajectory that was silent longest goes first.
 """
 
 from collections import OrderedDict
@@ -76,7 +76,7 @@ class RequestBodies:
     def body(self, call: CallCaptured, at: Position) -> bytes | None:
         """The request of the call that was added last, as its client sent it; None where a base of it is lost.
 
-        at: where the call stands. Raises LogError.
+        at: the call's position. Raises LogError.
         """
         trajectory = self._trajectories[call.group_id, call.trajectory_id]
         if not trajectory.searched and trajectory.lacks_base(call.call_id):

@@ -1,5 +1,5 @@
-"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out. They stand in a store on
-disk (`records.py`), of a view that is listed with columns beside it that filters and lists go through.
+"""Rows of the pool, by group, and whether a group's rows are of one moment: bytes in, records out.
+They are in a store on disk (`records.py`); a listing view adds columns, which filters and lists scan.
 
 Invariant: a group is whole only when every member's row has the digest that the group names, and that row names the digests
 of all its steps.
@@ -46,7 +46,7 @@ class GroupRows:
     whole: bool | None = None
     """None: not looked at since the last change."""
     evicted: bool = False
-    """Its stub was read: what other topics still say of it is erased there, too."""
+    """Its stub was read: its rows in other topics are erased, too."""
 
 
 class GroupSnapshot(Struct, array_like=True):
@@ -55,7 +55,7 @@ class GroupSnapshot(Struct, array_like=True):
     group_id: bytes
     number: int
     whole: bool
-    """False: it is to be looked at; code that is newer may find it whole."""
+    """False: to be examined; newer code may find it whole."""
     evicted: bool
     trajectories: list[tuple[bytes, int, str]]
     """Id, number, digest."""

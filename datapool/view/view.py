@@ -39,9 +39,9 @@ TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 SAVED_ROWS = 20_000
 """A view saves itself after so many rows, and after a quarter of all that it has: each is then written five times at most."""
 SAVED_EVERY_S = 86400.0
-"""A view saves itself once a day whatever came, so that who starts beside it finds no file that is too old."""
+"""A view saves itself once a day in any case, so that another start finds no file that is too old."""
 LOOK_EVERY_S = 3600.0
-"""How often a view that is asked for groups alone looks whether it has read all: a file says as of when it is whole."""
+"""How often a view of groups only checks whether it has read all: a file records when it was complete."""
 SAVED_AT_END_ROWS = 1_000
 """The fewest rows for which it is worth the time at the end."""
 
@@ -101,7 +101,7 @@ class PoolView:
         self._follower.start()
 
     def _opened(self, settings: LogSettings, topics: Sequence[Topic], group: str | None) -> Reader:
-        """A reader of what the view's file has not; with a group, and no file yet, of its rows alone."""
+        """A reader of rows that the view's file lacks; with a group, and no file yet, of its rows alone."""
         file = None
         if self._role is not None and settings.views_dir is not None:
             path = view_path(settings.views_dir, settings.catalogue(), self._role)
@@ -171,7 +171,7 @@ class PoolView:
             return question(self._live())
 
     def forget(self, group_id: str) -> None:
-        """Drop the rows of a group and ignore whatever else comes for it: bounds memory once it is trained."""
+        """Drop the rows of a group and ignore its later rows: bounds memory once it is trained."""
         with self._lock:
             self._rows.forget(group_id)
 

@@ -161,7 +161,7 @@ class _Answers:
             )
 
     def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
-        """Explains the merged rewards of one subject: what several people said, and what the spec makes of it."""
+        """Explains the merged rewards of one subject: people's values, and the spec's result."""
         spec = self.perspective.spec if self.perspective is not None else BatchSpec()
         for name, several in votes(counting(slots, spec)).items():
             words = ", ".join(map(slot_text, several))
@@ -239,7 +239,7 @@ class _Answers:
         ]
 
     def _left_out(self, group_id: str, trajectory_id: str, call_id: str | None = None) -> list[str]:
-        """Explains why a part is in no batch: what each plan of its group says."""
+        """Explains why a part is in no batch: the reasons in each plan of its group."""
         return [
             f"  not in batch {batch.sequence} of run {batch.run_id}: {why_left_out(batch, trajectory_id, call_id)}"
             for batch in self.runs.planned(group_id)

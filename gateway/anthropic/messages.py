@@ -47,7 +47,7 @@ class AnthropicMessages(PackedProtocol):
 
     def outlines(self, fields: dict[str, Json]) -> list[Outline]:
         if not isinstance(fields.get("content"), list):
-            raise UpstreamBroken("the engine's reply is no message", code="upstream_bad_reply")
+            raise UpstreamBroken("the engine's reply is not a message", code="upstream_bad_reply")
         reason = encodable(fields.get("stop_reason"))
         return [Outline(0, FINISH_REASONS.get(reason, reason) if reason else None, b"")]
 

@@ -1,7 +1,7 @@
 """The signs of the caller in the headers of a model call.
 
-Invariant: a header of ours that makes no sense is refused; one that other programs may send for reasons of their own says
-nothing then. Never read: `x-client-request-id` (of a request, or of a thread, as the client likes) and `traceparent`
+Invariant: a header of ours that makes no sense is refused; one that other programs may send for their own reasons is
+then ignored. Never read: `x-client-request-id` (of a request, or of a thread, as the client likes) and `traceparent`
 (of a turn).
 """
 

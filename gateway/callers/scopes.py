@@ -1,9 +1,9 @@
-"""The names that a key owns: a key with a scope, or with `idle_s`, may name what begins with its scope, and nothing
-else.
+"""The names that a key owns: a key with a scope, or with `idle_s`, may only name ids that begin with its
+scope.
 
 Invariant: an owned id is the scope alone, or goes on with `/` or `:` behind it. Scopes are percent-encoded, so neither
-character stands in one: `alice` owns `alice/s1` and `alice:x/s1`, and never `alice2/s1`. Whatever the gateway makes up for such
-a key (sessions, lanes, groups, trajectories) begins so, too. Keys that have neither may name everything.
+character stands in one: `alice` owns `alice/s1` and `alice:x/s1`, and never `alice2/s1`. Ids that the gateway makes for such
+a key (sessions, lanes, groups, trajectories) begin so, too. Keys that have neither may name everything.
 """
 
 from hashlib import sha256

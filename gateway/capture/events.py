@@ -1,4 +1,4 @@
-"""Events of model calls, made from what the engine said.
+"""Events of model calls, made from the engine's reply.
 
 Output: `calls`, key group_id: CallCaptured (one per choice) or CallFailed, and TrajectoryStarted of a session that nobody
 completes. Delivery: at least once, by event_id.

@@ -1,8 +1,8 @@
 """Earlier calls by the ids of their replies, for requests that go on from a reply instead of repeating the conversation.
 
 Engines forget, and there are several: so the gateway finds the conversation among the calls of the request's own trajectory.
-First in memory, which holds what this process answered last; then in the log, from its end backwards. Invariant: what is
-found was answered to this very trajectory, acknowledged, and completed; what is not found within the bounds is unknown.
+First in memory, which holds the latest replies of this process; then in the log, from its end backwards. Invariant: a
+reply found was sent to this very trajectory, acknowledged, and completed; one not found within the bounds is unknown.
 """
 
 import asyncio

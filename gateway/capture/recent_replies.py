@@ -1,4 +1,4 @@
-"""The calls of recent trajectories that this process captured and replied to, for a runner whose agent keeps no account of them.
+"""The calls of recent trajectories that this process captured and replied to, for a runner whose agent does not count them.
 
 Invariant: for information only. A process that was started later, or another one of several, knows nothing of these calls;
 so a completion never counts by them (docs/adr/0003-completions-count.md).

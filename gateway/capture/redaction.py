@@ -1,6 +1,6 @@
-"""Credentials are taken out of what engines say before it becomes an event.
+"""Credentials are removed from engines' output before it becomes an event.
 
-Invariant: what an engine was told to authorize a call is in no event, however the engine repeats it.
+Invariant: credentials sent to an engine appear in no event, however the engine repeats them.
 """
 
 import re

@@ -1,5 +1,5 @@
 """The words of a call as attributes of its span, as OpenTelemetry's
-conventions shape them: for who asks for them by its variable.
+conventions shape them: if its variable asks for them.
 
 Each attribute is a JSON list of messages in parts. It has a bound,
 since spans wait in memory: the newest messages that fit, and a mark.

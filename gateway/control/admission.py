@@ -4,7 +4,7 @@ A group that is opened now is trained at the earliest after the groups before it
 groups_per_batch groups are under way, the newest of them is still within the staleness bound. Under way is a group that
 was opened, that is in no published weights, and that may still be trained.
 
-What is kept are the ids of groups that are in the pool, and of those opened a moment ago: with a group's eviction its id
+It keeps the ids of groups in the pool, and of those opened a moment ago: with a group's eviction its id
 is forgotten, wherever it stands. Plans are read before the pool, so that no old plan brings such an id back.
 
 Only groups that somebody declared count, and those that this process has just admitted: other traffic never reserved

@@ -1,6 +1,6 @@
 """The frequent control requests, answered at the door: groups, lifecycle and rewards, without FastAPI's machinery.
 
-Invariant: nobody can tell the difference. The handler is that of FastAPI's route, its body is checked by the same type, and what is
+Invariant: clients see no difference. The handler is that of FastAPI's route, its body is checked by the same type, and what is
 wrong with it is said in the same words. All other requests go on to FastAPI, which keeps these routes too, for OpenAPI.
 """
 

@@ -1,7 +1,7 @@
 """The feedback of people on replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
 
-Invariant: an annotator's key speaks as the person whose name it has, and as nobody else; operators, who stand behind apps
-with many users, name who speaks; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
+Invariant: an annotator's key speaks only as the person whose name it has; operators, who run apps
+with many users, name the person; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
 
 Output: `rewards` (RewardAssigned, OutputEdited, PreferenceGiven, StepCurated), key group_id.
 """
@@ -156,7 +156,7 @@ class FeedbackRoutes:
                 by = self._signature(key, item.who, headers, at_us, act_id)
                 for event in events_of(item, by):
                     if event.envelope.event_id in events:
-                        raise InvalidFeedback("again:", "one person says two things of one subject in one request")
+                        raise InvalidFeedback("again:", "one person judges one subject twice in one request")
                     events[event.envelope.event_id] = event
             except InvalidFeedback as refused:
                 where = f"{number}: " if len(items) > 1 else ""
@@ -189,7 +189,7 @@ def speaker(key: ApiKey | None, who: str | None) -> str:
     """
     if key is not None and key.role == "annotator":
         if who not in (None, key.name):
-            raise Forbidden(f"this key is of the annotator {key.name}, who speaks for nobody else: leave who out")
+            raise Forbidden(f"this key is of the annotator {key.name}, who speaks only for that name: leave who out")
         who = key.name
     if who is None:
         raise InvalidFeedback("who", "is missing: name the person who judges")

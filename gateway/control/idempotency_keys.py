@@ -1,6 +1,6 @@
-"""Idempotency keys of what is judged: a key is for one body, and the first time under it is the time of what it says.
+"""Idempotency keys of judgements: a key is for one body, and its first use sets the time of the event.
 
-So a retry that comes late does not outrank what was said in between. Known to this process alone, and of the last `KEYS_MAX`
+So a late retry does not outrank events in between. Known to this process alone, and of the last `KEYS_MAX`
 keys: elsewhere, after a restart too, a repeated request makes the same event again, at the time of its repetition.
 """
 

@@ -77,7 +77,7 @@ class Models:
             data = loads(reply.body)["data"]
             return [model for model in data if isinstance(model["id"], str)]
         except (ValueError, TypeError, KeyError) as broken:
-            raise UpstreamBroken("the engine's list of models makes no sense", code="upstream_bad_reply") from broken
+            raise UpstreamBroken("the engine's list of models is malformed", code="upstream_bad_reply") from broken
 
 
 def _anthropic(model: Model) -> Model:

@@ -1,7 +1,7 @@
 """The sources that a reward may name: callers without a key and agents speak as sources of a list, and of nobody else.
 
-Invariant: who is trained writes no scorer's and no person's word, no reward that is ahead of its time, and no revision of how
-its trajectory began or ended: the next word of whoever is trusted outranks it. docs/rewards.md says which trust each source has.
+Invariant: an agent in training writes no scorer's or person's reward, none ahead of its time, and no revision of how
+its trajectory began or ended: the next event of a trusted source outranks it. docs/rewards.md says which trust each source has.
 """
 
 from collections.abc import Sequence

@@ -145,7 +145,7 @@ def step_events(body: SubmitSteps, who: Identity, headers: ClientHeaders, produc
         at = f"steps.{position}"
         for name, own in (("trajectory_uid", who.trajectory_id), ("prompt_uid", who.group_id)):
             if getattr(step, name) not in ("", own):
-                raise InvalidRequest(f"{at}.{name} is another one than the path's", param=f"{at}.{name}")
+                raise InvalidRequest(f"{at}.{name} differs from the path's", param=f"{at}.{name}")
         call_id = _call_id(step, position, who, headers)
         if call_id in calls:
             raise InvalidRequest(f"{at} is the same step as one before it: see call_id, step_index", param=at)

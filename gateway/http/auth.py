@@ -70,7 +70,7 @@ def require(key: ApiKey | None, act: Act) -> None:
     """Raises Forbidden unless this key's role may do that; without keys, everybody may, but speak for people."""
     if key is None and act == "speak":
         raise Forbidden(
-            f"who speaks for people needs a key of the role {' or '.join(MAY[act])}: claw keys create NAME --role annotator"
+            f"to speak for people, use a key of the role {' or '.join(MAY[act])}: claw keys create NAME --role annotator"
         )
     if key is not None and key.role not in MAY[act]:
         raise Forbidden(f"this needs the role {' or '.join(MAY[act])}, and this key has the role {key.role}")

@@ -1,6 +1,6 @@
 """A client's connection: requests come in one after the other and are answered in that order.
 
-Invariant: whoever is slower than the deadlines or larger than the limits loses its connection, and nobody else notices.
+Invariant: a client that exceeds a deadline or a limit loses its connection, and no other client is affected.
 uvicorn accepts connections, makes one of these objects for each, and stops them; ADR 0009 lists what we rely on there.
 """
 

@@ -138,7 +138,7 @@ class Exchange(ReplyWriter):
         if body_bytes > self.body_bytes_max:
             raise BodyTooLarge(f"the body is over {self.body_bytes_max} bytes")
         if body_bytes and body_bytes - self.held_bytes > self._door.settings.held_bytes_max - self._door.held_bytes:
-            raise Overloaded("the calls under way hold as many bytes as they may", retry_after_s=1.0)
+            raise Overloaded("the calls in flight hold all bytes they may", retry_after_s=1.0)
 
     def _begin(self) -> None:
         self._begun, self.started_s = True, time.perf_counter()

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions as vLLM serves them: what the gateway must know of a protocol.
+"""OpenAI's chat completions as vLLM serves them: the gateway's knowledge of a protocol.
 
 Only an engine that packs tokens tells them exactly; from any other the calls are stored and not trainable.
 """

@@ -2,7 +2,7 @@
 
 A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembly`) and which event of it is
 the last. Invariant: a stream is added up while it passes, some at a time, so neither its end nor a piece of it, however
-long, holds the loop for longer than that takes. An engine that hands nothing over is served all the same: its calls are stored, not trainable, and say why.
+long, holds the loop for longer than that takes. An engine that hands nothing over also works: its calls are stored, not trainable, with the reason.
 """
 
 import re
@@ -78,7 +78,7 @@ class PackedProtocol(ABC):
         except ValueError as broken:
             raise UpstreamBroken("the engine's reply is not valid JSON", code="upstream_bad_reply") from broken
         if not isinstance(fields, dict):
-            raise UpstreamBroken("the engine's reply is no JSON object", code="upstream_bad_reply")
+            raise UpstreamBroken("the engine's reply is not a JSON object", code="upstream_bad_reply")
         outlines = self.outlines(fields)
         if len(outlines) == 1:
             outlines = [outlines[0]._replace(body=body)]

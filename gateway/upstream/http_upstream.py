@@ -171,7 +171,7 @@ def target_of(url: str) -> UpstreamTarget:
         parts = urlsplit(url)
         secure, port = parts.scheme == "https", parts.port
     except ValueError as error:
-        raise UpstreamUnreachable("the engine's address is no URL") from error
+        raise UpstreamUnreachable("the engine's address is not a URL") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UpstreamUnreachable("the engine's address is no http:// URL")
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"

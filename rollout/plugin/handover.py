@@ -1,6 +1,6 @@
 """Exact tokens and their policy versions on vLLM 0.32's model routes, in one hop.
 
-A request with the header `x-claw-tokens` gets what was sampled, of whatever route (`generation.py`), in order:
+A request with the header `x-claw-tokens` gets the samples, on any route (`generation.py`), in order:
 
     JSON reply  member   {...,"claw_tokens":[{...}]}    the last one; header x-claw-tokens: its length, comma and all
     SSE reply   comment  : claw.tokens=[{...}]          after the last token, before the event that follows it

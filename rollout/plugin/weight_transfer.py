@@ -1,6 +1,6 @@
 """vLLM's side of a weight update: load a verified copy that lies in this host's memory, on every rank of the engine.
 
-What fails here leaves an engine of two versions or none; the supervisor never resumes such an engine but starts a new one.
+A failure here leaves an engine of two versions or none; the supervisor never resumes such an engine but starts a new one.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The check whether an engine that starts still does something. What it does shows in its processor time and in its
+"""The check whether a starting engine still makes progress, which shows in its processor time and in its
 log.
 
-A large model, a first compilation or weights on a slow file system take as long as they take, and who kills them begins them
+A large model, a first compilation or weights on a slow file system take their time, and killing them starts them
 again: a start is ended when nothing has moved for some time, or at a far bound.
 """
 

@@ -1,4 +1,4 @@
-"""The conditions that must hold before a worker starts anything. Whatever does not is the operator's to mend, and said
+"""The conditions that must hold before a worker starts anything. A violation is for the operator to fix, and reported
 in one line."""
 
 import json
@@ -43,7 +43,7 @@ def check_model(directory: Path, extra_args: tuple[str, ...]) -> None:
         raise CannotStart(f"{directory} has no *.safetensors; save the model with save_pretrained()")
     if not _has_chat_template(directory) and not any(word.startswith("--chat-template") for word in extra_args):
         raise CannotStart(
-            f"{directory} has no chat template, so nobody can chat with it; save its tokenizer with one, "
+            f"{directory} has no chat template, so it cannot serve chat; save its tokenizer with one, "
             """or add one: --extra-args '["--chat-template", "FILE"]'"""
         )
 
@@ -88,7 +88,7 @@ def _check_layers(model: Path) -> None:
 def check_gpus(ranks: int) -> None:
     """Raises CannotStart where there are fewer, or this vLLM uses none."""
     if vllm_is_for_cpu():
-        raise CannotStart("--device cuda: the vLLM that is installed is its CPU build; say cpu, or auto")
+        raise CannotStart("--device cuda: the installed vLLM is the CPU build; use cpu or auto")
     count = cuda_devices(visible=True)
     if count < ranks:
         raise CannotStart(f"{ranks} GPUs are needed, torch sees {count} (CUDA_VISIBLE_DEVICES names those to be seen)")

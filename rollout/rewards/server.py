@@ -1,7 +1,7 @@
 """vLLM's pooling runner as a child: checked before it starts, one line when it answers, gone when this returns.
 
-Invariant: it is not started again. Whoever asks it waits and tries again (`consumers/rewards/http_client.py`), and a
-supervisor that restarts processes already runs whatever runs this.
+Invariant: it is not started again. Its clients wait and retry (`consumers/rewards/http_client.py`), and the
+parent of this process already has a supervisor that restarts it.
 """
 
 import json

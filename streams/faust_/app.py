@@ -17,9 +17,9 @@ from claw_r1.streams.ownership import group_name
 from claw_r1.streams.settings import StreamsSettings
 
 ANSWER_S = 10.0
-"""After this a broker that is silent and holds its connections
-is given up. A join is answered when all members have joined,
-which one that died holds up for its session: that comes on top."""
+"""After this time a silent broker with open connections
+counts as lost. A join is answered when all members have joined,
+which a dead member delays by its session: that comes on top."""
 
 
 def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App:

@@ -1,5 +1,5 @@
-"""The groups of a partition: in memory those that a reactor may have to act on and the last ones at rest, without
-tokens; the others only in the cold store, a copy of what they need of the pool. A late fact brings its group back.
+"""The groups of a partition: in memory those on which a reactor may have to act and the last ones at rest, without
+tokens; the others only in the cold store, a copy of their part of the pool. A late fact loads its group.
 
 Invariant: a group leaves memory only when every row of it is in the cold store. Pure but for that store, a seam.
 """
@@ -141,7 +141,7 @@ def _cold_rows(group_id: str, rows: Rows) -> list[ColdRow]:
 
 
 def _cold(row: PoolRow) -> bytes:
-    """The value; of a long row what a state is read back from, and not what its steps or members say anyway."""
+    """The value; of a long row the part that restores a state, without that repeated in its steps or members."""
     if len(row.value) <= LONG_ROW_BYTES:
         return row.value
     return encode(row.record, FOLLOWING.get(type(row.record), NOTHING_PACKED))

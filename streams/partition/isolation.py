@@ -27,7 +27,7 @@ class FoldedFact(NamedTuple):
     again: bool
     """Delivered before: whatever it had to say is in the state, or its dead letter exists."""
     parked: bool = False
-    """The fold raised on it: what it speaks of is flagged."""
+    """The fold raised on it: its subject is flagged."""
 
     @property
     def position(self) -> FactPosition:
@@ -36,7 +36,7 @@ class FoldedFact(NamedTuple):
 
 
 Park = Callable[[GroupState | None, FoldedFact, Exception], GroupState | None]
-"""(state before, fact, what it raised) -> the state with what the fact speaks of flagged."""
+"""(state before, fact, its error) -> the state with the fact's subject flagged."""
 
 
 class _Sound(NamedTuple):
@@ -70,8 +70,8 @@ def isolate(before: GroupImage | None, facts: Sequence[FoldedFact], fold: Fold, 
 def _sound(image: GroupImage | None, state: GroupState | None, facts: Sequence[FoldedFact], fold: Fold) -> _Sound:
     """Finds how many facts may follow `state`. image: of a state before it, whose rows can be made.
 
-    Tried are 1, 2, 4, ... facts more and then halves of what is left: one among thousands is found with a few
-    projections, of what changed since the last good one, and of thousands in a row each with one.
+    It tries 1, 2, 4, ... more facts and then halves of the rest: one among thousands is found with a few
+    projections of the changes since the last good one, and thousands in a row with one each.
     """
     good, ahead, bad, bug = 0, 1, len(facts) + 1, None
     while bad - good > 1:

@@ -1,4 +1,4 @@
-"""Rows that the log takes: what is larger than a record may be is refused before it is written. Pure."""
+"""Rows that the log accepts: rows above the record limit are refused before they are written. Pure."""
 
 from claw_r1.datapool.errors import RecordOverfull
 from claw_r1.datapool.fold.bounds import RECORD_BYTES_MAX

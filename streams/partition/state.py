@@ -1,7 +1,7 @@
-"""Everything derived of one partition: facts in, one batch of records out per flush. No clock, no disk, no log.
+"""Everything derived from one partition: facts in, one batch of records out per flush. No clock, no disk, no log.
 
-Invariant: what a batch holds, together with the batches before it, is what the records up to `offsets` say; batch and
-position are written in one transaction. A fact that comes again changes nothing; a poison record makes one dead letter.
+Invariant: a batch, together with the batches before it, is a function of the records up to `offsets`; batch and
+position are written in one transaction. A repeated fact changes nothing; a poison record makes one dead letter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ READER = "streams"
 
 
 class PartitionState:
-    """The groups of one partition and what is not written of them yet."""
+    """The groups of one partition and their unwritten changes."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class PartitionState:
         return "folded"
 
     def _park(self, before: GroupState | None, folded: FoldedFact, bug: Exception) -> GroupState | None:
-        """The group with what the fact speaks of flagged. A fact that comes again changes nothing: it was settled."""
+        """The group with the fact's subject flagged. A repeated fact changes nothing: it was settled."""
         if folded.again:
             return before
         flagged = self._groups.states[folded.fact.group_id] = flag(before, folded.fact)

@@ -43,8 +43,8 @@ def gae(
 def token_rewards(rewards: Mapping[int, float], turns: Sequence[int]) -> Float64s:
     """[T]: the reward of each call at its last trained token.
 
-    rewards: by index of the call. turns [T]: index of the call of each trained token, rising. A call of which nothing is
-    trained gives its reward to the last trained token before it, and where there is none to the first one: it is lost to nobody.
+    rewards: by index of the call. turns [T]: index of the call of each trained token, rising. The reward of a call
+    without trained tokens goes to the last trained token before it, or else to the first one: no reward is lost.
     """
     at_tokens = np.zeros(len(turns))
     if len(turns):

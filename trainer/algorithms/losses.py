@@ -104,7 +104,7 @@ def cispo(
 def cross_entropy(
     logprobs: Tensor, behaviour: Tensor, advantages: Tensor, sequences: Tensor, *, clip_low: float, clip_high: float
 ) -> TokenLosses:
-    """-A log pi: maximum likelihood of what is trained, whoever sampled it."""
+    """-A log pi: maximum likelihood of the trained tokens, from any policy."""
     del behaviour, sequences, clip_low, clip_high  # every loss is called alike; there is no ratio here
     return TokenLosses(-advantages * logprobs, torch.zeros_like(logprobs, dtype=torch.bool))
 

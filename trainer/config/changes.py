@@ -1,7 +1,7 @@
 """Settings of a resumed run that differ from those it ran with: refused where they change what the run is, else logged.
 
-Invariant: every setting changes what a run is, except those that `TrainerSettings.MAY_CHANGE` names. So a new one is
-refused until somebody has thought about it.
+Invariant: every setting changes what a run is, except those that `TrainerSettings.MAY_CHANGE` names. So a change
+of a new setting is refused by default.
 """
 
 import difflib
@@ -29,7 +29,7 @@ def check_changes(
     config: str, settings: BaseModel, *, run_id: str, may_change: frozenset[str], allowed: tuple[str, ...]
 ) -> None:
     """Raises SettingsInvalid in one line that names each setting which may not differ from `config` (JSON of the earlier
-    ones), unless `allowed` names it or what holds it. What is `IN_CHECKPOINTS` nobody can allow."""
+    ones), unless `allowed` names it or its parent. Those `IN_CHECKPOINTS` cannot be allowed."""
     _check_names(allowed, dict(leaves(type(settings), settings.model_dump(mode="json"))))
     changes = changes_since(config, settings)
     _check_layout(changes, run_id)
@@ -38,7 +38,7 @@ def check_changes(
         named = ", ".join(f"{name} was {was!r} and is {now!r}" for name, (was, now) in refused.items())
         flags = " ".join(f"--allow-change {name}" for name in refused)
         raise SettingsInvalid(
-            f"run {run_id} would go on as another one: {named}. Put back what it had, or go on all the same by {flags}"
+            f"run {run_id} would continue as another run: {named}. Restore its settings, or continue with {flags}"
         )
     for name, (was, now) in changes.items():
         log.warning("setting_changed", setting=name, before=was, now=now)
@@ -52,7 +52,7 @@ def _check_layout(changes: Mapping[str, tuple[Any, Any]], run_id: str) -> None: 
 
 
 def changes_since(config: str, settings: BaseModel) -> dict[str, tuple[Any, Any]]:  # Any: JSON values
-    """Setting -> (what it was in `config`, what it is), of each that differs."""
+    """Setting -> (value in `config`, present value), for each that differs."""
     before = dict(leaves(type(settings), json.loads(config)))
     after = dict(leaves(type(settings), settings.model_dump(mode="json")))
     return {name: (before[name], value) for name, value in after.items() if before[name] != value}
@@ -79,7 +79,7 @@ def _is_path(field: FieldInfo) -> bool:
 
 
 def _covers(names: set[str], name: str) -> bool:
-    """Returns whether a name is this one or what holds it, as `spec` holds `spec.group_size`."""
+    """Returns whether a name is this one or its parent, as `spec` holds `spec.group_size`."""
     parts = name.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 

@@ -28,6 +28,6 @@ class CriticSettings(BaseModel):
     turn_gamma: float | None = Field(default=None, ge=0, le=1)
     """Discount from the last token of a response to the first of the next. Not set: `gamma`."""
     lam: float = Field(default=0.95, ge=0, le=1)
-    """Lambda of generalised advantage estimation: 1 takes what was earned, 0 what the critic expects one token later."""
+    """Lambda of generalised advantage estimation: 1 uses the earned return, 0 the critic's value one token later."""
     whiten: bool = True
     """The advantages are given mean 0 and deviation 1 over the trained tokens of the batch."""

@@ -15,7 +15,7 @@ SINKS = ("trackio", "wandb")
 
 
 def check(settings: "TrainerSettings") -> None:
-    """Raises SettingsInvalid in one line where what is asked for is not installed: LoRA's library, or a sink."""
+    """Raises SettingsInvalid in one line if a requested package is not installed: LoRA's library, or a sink."""
     if settings.lora.rank and (missing := absent("lora")):
         raise SettingsInvalid(
             f"lora.rank: {missing[0]} is not installed, it belongs to the extra lora: pip install 'claw-r1[lora]'"

@@ -22,8 +22,8 @@ class LoraSettings(BaseModel):
     """Linear layers that get an adapter, by the ends of their names, such as q_proj.
     all-linear: every one but the head."""
     learning_rate: float | None = Field(default=None, ge=0)
-    """Learning rate of the adapters. Not set: ten times `learning_rate`, which then means
-    what it means without LoRA."""
+    """Learning rate of the adapters. Not set: ten times `learning_rate`, which then keeps
+    its meaning without LoRA."""
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:

@@ -1,4 +1,4 @@
-"""Beyond loss, norm and clip: how many steps a batch gives, and what is done about tokens that another policy sampled."""
+"""Beyond loss, norm and clip: steps per batch, and the treatment of tokens that another policy sampled."""
 
 from typing import Literal, Self
 
@@ -62,7 +62,7 @@ class ObjectiveSettings(BaseModel):
 
     @property
     def needs_ratio(self) -> str | None:
-        """The first setting that means something for a loss with an importance ratio alone; None: there is none."""
+        """The first setting that is only for a loss with an importance ratio; None: there is none."""
         if self.correction != "none":
             return f"objective.correction {self.correction}"
         if self.stale_negatives is not None:

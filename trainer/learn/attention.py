@@ -1,9 +1,9 @@
 """Attention in which each token of a row sees its ancestors in a trie and itself, as an attention of transformers.
 
-On CPU no mask is built: a branch is causal within itself, and what branches share is one block that all of them see
+On CPU no mask is built: a branch is causal within itself, and the common part is one block that all branches see
 whole. The parts are joined by their log-sum-exp, as flash attention joins the parts of one softmax (Dao et al., arXiv
-2205.14135, section 3.1); the backward pass of each part takes the joint output and log-sum-exp. So the work is that of
-the pairs which see each other, and no key is copied. On CUDA it is FlexAttention with blocks from the ancestors.
+2205.14135, section 3.1); the backward pass of each part takes the joint output and log-sum-exp. So work is limited
+to pairs that see each other, and no key is copied. On CUDA it is FlexAttention with blocks from the ancestors.
 Without a trie it is the causal attention of transformers.
 """
 

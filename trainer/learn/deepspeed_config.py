@@ -1,6 +1,6 @@
-"""DeepSpeed's configuration: what the settings say, over a JSON file of the user's. Readable without torch.
+"""DeepSpeed's configuration: the settings, over a JSON file of the user. Readable without torch.
 
-Invariant: nothing stands in two places: a key of the file that a setting decides must say the same as the setting.
+Invariant: no value has two sources: a key of the file that a setting decides must equal the setting.
 """
 
 import json
@@ -43,7 +43,7 @@ def resolved_stage(zero_stage: int, precision: str) -> int:
 
 
 def check(settings: "TrainerSettings") -> None:
-    """Raises SettingsInvalid for a file that cannot be merged, as far as is known before torch says what `auto` means."""
+    """Raises SettingsInvalid for a file that cannot be merged, as far as is known before torch resolves `auto`."""
     stage = resolved_stage(settings.zero_stage, settings.precision)
     file = settings.optimizer.deepspeed
     offload = settings.optimizer.offload
@@ -85,7 +85,7 @@ def offloaded(zero_stage: int, device: str) -> DeepSpeedConfig:
 
 
 def read(file: Path) -> DeepSpeedConfig:
-    """The user's JSON. Raises SettingsInvalid unless it is an object without what only settings decide."""
+    """The user's JSON. Raises SettingsInvalid unless it is an object without keys of settings."""
     try:
         config = json.loads(file.read_text())
     except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ def read(file: Path) -> DeepSpeedConfig:
 
 
 def _refuse_half_an_offload(config: DeepSpeedConfig, file: Path) -> None:
-    """DeepSpeed refuses another optimizer than its own there, unless it is told not to; and its own is compiled first."""
+    """DeepSpeed refuses any other optimizer there, unless configured to allow it; and its own is compiled first."""
     zero = config.get("zero_optimization")
     offload = zero.get("offload_optimizer") if isinstance(zero, dict) else None
     device = offload.get("device") if isinstance(offload, dict) else None

@@ -77,7 +77,7 @@ class TrainingEngine:
         """Raises ModelInvalid when `model_dir` is no model, SettingsInvalid when the device is not there."""
         self.device = torch.device(resolved(settings.device, sees_cuda=torch.cuda.is_available))
         if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or say device: cpu")
+            raise SettingsInvalid("device cuda: torch sees no CUDA here; drop it, or set device: cpu")
         self._settings = settings
         self._model_dir = model_dir
         self.precision: models.Precision = settings.precision or ("bf16" if self.device.type == "cuda" else "fp32")

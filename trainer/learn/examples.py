@@ -25,13 +25,13 @@ ENVIRONMENTS_MAX = 8
 class Example:
     """One sequence of n token ids, of which T are trained. All vectors but `ids` have length T, in order of `at`.
 
-    `at`: where in `ids` each trained token stands, >= 1. `responses`, `trajectories`: whose token it is, by index within
-    the batch; a response is what one call sampled, and those of a trajectory are numbered in the order of its calls.
-    `scale`: what its loss is multiplied by; the loss of a batch is the
-    plain sum of scale x loss. `rewards`: given after this token. `weights`: [T, 3], of policy loss, cross-entropy and
-    reference KL. `group`: index of its group within the batch. `reference`: log-probabilities under the frozen reference.
-    `environment`: index among those of the batch. `values`: what the critic expected before the batch, `returns`: what it
-    is trained towards. `proximal`: log-probabilities before the batch's first optimizer step. None where there is none.
+    `at`: position of each trained token in `ids`, >= 1. `responses`, `trajectories`: its response and trajectory,
+    by index in the batch; a response is one call's sample, and those of a trajectory are numbered in the order of
+    its calls. `scale`: factor of its loss; the loss of a batch is the plain sum of scale x loss. `rewards`: given
+    after this token. `weights`: [T, 3], of policy loss, cross-entropy and reference KL. `group`: index of its
+    group within the batch. `reference`: log-probabilities under the frozen reference. `environment`: index among
+    those of the batch. `values`: what the critic expected before the batch, `returns`: what it is trained
+    towards. `proximal`: log-probabilities before the batch's first optimizer step. None where there is none.
     """
 
     ids: NDArray[np.int32]
@@ -83,9 +83,9 @@ class MiniBatch:
 
 
 def mini_batches(batch: LearnerBatch, count: int, epochs: int) -> list[MiniBatch]:
-    """The groups of a batch in `count` parts, `epochs` times, dealt anew for each epoch by the seed of the plan.
+    """The groups of a batch in `count` parts, `epochs` times, dealt again for each epoch by the seed of the plan.
 
-    A part whose groups have nothing to train is left out.
+    A part whose groups have nothing to train is omitted.
     """
     dice = np.random.default_rng(batch.seed)
     dealt: list[MiniBatch] = []

@@ -1,10 +1,10 @@
 """The layout of examples in the input of a model: padded rows, or tries
-that hold what examples share once.
+that hold shared parts once.
 
 Invariant: every example is in exactly one micro-batch, whole; the
-packing is a function of the examples, so a replay repeats it. What
-comes out is flat again: where in the hidden states each trained token
-is predicted.
+packing is a function of the examples, so a replay repeats it. The
+result is flat again: the place in the hidden states at which each
+trained token is predicted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -79,14 +79,14 @@ class Layout:
     own: int = 0
 
     def micro_batches(self, device: torch.device) -> Iterator[MicroBatch]:
-        """`parts` as inputs of a model, each made when it is asked for."""
+        """`parts` as inputs of a model, each made on demand."""
         for part in self.parts:
             yield packed_tree(part, device) if self.as_tree else padded_rows(part, device)
 
 
 def lay_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish, share: Share = ALL) -> Layout:
     """The share of the examples, in parts of at most tokens_max tokens, a longer one alone. auto: a tree where it saves
-    enough. A tree is dealt by groups, so that what each shares is computed once."""
+    enough. A tree is dealt by groups, so that shared parts are computed once."""
     whole = _laid_out(examples, tokens_max, wish)
     if share.ranks == 1 or not examples:
         return replace(whole, own=len(whole.parts))
@@ -120,7 +120,7 @@ def _laid_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) ->
 
 
 def pack(examples: Sequence[Example], tokens_max: int) -> list[list[Example]]:
-    """Examples by length, cut so that longest x count <= tokens_max; a longer one stands alone."""
+    """Examples by length, cut so that longest x count <= tokens_max; a longer one is alone."""
     packed: list[list[Example]] = []
     for example in sorted(examples, key=len):
         if packed and len(example) * (len(packed[-1]) + 1) <= tokens_max:

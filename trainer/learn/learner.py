@@ -57,7 +57,7 @@ class Learner:
         self._reference = reference
         self._critic = critic
         self.critic_digest = ""
-        """sha256 hex of the critic as it is; empty: it is not hashed since the last batch, or there is none."""
+        """sha256 hex of the present critic; empty: not hashed since the last batch, or there is none."""
         self.device = policy.device
         self.vocabulary = policy.vocabulary
 
@@ -79,7 +79,7 @@ class Learner:
         return {**metrics, "sequences": float(len(examples)), "tokens": float(sum(map(len, examples)))}
 
     def examined(self, batch: LearnerBatch) -> list[Example]:
-        """The examples with what the reference, the critic and the policy itself (`proximal`) say of them; nothing is trained."""
+        """The examples with results of reference, critic and the policy itself (`proximal`); trains nothing."""
         return self._policy.with_proximal(self._prepared(batch.examples)[0], lambda: None)
 
     def _prepared(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
@@ -169,9 +169,9 @@ class Learner:
         return self.critic_digest
 
     def save(self, directory: Path, state: dict[str, Any]) -> Callable[[], None]:  # Any: JSON values of the caller
-        """Copies everything that training goes on from, and `state`, for a directory; what it returns writes the copy.
+        """Copies everything that training resumes from, and `state`, for a directory; returns the writer of the copy.
 
-        From any thread; while it writes, training goes on. Raises OSError, and so does the writing.
+        The writer runs in any thread, beside training. Raises OSError, and so does the writer.
         """
         parts = [self._policy.save(directory, {**state, "critic_digest": self.hashed_critic()})]
         if self._critic is not None:

@@ -41,7 +41,7 @@ def load(
     """The causal language model, without dropout: the engine has none, and the ratio compares the two.
 
     partition: DeepSpeed's configuration of stage 3: each parameter is cut into the parts of the ranks as soon as it is
-    made, so no rank ever holds the whole model. setting: whose directory it is. Raises ModelInvalid. Nothing is
+    made, so no rank ever holds the whole model. setting: that of the directory. Raises ModelInvalid. Nothing is
     downloaded, and no code of the directory is run.
     """
     check(directory, setting)

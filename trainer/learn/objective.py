@@ -36,10 +36,10 @@ class Split:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """`norm`: a name of `algorithms.norms.NORMS`. `loss_length`: tokens, of norm `constant`. `divergence`: from the
-    reference, `kl_coefficient` times of which is added to the loss; None: there is none in the loss.
+    reference, added to the loss with the factor `kl_coefficient`; None: there is none.
 
     `correction`: a name of `algorithms.corrections.CORRECTIONS`, with its `bounds`.
-    `entropy_bonus`: coefficient. `silent_sample`: so many examples without gradient are scored for the metrics.
+    `entropy_bonus`: coefficient. `silent_sample`: number of examples without gradient scored for metrics.
     """
 
     loss: Loss

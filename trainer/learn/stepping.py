@@ -108,7 +108,7 @@ class SteppedModel:
         return rate_factor * self._rate
 
     def backward(self, loss: Tensor, outputs: Tensor, *, last: bool) -> None:
-        """Adds the gradient of one micro-batch, of which ranks have equally many. After the `last` one comes `step`.
+        """Adds the gradient of one micro-batch, of which ranks have equal numbers. `step` follows the `last` one.
 
         loss: the share in that of the batch, made of `outputs`. Scaled by the number of ranks, since DeepSpeed averages over them.
         """
@@ -142,7 +142,7 @@ class SteppedModel:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter by its name in memory, whole, in order; at stage 3 right until the next one is asked for."""
+        """Every parameter by its name in memory, whole, in order; at stage 3 valid until the next is requested."""
         import deepspeed
 
         for name, parameter in self._engine.module.named_parameters():
@@ -182,7 +182,7 @@ class SteppedModel:
         return state
 
     def _check(self, folder: Path) -> None:
-        """Checks that every rank can read its part, and that it is what was written: one that finds out while the
+        """Checks that every rank can read its part, unchanged: a rank that fails while the
         others load would leave them waiting."""
         parts = len(list(folder.glob("*_optim_states.pt")))
         if self._stage and parts not in (0, dist.get_world_size()):
@@ -225,8 +225,8 @@ def _leave_out_frozen(module: nn.Module, state: dict[str, Any], prefix: str, _: 
 
 @contextlib.contextmanager
 def _refusals(file: Path | None) -> Iterator[None]:
-    """Turns what DeepSpeed raises about a user's file into one line; without a file it is a bug of ours, and is raised
-    as it is."""
+    """Turns a DeepSpeed error about a user's file into one line; without a file it is our bug and raised
+    unchanged."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""From a model in memory to the tensors of its checkpoint on disk: names, order, shapes, a group of tensors at a time.
+"""Maps a model in memory to the tensors of its checkpoint on disk: names, order, shapes, a group of tensors at a time.
 
-Invariant: what comes out has the names, shapes, dtypes and bytes that `save_pretrained` would write. transformers 5
+Invariant: the result has the names, shapes, dtypes and bytes that `save_pretrained` would write. transformers 5
 renames, stacks and fuses tensors when it loads (`experts.0.gate_proj.weight` becomes a slice of `experts.gate_up_proj`),
 and vLLM and all other readers know only the names on disk. The reverse is transformers' own, of
-`core_model_loading.revert_weight_conversion`; that function wants the whole model at once and this one does not.
+`core_model_loading.revert_weight_conversion`; that function needs the whole model at once and this one does not.
 """
 
 import re
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from claw_r1.trainer.learn.models.lora import LoraAdapter
 
 GATHERED_BYTES_MAX = 256 << 20
-"""Partitioned parameters that are whole at one time; a single larger one comes alone."""
+"""Partitioned parameters that are whole at one time; a larger one is gathered alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class HeldTensors:
 
 
 class CheckpointTensors:
-    """The tensors of one model as they stand in its checkpoint. Made once: finding the names costs, giving tensors does not."""
+    """The tensors of one model as in its checkpoint. Made once: finding names is slow, returning tensors is not."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
         """model: without adapters yet."""

@@ -1,10 +1,10 @@
-"""Many examples as one row: a trie over their token ids, in which what several begin with stands once.
+"""Many examples as one row: a trie over their token ids, in which a common prefix is stored once.
 
 Invariant: a token's ancestors in the trie are exactly the ids before it in each example that goes through it, so a token
-that sees its ancestors and itself, at the position of its depth, sees what it would see in a row of its own. Examples
-are taken depth-first. Then the tokens of each are those it shares with the one before it, and a *branch* of its own,
-appended to the row: everything below a token stands right behind it. Nobody says what is shared: ids do, so examples of
-several groups share what they can (a system prompt, say).
+that sees its ancestors and itself, at the position of its depth, sees the same as in a row of its own. Examples
+are taken depth-first. Then the tokens of each are those it shares with the previous one, and a *branch* of its own,
+appended to the row: everything below a token follows it directly. Ids alone decide on sharing, so examples of
+several groups share common parts (a system prompt, say).
 """
 
 from collections.abc import Sequence
@@ -90,8 +90,8 @@ def _shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
 def cut(lengths: Ints, shared: Ints, tokens_max: int) -> list[tuple[int, int]]:
     """[first, last) of the parts of examples `in_order` that are computed together, none of more than tokens_max tokens.
 
-    A part repeats what its first example shares with the one before it. Of all cuts, this one repeats least, and of
-    those has the fewest parts. An example longer than tokens_max stands alone.
+    A part repeats the tokens shared by its first example and the previous one. Of all cuts, this one
+    repeats least, and of those has the fewest parts. An example longer than tokens_max is alone.
     """
     n = len(lengths)
     own = np.concatenate([[0], np.cumsum(lengths - shared)])

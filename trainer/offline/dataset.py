@@ -1,6 +1,6 @@
-"""An exported dataset (docs/export.md) as pool and as facts: what `steps.parquet` says, nothing folded or judged anew.
+"""An exported dataset (docs/export.md) as pool and as facts: from `steps.parquet`, without folding or judging again.
 
-All of it is in memory. A response that the export does not train is context here, too, whatever the spec of this run says.
+All of it is in memory. A response that the export does not train is context here, too, whatever the spec of this run.
 """
 
 import hashlib

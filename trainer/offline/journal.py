@@ -1,7 +1,7 @@
-"""The run's own topics in a file: what `journal.py` writes to the log for a run that has none.
+"""The run's own topics in a file: the records of `journal.py` for a run without a log.
 
-Delivery: a line is one transaction; what a crash left of a last one is cut off. Fencing: a lock on the file, which the
-second trainer does not get.
+Delivery: a line is one transaction; a last one left incomplete by a crash
+is cut off. Fencing: a lock on the file, refused to a second trainer.
 """
 
 import base64

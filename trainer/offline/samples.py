@@ -1,7 +1,7 @@
-"""A pool whose samples count as this run's, whoever sampled them, and never as stale.
+"""A pool whose samples always count as this run's, and never as stale.
 
-The importance ratio stays right, because its denominator is the log-probability that the engine gave; how far the policy
-has moved from it, the metrics `ess` and `kl_k3` tell.
+The importance ratio stays right, because its denominator is the log-probability that the engine gave; the metrics
+`ess` and `kl_k3` show how far the policy has moved.
 """
 
 from collections.abc import Sequence

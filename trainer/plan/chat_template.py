@@ -1,7 +1,7 @@
 """Ids of calls whose server gave none (`policy: any`): their messages, rendered by the chat template of the model under training.
 
-What comes out is a guess at the boundary between two tokens and says nothing of who sampled what: it can be imitated, and
-no ratio holds for it. Deterministic, so a replay repeats it.
+The result guesses token boundaries and does not show which policy sampled: it can be imitated, but
+has no ratio. Deterministic, so a replay repeats it.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ class ChatTemplate:
         self._tokenizer: Any = None  # Any: transformers is untyped here
 
     def __call__(self, call: CallBodies) -> RenderedCall:
-        """The prompt is what the template makes of the request's messages, the response what it adds for the reply's."""
+        """The prompt is the template's text for the request's messages, the response its addition for the reply's."""
         question, answer = request_messages(call), reply_message(call)
         if answer is None or question is None or call.protocol == "completions":  # whose prompt no template wrote
             raise NotRenderable("request or reply is no chat")

@@ -1,6 +1,6 @@
-"""`claw train --dry-run`: what these settings come to, the batch that the pool would give now, and what a rank needs.
+"""`claw train --dry-run`: the resolved settings, the batch that the pool would give now, and a rank's memory.
 
-Nothing is written, nobody's run is taken over, no weights are read.
+Nothing is written, no run is taken over, no weights are read.
 """
 
 from contextlib import closing

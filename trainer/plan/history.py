@@ -24,7 +24,7 @@ class History(Run):
 
     @property
     def progress(self) -> TrainingProgress:
-        """The progress of the run by what it published, for whoever asks whether it is over."""
+        """The progress of the run by its publications, for checks whether it is over."""
         progress = TrainingProgress(given_up=set(self.given_up))
         for batch in self.batches:
             progress.sequence, progress.version = batch.sequence, batch.version
@@ -42,7 +42,7 @@ class History(Run):
 
 
 def history_of(events: Iterable[Event | None], run_id: str, plans_after: int = NO_BATCH) -> History:
-    """The history of one run; events of other runs on the same topics, and what is none (None), are passed over."""
+    """The history of one run; events of other runs on the same topics, and non-events (None), are skipped."""
     history = History(run_id, plans_after=plans_after)
     for event in events:
         if event is not None and getattr(event, "run_id", None) == run_id:

@@ -3,7 +3,7 @@
 Input: claw.training.batches (key run_id), claw.weights (key model_id), read_committed, from the beginning.
 Output: the same topics. Delivery: each call of `commit` is one transaction: all of its events or none, once.
 A replay reads the same events; nothing is acknowledged, because nothing is consumed.
-Fencing: transactional.id = run_id, opened before history is read. So whoever else believed to be this run's trainer can
+Fencing: transactional.id = run_id, opened before history is read. So any other trainer of this run can
 commit nothing after that, and the history is complete.
 """
 

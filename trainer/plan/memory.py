@@ -1,4 +1,4 @@
-"""The memory that a rank needs, by the shapes of a model directory and a formula. Reads no weights, imports no torch.
+"""The memory of a rank, from the shapes of a model directory by a formula. Reads no weights, imports no torch.
 
 Per parameter (Rajbhandari et al. 2020, ZeRO): 4 bytes of weight, 4 of gradient and 8 of AdamW's moments in fp32; in bf16 2 of
 weight, 2 of gradient and 4 of its sum over micro-batches, 4 of master weight and 8 of moments. From stage 1 on the ranks share
@@ -8,7 +8,7 @@ Per token of a micro-batch and layer, with b bytes a number, width h, MLP width 
 (8 + 4b) h + 4 b i + 2 b (q + kv), and (4 + b) (q + kv) more where queries and keys are normalised: what the backward pass of a
 Llama or Qwen needs, whose norms are computed in fp32. With gradient checkpointing b h per layer, and all of that for one.
 The head: two float32 copies of the logits of one part, and a float32 gradient of its weight. With LoRA the adapters alone have
-gradients, masters and moments. Not counted: DeepSpeed's buckets, the allocator's own, a reference, what adapters add to
+gradients, masters and moments. Not counted: DeepSpeed's buckets, the allocator's own, a reference, adapters' share of
 activations.
 """
 
@@ -40,7 +40,7 @@ class ModelShape:
 
 
 def shape_of(directory: Path) -> ModelShape | None:
-    """None where config.json says its sizes in other words than Llama's."""
+    """None if config.json names its sizes unlike Llama's."""
     config: Mapping[str, Any] = json.loads((directory / "config.json").read_text())
     config = config.get("text_config", config)
     tensors = [item for path in sorted(directory.glob("*.safetensors")) for item in _header(path).items()]

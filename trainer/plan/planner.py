@@ -1,6 +1,6 @@
-"""Waiting for a whole batch, and the commitment to it: after `next_batch` returned, its plan is in the log.
+"""Waits for a complete batch and commits to it: when `next_batch` has returned, its plan is in the log.
 
-Invariant: what is committed can be trained, because its rows were put together before, and are what is trained.
+Invariant: a committed plan can be trained, because its rows were assembled before, and are the ones trained.
 """
 
 import hashlib

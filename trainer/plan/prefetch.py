@@ -1,7 +1,7 @@
 """Facts of the next batch, read while the one before it trains.
 
-Invariant: only when facts are read changes, never which: a plan is put together and committed from what `get` answers, and
-what could not be read ahead is read then, or fails then. One thread reads, because a look-up belongs to one.
+Invariant: only the time of reading changes, never the facts: a plan is built and committed from the result of `get`;
+facts that could not be read ahead are read then, or fail. One thread reads, because a look-up belongs to one.
 """
 
 import time
@@ -64,7 +64,7 @@ class FactsAhead:
         self._thread.shutdown(cancel_futures=True)
 
     def _try(self, positions: set[Position]) -> Records:
-        """Returns the records, or none if they cannot be read: `get` asks for them again, and tells why."""
+        """Returns the records, or none if they cannot be read: `get` reads them again, with the reason."""
         try:
             return self._facts.get(positions)
         except LogError:

@@ -152,7 +152,7 @@ def _examples(batch: TrainingBatch, examined: Sequence[Example]) -> list[JsonDic
 
 
 def jsonable(value: Any) -> Any:  # JSON, but for numbers that are not finite
-    """The same with "nan", "inf" and "-inf" as words: JSON has no such numbers, and they are what is looked for."""
+    """The same with "nan", "inf" and "-inf" as words: JSON has no such numbers, and they are searched for."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

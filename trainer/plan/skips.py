@@ -1,5 +1,5 @@
-"""Groups that a run skips one after the other, or waits for in vain, and batches of which nothing can be learnt: a run that
-trains nothing for one reason warns of it, once.
+"""Groups that a run skips one after the other, or waits for in vain, and batches without anything to learn: a run that
+trains nothing for one reason warns once.
 
 Invariant: the file for `claw status` holds the warnings since the last batch, and of batches without an advantage until one
 has some; it does not exist while there are none.
@@ -99,7 +99,7 @@ class Skips:
         )
 
     def _lacks(self, missing: Mapping[str, int], waited_s: float) -> None:
-        """Other environments have all their groups, or not: what is said is whose groups do not come."""
+        """Names the environments without groups, whether or not others have all theirs."""
         lacks = ", ".join(f"{count} of {name}" for name, count in sorted(missing.items()))
         log.warning("environment_starves", waited_s=round(waited_s), missing=dict(missing), what_to_do=LACKS_ADVICE)
         self._note("starved", f"no batch for {waited_s:.0f} s: groups are missing, {lacks}: {LACKS_ADVICE}")
@@ -123,7 +123,7 @@ class Skips:
 
 
 def what_to_do(word: str, group_id: str, settings: TrainerSettings) -> str:
-    """For a person, what the reason means and what helps."""
+    """The meaning and remedy of the reason, for people."""
     if word == "policy_of_other_run":
         return (
             f"the groups were sampled by another run than {settings.run_id}, or by a worker that serves another model id "

@@ -32,7 +32,7 @@ def read(plan: BatchAssembled, facts: FactSource, vocabulary: int, render: Rende
 
 
 class Remembered:
-    """A `FactSource` that keeps what it was last asked for."""
+    """A `FactSource` that keeps its last request."""
 
     def __init__(self, facts: FactSource) -> None:
         self.records: Mapping[Position, Record] = {}

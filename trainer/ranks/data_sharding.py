@@ -1,7 +1,7 @@
-"""The division of one batch among several ranks: who computes which examples, and how numbers of all come together.
+"""Divides one batch among several ranks: the examples of each, and the combination of all results.
 
-Invariant: a deal is a function of the examples alone, so every rank knows the shares of all others without asking, and a
-replay deals the same again.
+Invariant: a deal is a function of the examples alone, so every rank knows the
+shares of all others without communication, and a replay deals the same again.
 """
 
 import heapq

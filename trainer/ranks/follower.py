@@ -22,7 +22,7 @@ VERBS = frozenset({
 
 
 def follow(settings: TrainerSettings, place: RankPlace) -> int:
-    """Until the run is over, or was stopped. Exit status; where it could not go on, rank 0 says why."""
+    """Runs until the run is over or stopped. Exit status; on a failure rank 0 gives the reason."""
     structlog.contextvars.bind_contextvars(rank=place.rank)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
 """A rank that died, failed or stands still is named by the others, and all of them end.
 
 Each rank writes a growing number to the store and reads those of the others. A number that does not grow for SILENCE_S,
-by the clock of whoever looks, is a rank that stands still. Two threads: one may wait for a store that answers no more, the
+by the observer's clock, is a rank that hangs. Two threads: one may wait for a store that answers no more, the
 other one judges and ends the process (`os._exit`), while the main thread may wait in a collective for the lost rank.
 """
 
@@ -64,7 +64,7 @@ class Signs:
     _seen: dict[int, tuple[object, float]] = field(default_factory=dict)
 
     def see(self, values: Mapping[int, object], now_s: float) -> None:
-        """Values as they stand now. Whoever looked away for long (this process was stopped itself) begins anew."""
+        """Present values. After a long gap (this process was itself stopped) counting begins again."""
         was_away = now_s - self.now_s > SUSPICION_SILENCE_S
         for name, value in values.items():
             if was_away or name not in self._seen or value != self._seen[name][0]:
@@ -124,7 +124,7 @@ class Heartbeat:
         self._silence_s = SILENCE_S
 
     def _exchange(self) -> None:
-        """The first beat comes at once: who dies before it would be missed by nobody."""
+        """The first beat is sent at once: a rank that dies before it would not be missed."""
         while True:
             try:
                 self._write()

@@ -70,7 +70,7 @@ class RankGroup:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around collectives. Where the other end of one is gone, the heartbeat has the time to name it and to end this rank."""
+        """Around collectives. If the other end of one is gone, the heartbeat gets time to name it and end this rank."""
         try:
             yield
         except RuntimeError:  # of torch: ours, or that of a collective whose other end is gone

@@ -35,7 +35,7 @@ def partitioned(config: Mapping[str, object]) -> Iterator[None]:
 
 @contextmanager
 def whole_when_called(model: nn.Module) -> Iterator[None]:
-    """A model that DeepSpeed does not run yet: each module has its own parameters whole while it is called. All ranks call."""
+    """A model not yet run by DeepSpeed: each module has its own parameters whole while it is called. All ranks call."""
     gathered: dict[nn.Module, ExitStack] = {}
 
     def enter(module: nn.Module, _: object) -> None:

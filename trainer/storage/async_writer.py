@@ -15,7 +15,7 @@ LOGGED_WAIT_S = 1.0
 
 
 class BackgroundWriter:
-    """Takes work from one thread. What it is handed must not look at anything that training changes."""
+    """Takes work from one thread. The work must not read anything that training changes."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="writer")
@@ -41,7 +41,7 @@ class BackgroundWriter:
 
 
 def log_not_written(name: str, error: OSError) -> None:
-    """The run goes on: what was written before is still there."""
+    """The run continues: earlier writes are still there."""
     log.error("not_written", name=name, error=" ".join(str(error).split()))
 
 

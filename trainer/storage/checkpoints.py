@@ -52,9 +52,9 @@ class Checkpoints:
         return self._folder / f"{sequence:08d}-{incarnation}"
 
     def begin(self, target: Path, save: Callable[[Path], Callable[[], None]]) -> Callable[[], None]:
-        """`save` copies what belongs into a directory, and gives what writes the copy. Raises OSError.
+        """`save` copies a directory's content, and returns the writer of the copy. Raises OSError.
 
-        What is returned does so, from any thread: it gives the directory its name, then deletes checkpoints that are too old.
+        The returned function writes, in any thread: it names the directory, then deletes checkpoints that are too old.
         """
         partial = PartialDirectory(target)
         try:

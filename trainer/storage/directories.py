@@ -52,7 +52,7 @@ class PartialDirectory:
 
 
 def remove(directory: Path) -> None:
-    """A whole directory goes away, and never looks whole while it does: a kill in between leaves a name for `clear_partial`."""
+    """Deletes a directory, which never looks whole meanwhile: a kill in between leaves a name for `clear_partial`."""
     hidden = directory.with_name(f".{directory.name}.removed")
     shutil.rmtree(hidden, ignore_errors=True)
     directory.rename(hidden)

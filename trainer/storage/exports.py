@@ -28,9 +28,9 @@ def write(
     shard_bytes_max: int,
     beside: Callable[[Path], None] | None,
 ) -> None:
-    """The snapshot, the model's config, and the tokenizer files of `source`; one that is there is left as it is.
+    """The snapshot, the model's config, and the tokenizer files of `source`; an existing one is left unchanged.
 
-    beside: writes what else belongs into the folder, where there is anything. Raises OSError. From any thread.
+    beside: writes further files into the folder, if any. Raises OSError. From any thread.
     """
     if target.exists():
         return

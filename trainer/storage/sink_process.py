@@ -1,6 +1,6 @@
 """The process of one sink: `python -m … NAME`. JSON lines at
-stdin: its place first, then a point per batch; the end of them
-ends it. What goes wrong is its last line, with exit code 1."""
+stdin: its place first, then a point per batch; their end
+ends it. An error is its last line, with exit code 1."""
 
 import json
 import os
@@ -18,7 +18,7 @@ REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
 def trackio(place: SinkPlace) -> tuple[TakePoint, Finish]:
-    """A project of Trackio: a file below the run's directory, or what TRACKIO_DIR says; online also what its variables name."""
+    """A project of Trackio: a file below the run's directory, or TRACKIO_DIR; online also its variables' targets."""
     os.environ.setdefault("TRACKIO_DIR", str(Path(place["folder"]) / "trackio"))
     if not place["online"]:
         for name in REMOTE:

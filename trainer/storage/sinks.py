@@ -1,8 +1,8 @@
 """Curves for programs that others know: each batch's metrics go
 to a child process, which hands them to its library.
 
-Invariant: nothing that such a library does holds training up or
-ends it. It hangs: points wait, then are dropped. It refuses, or
+Invariant: no such library can delay or end training.
+If it hangs, points wait, then are dropped. If it refuses or
 dies: one line in the log, and the run goes on without it.
 """
 

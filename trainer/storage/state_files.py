@@ -1,7 +1,7 @@
 """The files of a checkpoint as bytes in host memory: taken at once, written later, from any thread.
 
-DeepSpeed decides what is in a file and torch how, as ever; only the disk is left for later. So a checkpoint that is
-written while the next batch trains holds the very bytes that one written at once would hold. Beside each file lies its sha256:
+DeepSpeed decides a file's content and torch its format, as usual; only the disk write is deferred. So a checkpoint
+written while the next batch trains has the same bytes as one written at once. Beside each file is its sha256:
 the optimizer's moments have no other digest, and one wrong bit in them changes every later version.
 """
 
@@ -36,14 +36,14 @@ class HostMemory:
             return torch.empty(self._chunk_bytes, dtype=torch.uint8)
 
     def lend(self, holder: object) -> list[torch.Tensor]:
-        """An empty list for chunks; what stands in it returns when nobody holds the holder any more."""
+        """An empty list for chunks; its content returns after the last reference to the holder."""
         chunks: list[torch.Tensor] = []
         weakref.finalize(holder, self._spare.extend, chunks).atexit = False
         return chunks
 
 
 class StateFiles:
-    """Stands where DeepSpeed's writer of checkpoint files stood. Its memory is used again: one whole state stays allocated."""
+    """Replaces DeepSpeed's writer of checkpoint files. Its memory is reused: one whole state stays allocated."""
 
     def __init__(self) -> None:
         self._memory = HostMemory(CHUNK_BYTES)
@@ -67,7 +67,7 @@ class StateFiles:
 
 
 class MemoryFile:
-    """A file in memory for `torch.save`. Its memory returns when nobody holds it any more."""
+    """A file in memory for `torch.save`. Its memory returns after the last reference."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory

@@ -1,5 +1,5 @@
-"""The anatomy of a batch: what its plan says of its
-members, and when each of them waited for what. Pure."""
+"""The anatomy of a batch: its members by its plan,
+and the phases of waiting of each of them. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """The pool as it was for a run when it planned a batch:
-what it planned from there on is free again.
+groups that it planned from there on are free.
 
-What is not known: what groups looked like then. They are
-judged as their rows are now, without those that no version
-of then can have sampled, or whose last fact is younger than
+The former state of groups is unknown. They are
+judged by their current rows, without those that a later
+version sampled, or whose last fact is more recent than
 the plan.
 """
 

@@ -1,5 +1,5 @@
-"""A batch by its address: what its plan froze, when its
-members waited for what, how their replies end."""
+"""A batch by its address: its frozen plan, its members'
+phases of waiting, the ends of their replies."""
 
 from typing import Annotated
 
@@ -72,8 +72,8 @@ def replies(
     limit: Annotated[int, Query(ge=1, le=REPLIES_MAX)] = REPLIES_MAX,
     after: After = 0,
 ) -> Response:
-    """In the order of `/batch`; null where retention took
-    the call, or it says nothing in words."""
+    """In the order of `/batch`; null where retention removed
+    the call, or it has no text."""
     page = anatomy.by_advantage(plan_of(source, run_id, sequence))[after : after + limit]
     places = [Position.of(each.steps[-1].position) if each.steps else None for each in page]
     texts = source.endings([at for at in places if at is not None])
@@ -88,7 +88,7 @@ def plan_of(source: DashboardSource, run_id: str, sequence: int) -> BatchAssembl
 
 
 def _place(state: RunsState, run_id: str, sequence: int) -> tuple[Position, JsonDict]:
-    """Returns where the plan stands, what became of it, and the batches beside it."""
+    """Returns the plan's place, its result, and the batches beside it."""
     run = state.runs.get(run_id)
     if run is None:
         raise PageProblem(404, f"the log has no run {run_id}: /api/v1/runs lists them")

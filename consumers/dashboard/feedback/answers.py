@@ -1,5 +1,5 @@
-"""The JSON of the queue and its subjects. Blind: what others and scorers said of a thing, who has not judged
-it is not told.
+"""The JSON of the queue and its subjects. Blind: before judging, people do not see others' and scorers'
+judgements.
 """
 
 from functools import partial
@@ -44,7 +44,7 @@ def queue_answer(source: DashboardSource, query: QueueQuery, who: str) -> dict[s
 
 
 def _item(item: QueueItem, who: str) -> dict[str, Any]:  # JSON
-    """Without what others said, and without the doubt, which would tell."""
+    """Without others' judgements and the doubt, which would tell."""
     left, right = item.trajectory_id, item.other_id
     if right is not None:
         left, right = sides((item.group_id, left, right), who)
@@ -83,7 +83,7 @@ def subject_answer(
 def _side(
     row: TrajectoryRecord, turns: list[ShownTurn], words: list[PersonalWord], who: str, *, sees: bool
 ) -> dict[str, Any]:  # JSON
-    """sees: whether this person has judged already, and so may know what others, and scorers, said."""
+    """sees: this person has judged already, and so may see the rewards of others and scorers."""
     scorers = [
         {"slot": f"{slot.source}/{slot.name}", "value": slot.value, "failed": slot.failed}
         for slot in row.rewards

@@ -9,11 +9,11 @@ from claw_r1.datapool.view.conversations import BRANCH, ConversationTurn
 
 WORD = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 WORDS_MAX = 1_500
-"""The most words of one side that are compared with each other; of longer texts all between the common ends differs."""
+"""The most words per side that are compared; in longer texts everything between the common ends differs."""
 EXACT_WORDS_MAX = 400
 """Up to here frequent words count, too; beyond, comparing them would take seconds."""
 CHARACTERS_MAX = 200_000
-"""The most characters of one side; of longer texts no words are looked for."""
+"""The most characters per side; longer texts are not split into words."""
 
 ShownPart = tuple[str, bool]
 """Text, and whether the other side has it not."""
@@ -40,7 +40,7 @@ def plain(turns: Sequence[ConversationTurn]) -> list[ShownTurn]:
 def beside(
     one: Sequence[ConversationTurn], other: Sequence[ConversationTurn]
 ) -> tuple[list[ShownTurn], list[ShownTurn]]:
-    """Two conversations with what differs marked: turn by turn from where they part, as they have come to it."""
+    """Two conversations with marked differences: turn by turn from where they diverge, in their order."""
     left, right = plain(one), plain(other)
     parted = False
     for ours, theirs in zip(left, right, strict=False):

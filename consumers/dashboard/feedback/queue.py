@@ -1,5 +1,5 @@
-"""The order in which a person gets items to judge. Pure: a function of the pool's rows, of what people said,
-and of the address.
+"""The order in which a person gets items to judge. Pure: a function of the pool's rows, people's feedback,
+and the address.
 
 Doubt of a trajectory, 0 to 2: how far people are apart (the largest distance of two people's values of one
 name, at most 1) + how far scorers are apart (the pool's column `scorers_apart`: ranks, so that scales need not
@@ -43,7 +43,7 @@ class QueueItem(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """A queue as if nobody had spoken, in its order: what costs much, and does not change with each word."""
+    """A queue without feedback, in its order: the costly part, which does not change with each judgement."""
 
     items: list[QueueItem]
     at: Mapping[JudgedKey | PairKey, QueueItem]
@@ -52,13 +52,13 @@ class Silent(NamedTuple):
 
 
 def silent(items: Sequence[QueueItem], order: QueueOrder, seed: int) -> Silent:
-    """The same for everybody who asks for the same."""
+    """Equal for all equal requests."""
     ordered = sorted(items, key=partial(_sort_key, order, seed))
     return Silent(ordered, {item.place: item for item in items}, order, seed)
 
 
 def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
-    """All items with what people said, in order, as far as they are looked at; and those of which somebody spoke."""
+    """All items with people's feedback, in order, as far as they are examined; and those with feedback."""
     spoken: dict[JudgedKey | PairKey, QueueItem] = {}
     for place, judges in voices.judges.items():
         if (item := queue.at.get(place)) is not None:

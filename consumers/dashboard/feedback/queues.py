@@ -1,7 +1,7 @@
-"""Queues that were made a moment ago, so that neither a poll nor a judgement reads the whole pool again.
+"""Queues made a moment ago, so that neither a poll nor a judgement reads the whole pool again.
 
-Invariant: what people said always counts at once; what the pool shows may be older by `SHARE` times what
-reading it took.
+Invariant: people's feedback always counts at once; the pool's content may be older by `SHARE` times the
+time of reading it.
 """
 
 import threading
@@ -32,7 +32,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class KeptQueue:
-    """A queue as if nobody had spoken, and how long it is used."""
+    """A queue without feedback, and the time of its use."""
 
     queue: Silent
     changes: int
@@ -41,7 +41,7 @@ class KeptQueue:
 
 
 class Queues:
-    """The latest queues by what was asked for. Safe from any thread."""
+    """The latest queues by request. Safe from any thread."""
 
     def __init__(self, pool: PoolView) -> None:
         self._pool = pool
@@ -74,8 +74,8 @@ class Queues:
         return None if kept.changes == self._pool.changes else max(0.0, kept.until_s - time.monotonic())
 
     def _rows(self, pool_filter: PoolFilter) -> Iterator[tuple[TrajectoryRecord, float]]:
-        """In order of ids, each with how far scorers are apart on it, as they were at the first; and in pages: each row is
-        decoded, and whoever else asks waits for one of them."""
+        """In order of ids, each with its scorers' distance at the first read; and in pages: each row is
+        decoded, so other requests wait for one page."""
         apart = self._pool.ask(_scorers_apart)
         after: tuple[str, ...] = ()
         while True:

@@ -1,4 +1,4 @@
-"""`/api/v1` of the queue: what a person is asked next, and says of it. Its undo is that of all acts."""
+"""`/api/v1` of the queue: a person's next items and their judgements. Its undo is that of all acts."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -31,7 +31,7 @@ class FeedbackView:
         self._lock = threading.Lock()
         self._feedback = Feedback()
         self._voices, self._unheard = Voices(), set[str]()
-        """Summed up so far; groups of which something was said since."""
+        """The sums so far; groups with feedback since."""
         self._follower: Follower | None = None
 
     def start(self) -> Follower:
@@ -47,13 +47,13 @@ class FeedbackView:
         self.producer.close()
 
     def ask(self, question: Callable[[Feedback], T]) -> T:
-        """The answer to a question about what people said. Raises ViewFailed."""
+        """The answer to a question about feedback. Raises ViewFailed."""
         self._check()
         with self._lock:
             return question(self._feedback)
 
     def voices(self) -> Voices:
-        """Returns the feedback of all people, summed up; again only of groups of which something was said. Raises
+        """Returns the feedback of all people, summed up; again only for groups with new feedback. Raises
         ViewFailed."""
         self._check()
         with self._lock:

@@ -1,4 +1,4 @@
-"""The feedback of all people so far, summed up for the queue. Pure: a function of the words that stand."""
+"""The feedback of all people so far, summed up for the queue. Pure: a function of current words."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Set

@@ -1,2 +1,2 @@
-"""The dashboard's first view: what is where on the way from a call to new weights, how quick that is, and what is
-wrong."""
+"""The dashboard's first view: the backlog at each stage from a call to new weights, the rates, and the
+faults."""

@@ -1,4 +1,4 @@
-"""The list of faults and of things not yet ready, in plain words, with what to do. Pure."""
+"""The list of faults and of things not yet ready, in plain words, with remedies. Pure."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from claw_r1.schemas.json_values import JsonDict
 
 WAITED_S = 60
 LATE_BATCHES = 2
-"""A run that trains nothing for so long, and for so many of its usual batches, is asked why."""
+"""A run that trains nothing for this time, and for so many usual batches, is reported."""
 OLD_S = 86400
 """The age from which a silent process is history."""
 NAMED = 3
@@ -28,7 +28,7 @@ WORDS = (
     (r"rows_changing", "are being written"),
     (r"for more groups", "are ready for the next batch"),
 )
-"""Reasons of `claw_r1.datapool.batch.eligibility` as what the groups do; another stands as it is."""
+"""Reasons of `claw_r1.datapool.batch.eligibility` in terms of the groups; others are unchanged."""
 
 
 def alarms(

@@ -14,7 +14,7 @@ BEHIND_MAX = 5000
 
 
 class LogState:
-    """Remembers how far streams were, since only that tells whether they move. Asked by one at a time."""
+    """Remembers the last progress of streams, to see whether they move. One caller at a time."""
 
     def __init__(self, log: PageLog, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock_s = log, clock_s

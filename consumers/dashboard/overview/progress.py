@@ -1,4 +1,4 @@
-"""The progress of a run: what it planned and trained of the pool, what it left out and why, and its versions. Pure."""
+"""The progress of a run: its planned and trained groups, omitted groups with reasons, and its versions. Pure."""
 
 import re
 from collections import Counter

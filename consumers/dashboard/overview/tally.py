@@ -1,5 +1,5 @@
-"""The pool in numbers, each with the filter that counts just
-what it says: what a number leads to is what it was made of.
+"""The pool in numbers, each with the filter that gives exactly
+its count: a number's link leads to the rows behind it.
 Pure."""
 
 from collections.abc import Mapping

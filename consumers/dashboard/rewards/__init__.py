@@ -1,1 +1,1 @@
-"""Scorers as the page shows them: what each version said, where they disagree, what it cost, and why."""
+"""Scorers as the page shows them: each version's rewards, disagreements, costs, and reasons."""

@@ -1,7 +1,7 @@
-"""The reading of what raters said, for the page.
+"""Reads raters' values for the page.
 
-Input: claw.rewards and claw.rewards.verdicts, both from their beginning, from the first question on: a dashboard that nobody asks
-about rewards keeps none of it. Safe from any thread.
+Input: claw.rewards and claw.rewards.verdicts, both from their beginning, from the first
+request on: a dashboard without requests about rewards keeps none of it. Safe from any thread.
 """
 
 import threading
@@ -17,11 +17,11 @@ from claw_r1.schemas.topics import REWARDS, VERDICTS
 
 T = TypeVar("T")
 FIRST_LOOK_S = 2.0
-"""For so long a question waits for what stands in the log."""
+"""A question waits this long for the log's present content."""
 
 
 class RewardBoard:
-    """Begins to read when it is asked first."""
+    """Begins to read at the first request."""
 
     def __init__(self, log: PageLog) -> None:
         self._log, self._state = log, RewardState()

@@ -1,4 +1,4 @@
-"""`/api/v1/rewards`: what scorers said, how far they agree, the evidence of a verdict, and a scorer tried. Nothing is written."""
+"""`/api/v1/rewards`: scorers' rewards and agreement, evidence of verdicts, trials of scorers. Nothing is written."""
 
 import math
 from itertools import combinations
@@ -89,7 +89,7 @@ def verdict(source: Source, _: Watching, id: Annotated[str, Query(max_length=200
     """The record as it stands on claw.rewards.verdicts."""
     place = source.rewards.ask(lambda state: state.places.get(id))[0]
     if place is None:
-        raise PageProblem(404, f"the log has no verdict {id}: whoever keeps none has no evidence")
+        raise PageProblem(404, f"the log has no verdict {id}: scorers that keep none have no evidence")
     event = stored_record(source, place).event()
     if not isinstance(event, VerdictKept):
         raise PageProblem(404, f"what stands at {place} is no verdict")

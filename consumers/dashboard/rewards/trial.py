@@ -1,4 +1,4 @@
-"""Scorers of one rewards.yaml, tried on trajectories that somebody looks at: by the code of `claw rewards test`."""
+"""Scorers of one rewards.yaml, tried on trajectories of the page: by the code of `claw rewards test`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Batch lab: what a spec would train now, beside the run's own, as `claw pool batch --json` says it."""
+"""Batch lab: the batch of a spec now, beside that of the run's own, as in `claw pool batch --json`."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -132,7 +132,7 @@ def _cut(whole: JsonDict, limit: int) -> JsonDict:
 
 
 def _differences(own: JsonDict, other: JsonDict, limit: int) -> JsonDict:
-    """Groups of which the two say different things. Per group: the own spec's word, the other's; null: it is in the batch."""
+    """Groups on which the two differ. Per group: the own spec's reason, the other's; null: it is in the batch."""
     sides = [{**side["left_out"], **dict.fromkeys(side["chosen"])} for side in (own, other)]
     differing = [
         {"group_id": name, "own": sides[0].get(name, NOT_LOOKED_AT), "this": sides[1].get(name, NOT_LOOKED_AT)}

@@ -84,7 +84,7 @@ def _of_data(source: DashboardSource, name: str, limit: int) -> JsonDict:
 
 
 def _add_times(answer: JsonDict, runs: RunsById) -> None:
-    """Says of each batch when it was trained; null where it is not yet."""
+    """Returns the training time of each batch; null if not trained yet."""
     for batch in answer["batches"]:
         trained = runs[batch["run_id"]].trained.get(batch["sequence"])
         batch["trained_us"] = None if trained is None else trained_us(trained)
@@ -109,7 +109,7 @@ def _pooled(rows: PoolRows, name: str) -> list[tuple[str, ...]]:
 
 
 def _next(source: DashboardSource, versions: Sequence[NamedVersion], limit: int) -> list[JsonDict]:
-    """Trajectories that these versions sampled a part of: what came of the training."""
+    """Trajectories partly sampled by these versions: the result of the training."""
 
     def question(rows: PoolRows) -> list[JsonDict]:
         return [

@@ -55,9 +55,9 @@ class RedriveBody(BaseModel):
 
 @routes.get("/processes", summary="All processes: state, version, rate, lag over time, and when it will be caught up.")
 def processes(source: Source, progress: Watched, _: Watching) -> Response:
-    """`places`: of a reader, how far it is in each partition. `letters`: dead letters that wait; null: too many to count.
+    """`places`: a reader's progress in each partition. `letters`: dead letters that wait; null: too many to count.
 
-    A log in memory has no readers that could be asked for."""
+    A log in memory has no readers to query."""
     settings = source.log.settings
 
     def answer() -> JsonDict:

@@ -1,4 +1,4 @@
-"""The overview: one run, what of the pool is its, workers, and what is wrong."""
+"""The overview: one run, its share of the pool, workers, and faults."""
 
 from typing import Annotated
 

@@ -98,7 +98,7 @@ def stored_record(source: DashboardSource, place: Position) -> Record:
 
 
 def _event(stored: Record) -> tuple[Event | None, str | None]:
-    """The event, or a sentence that says why there is none."""
+    """The event, or a sentence with the reason for none."""
     try:
         return stored.event(), None
     except UndecodableRecord as broken:

@@ -80,7 +80,7 @@ def _run(state: RunsState, run_id: str) -> Run:
 
 
 def _curves(run: Run, metrics: Sequence[str] | None, points: int) -> JsonDict:
-    """Columns of equal length, one value per batch; null where a batch has none. `every`: of so many batches one is there."""
+    """Columns of equal length, one value per batch; null where a batch has none. `every`: one of so many is kept."""
     batches = run.batches
     every = max(1, -(-len(batches) // points))
     tokens = list(accumulate(batch.metrics.get("trained_tokens", 0.0) for batch in batches))

@@ -51,7 +51,7 @@ def tokens(
     source: Source, tokenizers: Tokenizers, _: Looking, g: GroupId, t: TrajectoryIdQuery,
     c: LastCall = None, start: First = None, end: Behind = None, run: OfRun = None, batch: OfBatch = None,
 ) -> Response:  # fmt: skip
-    """`note` says why there is no text, or no id, and what to do. Ranges and places are of the line: prompt, then response."""
+    """`note`: why there is no text or id, and the remedy. Ranges and places are of the line: prompt, then response."""
     trajectory = trajectory_of(source, g, t)
     call_id = c or next(reversed(trajectory.calls), None)
     if call_id not in trajectory.calls:
@@ -113,7 +113,7 @@ def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
 
 
 def _columns(line: TokenLine, first: int, behind: int) -> JsonDict:
-    """`logprobs`: null where nobody sampled the token or nobody knows; infinity is a number beyond float32."""
+    """`logprobs`: null where the token was not sampled, or unknown; infinity is a number beyond float32."""
     logprobs: list[float | None] = [None] * (behind - first)
     for stretch in line.stretches:
         low, high = max(first, stretch.start), min(behind, stretch.end)

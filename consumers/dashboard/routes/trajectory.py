@@ -1,4 +1,4 @@
-"""One trajectory: its calls as a tree and in time, what was said, what was judged, why it is trained or not."""
+"""One trajectory: its calls as a tree and in time, its conversation and judgements, why it is trained or not."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +29,7 @@ routes = APIRouter(prefix="/api/v1/trajectory", tags=["trajectory"])
 PAGE_MAX = 500
 """Calls of one answer, rewards, words of people, hits."""
 SLOTS_MAX = 100
-"""Rewards and judgements of one call that stand beside it."""
+"""Rewards and judgements shown beside one call."""
 From = Annotated[int, Query(alias="from", ge=0, description="place of the first call in the tree's order")]
 PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Window = Annotated[int, Query(ge=1, le=50)]
@@ -44,7 +44,7 @@ ABOUT = (
 
 @routes.get("", summary="A trajectory: its record, rewards, why it is trained or not, and the first calls of its tree.")
 def trajectory(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: str | None = None) -> Response:
-    """c: a call whose place in the tree is told as `at`. Of `calls` the first 500; `/calls` has the others."""
+    """c: a call whose place in the tree is `at`. Of `calls` the first 500; `/calls` has the others."""
     row, tree = _outline(source, g, t)
     rewards = rewards_of(row, tree)
     answer, warnings = _why(source, row, tree)

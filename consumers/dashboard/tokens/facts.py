@@ -57,7 +57,7 @@ class TokenLines:
 
 
 def request_body(source: DashboardSource, trajectory: TrajectoryRecord, call: CallCaptured) -> bytes | None:
-    """Returns the body that the client sent; None where what it is written against is gone. Raises as `call_fact`."""
+    """Returns the body that the client sent; None where its base is gone. Raises as `call_fact`."""
     calls = {call.call_id: call}
     base = call.request.base_call_id
     while base is not None and base not in calls and base in trajectory.calls and len(calls) < CHAIN_MAX:

@@ -1,7 +1,7 @@
 """Token ids as text, exactly.
 
-Invariant: the bytes of all pieces, one after the other, are the bytes that the ids stand for. A character whose bytes lie in
-several tokens is in none of them as text: each shows its bytes, and the character is told beside.
+Invariant: the bytes of all pieces, one after the other, are the bytes of the ids. A character whose bytes span
+several tokens is in none of them as text: each shows its bytes, and the character is given separately.
 """
 
 import re
@@ -24,7 +24,7 @@ VocabularyPiece = str | list[str]
 
 
 class NoTokenizer(Exception):
-    """There is no text for these ids; says why and what to do."""
+    """There is no text for these ids; gives reason and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def pieces_of(tokens: Sequence[bytes]) -> Pieces:
 
 
 def _put(done: Pieces, tokens: Sequence[bytes]) -> None:
-    """Adds neighbours of which none is whole text."""
+    """Adds neighbours if none is complete text."""
     first = len(done.pieces)
     owners = [number for number, token in enumerate(tokens) for _ in token]
     parts: list[list[str]] = [[""] for _ in tokens]

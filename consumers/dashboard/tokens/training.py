@@ -1,4 +1,4 @@
-"""The training of a line of tokens by a batch, as its plan froze it; without a plan, what the pool says of each
+"""The training of a line of tokens by a batch, as its plan froze it; without a plan, the pool's state of each
 call."""
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def chosen_batch(index: RunIndex, group_id: str, run_id: str | None, sequence: i
 
 
 def stretch_json(stretch: SampledStretch, batch: Planned | None) -> JsonDict:
-    """One call's tokens: who sampled them, what they were worth, and which were trained."""
+    """One call's tokens: their versions and advantages, and which were trained."""
     step, curation = stretch.step, stretch.step.curation
     advantage, why_none = _advantage(stretch, batch)
     return {

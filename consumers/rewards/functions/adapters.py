@@ -27,7 +27,7 @@ class Adapter:
 def trl(function: Callable[..., Any], as_text: bool) -> Rule:
     """`f(prompts, completions, **columns) -> list[float | None]`: as TRL's trainers call it, with a batch of one, or a group.
 
-    Columns are the fields of task and metadata. What TRL knows besides (token ids, the trainer's state) is not there.
+    Columns are the fields of task and metadata. TRL's other arguments (token ids, the trainer's state) are missing.
     """
     taken = signature(function).parameters
     takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values())

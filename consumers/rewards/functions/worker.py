@@ -1,9 +1,9 @@
-"""The process in which a rule runs: `python -P -m claw_r1.consumers.rewards.functions.worker SETUP`, started by `workers.py` and nobody else.
+"""Runs a rule: `python -P -m claw_r1.consumers.rewards.functions.worker SETUP`, started only by `workers.py`.
 
-Invariant: an answer goes over a socket that is neither stdin nor stdout nor stderr, and which subject is in work, since when,
-stands in memory shared with the parent before the rule sees it. So whatever the rule does, its parent knows which subject it was.
+Invariant: an answer goes over a socket other than stdin, stdout and stderr, and memory shared with the parent names
+the current subject and its start before the rule sees it. So whatever the rule does, its parent knows the subject.
 
-A frame is four bytes of length (big endian), then messages of msgpack, one behind the other's length.
+A frame is four bytes of length (big endian), then msgpack messages, each after its length.
 """
 
 import asyncio
@@ -209,7 +209,7 @@ def messages(body: bytes) -> list[bytes]:
 
 
 def receive(peer: socket.socket, bytes_max: int | None = None) -> bytes | None:
-    """The next frame's body; None at the end, and where it says that it is larger."""
+    """The next frame's body; None at the end, or if its length is too large."""
     head = _exactly(peer, LENGTH.size)
     if head is None or (bytes_max is not None and LENGTH.unpack(head)[0] > bytes_max):
         return None

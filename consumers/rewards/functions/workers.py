@@ -38,7 +38,7 @@ ANSWERS_BYTES_MAX = 64 << 20
 START_S = 60.0
 """For loading the rule's module."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""The variables of our environment that a worker sees, beside the ones that its settings name: nothing that holds a
+"""The variables of our environment that a worker sees, beside the ones that its settings name: none holds a
 key."""
 RESULTS = msgspec.msgpack.Decoder(RuleResult)  # one, made as this is imported: see `PREPARED` of schemas/codec.py
 MARK = "RULE_WORKER"
@@ -56,7 +56,7 @@ class WorkerLimits:
 
 
 class UntrueProgress(Exception):
-    """The rule wrote into the memory that says since when a subject is in work: nobody would end it."""
+    """The rule overwrote the shared start time of its subject, so no deadline would end it."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class WorkerPool:
         return futures
 
     def close(self) -> None:
-        """Kills the processes. What was not judged is cancelled, or raises CancelledError: it is no verdict of the rule."""
+        """Kills the processes. Pending tasks are cancelled, or raise CancelledError: this is no verdict of the rule."""
         self._closed.set()
         for _ in self._threads:
             self._batches.put(None)
@@ -209,8 +209,8 @@ class _Worker:
     def _tried(self, tasks: list[_Task]) -> list[list[_Task]]:
         """Gives the tasks to one process, and returns those without a result, for the next process.
 
-        Who was in work at a deadline pays. Where the process ended, or what came from it is no answer, that may be the work of
-        any of them, a former one among them: each is tried again alone, and who ends its process then pays.
+        The subject in work at a deadline fails. If the process ended, or sent an invalid answer, any of them,
+        even an earlier one, may be the cause: each is tried again alone, and fails if it ends its process.
         """
         assert self._progress is not None
         PROGRESS.pack_into(self._progress, 0, 0, time.monotonic())

@@ -20,7 +20,7 @@ class ScorerSettings(BaseModel):
     SCOPES: ClassVar[tuple[Scope, ...]] = ("call", "next", "steps", "trajectory", "group")
     """The scopes that the kind can judge."""
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"generation", "timeout_s", "price_per_million"})
-    """Fields that change nothing of what it says."""
+    """Fields that do not affect its rewards."""
 
     source: str
     """Before the slash of the slot."""
@@ -49,7 +49,7 @@ class ScorerSettings(BaseModel):
 
     @property
     def digest(self) -> str:
-        """sha256 hex of what decides what it says: its fields but `INCIDENTAL`, and what the kind reads beside them."""
+        """sha256 hex of all that affects its rewards: its fields but `INCIDENTAL`, and the kind's other inputs."""
         fields = json.dumps(self.model_dump(mode="json", exclude=set(self.INCIDENTAL)), sort_keys=True)
         return hashlib.sha256(fields.encode() + b"\n" + self.beside()).hexdigest()
 

@@ -1,7 +1,7 @@
 """Generative: a language model that reads a rubric and answers. `use: judge`.
 
-Invariant: a value is what the judge said, of more than half of its votes; everything else is GaveUp with a word, and nothing is assumed.
-Subjects wait for a place among `concurrency`, and their deadline counts from when they have it.
+Invariant: a value is the answer of more than half of the judge's votes; every other result is GaveUp with a
+reason, and nothing is assumed. Subjects wait for one of `concurrency` places, and their deadline counts from then.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class JudgeScorer:
         return [self._http.submit(self._opinion(subject)) for subject in subjects]
 
     def close(self) -> None:
-        """Closes like every RewardScorer; what is still asked for is cancelled."""
+        """Closes like every RewardScorer; pending requests are cancelled."""
         self._http.close()
 
     async def _opinion(self, subject: Judged) -> Opinion:
@@ -146,7 +146,7 @@ class JudgeScorer:
         return posed
 
     def _trajectory_id(self, subject: Judged, posed: list[Question]) -> str:
-        """The same for the same subject in a generation, which is asked anew; not of its group: calls about one are no member of the other."""
+        """Equal for one subject and generation (judged again); outside its group: calls about one are no members."""
         names = (
             self._settings.generation,
             subject.group_id,

@@ -1,12 +1,12 @@
-"""A reward model behind HTTP, as vLLM's pooling runner serves one: `/classify`, or `/pooling` with token_classify.
+"""A reward model behind HTTP, as served by vLLM's pooling runner: `/classify`, or `/pooling` with token_classify.
 
 The server puts the conversation into the model's own chat template and tokenizer; this sends messages and reads numbers. Its
 raw output x (`use_activation: false`; true: behind vLLM's activation, a sigmoid of one label, a softmax of several) becomes
 x without `scale`, and (min(max(x, lo), hi) - lo) / (hi - lo) with `scale: [lo, hi]`.
 
-The value of a call, of a turn with what came after it (`next`) or of a trajectory is the one at the last token of its
-conversation. `steps`: at the last token behind each reply, each in the conversation that its call had; with `step_tag`, for
-models that answer there only, one request whose replies end with the tag, and a row per tag.
+The value of a call, of a turn with what came after it (`next`) or of a trajectory is that at the last token of its
+conversation. `steps`: at the last token after each reply, each in its own call's conversation; with `step_tag`, for
+models that answer only there, one request whose replies end with the tag, and a row per tag.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Code that a model wrote, run against tests in the sandbox: `use: sandbox:pytest`, `sandbox:python` or `sandbox:command`.
+"""Runs a model's code against tests in the sandbox: `use: sandbox:pytest`, `sandbox:python` or `sandbox:command`.
 
-The code is taken from the last reply, the tests from the task, its metadata or a file. What the code breaks is its own failure
-and a verdict of 0; what keeps the tests from being run at all is none.
+The code is taken from the last reply, the tests from the task, its metadata or a file. A failure of the code
+is a verdict of 0; a failure to run the tests at all is no verdict.
 """
 
 import re
@@ -202,9 +202,9 @@ class FencedBlock(NamedTuple):
 
 
 def code_of(text: str, form: str, *, python: bool = True) -> str | None:
-    """The code of a reply: what was thought aloud is cut; None where there is no fenced block.
+    """The code of a reply without its reasoning; None where there is no fenced block.
 
-    python: of the blocks the last one that says so, where one does.
+    python: the last block marked so is taken, if there is one.
     """
     text = text[end_of_thoughts(text) :]
     if form == "reply":

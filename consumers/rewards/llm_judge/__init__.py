@@ -1,1 +1,1 @@
-"""The generative judge behind `kinds/judge.py`: what it is told, shown and asked, and how its answers become numbers."""
+"""The generative judge behind `kinds/judge.py`: its prompts, and how its answers become numbers."""

@@ -1,6 +1,6 @@
 """The reply of a judge as a number of the rubric's scale. Pure.
 
-Invariant: there is no default. What is not exactly one answer of the form is `Unparsable`, with words that the judge is asked again with.
+Invariant: there is no default. Any reply but exactly one answer in the form is `Unparsable`, with text for the retry.
 """
 
 import math
@@ -24,7 +24,7 @@ SOFT_MASS_MIN = 0.5
 
 
 class Unparsable(Exception):
-    """The reply is no answer of the form; the message says what is wrong, to the judge and to people."""
+    """The reply is not in the form of an answer; the message explains the error to the judge and to people."""
 
 
 class ParsedAnswer(NamedTuple):

@@ -1,8 +1,8 @@
 """Questions to an OpenAI-compatible server, by the client that all kinds share.
 
-Invariant: all tries of one question carry one idempotency key, so that our gateway, which by it gives the reply that it holds, samples
-it once. Each goes to channel `judge` under a trajectory of its own, whose captured calls are the verdict's evidence. Other servers
-ignore these headers.
+Invariant: all tries of one question carry one idempotency key, so that our gateway, which
+returns the stored reply for it, samples it once. Each goes to channel `judge` under a trajectory
+of its own, whose captured calls are the verdict's evidence. Other servers ignore these headers.
 """
 
 import asyncio

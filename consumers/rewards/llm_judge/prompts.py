@@ -1,6 +1,6 @@
-"""The questions that one subject is judged by, as messages for a model. Pure; equal subjects give equal bytes.
+"""The questions about one subject, as messages for a model. Pure; equal subjects give equal bytes.
 
-What is ours stands outside the quotation: the rubric before it, and the form of the answer behind it, where it is the last word.
+Our own text is outside the quotation: the rubric before it, and the form of the answer after it, at the end.
 """
 
 import json

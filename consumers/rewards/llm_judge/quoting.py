@@ -1,8 +1,8 @@
 """Text of others inside a judge's prompt.
 
-Invariant: whatever the text says, each of its lines begins with `| `, none of them holds a control token of a chat template, and it does
-not hold the mark between whose two lines it stands. So its end is where we wrote it. That a model obeys what it reads in a
-quotation is another matter, which is measured (docs/rewards/judge.md).
+Invariant: for any text, each of its lines begins with `| `, none holds a control token of a chat template, and it does
+not hold the mark that encloses it. So its end is where we wrote it. Whether a model obeys the text of a
+quotation is another question, which is measured (docs/rewards/judge.md).
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def sections(messages: Sequence[JudgedMessage], note: str = "") -> list[Section]
 
 
 def quotation(parts: Sequence[Section]) -> str:
-    """The sections between two lines of a mark that stands in none of them: a function of what they say."""
+    """The sections between two lines of a mark that occurs in none of them: a function of their text."""
     body = "\n".join(f"{heading}:\n{quoted(text)}" for heading, text in parts)
     fence = f"{FENCE} {mark(body)}"
     return f"{fence}\n{body}\n{fence}"
@@ -64,7 +64,7 @@ def defused(text: str) -> str:
 
 
 def mark(text: str) -> str:
-    """16 hex digits that do not stand in the text. Nobody can write a text that holds its own hash, nor does it change by a retry."""
+    """16 hex digits that are not in the text. No text can hold its own hash, and a retry does not change it."""
     encoded = text.encode()
     digests = (hashlib.sha256(b"%d:%b" % (number, encoded)).hexdigest()[:16] for number in count())
     return next(digest for digest in digests if digest not in text)

@@ -1,6 +1,6 @@
-"""A rubric: a Markdown file whose front matter says how to answer, and whose body is what the judge is told.
+"""A rubric: a Markdown file whose front matter gives the form of the answer, and whose body instructs the judge.
 
-Invariant: what stands in a rubric can be asked and answered; everything else was refused in one line.
+Invariant: every loaded rubric can be asked and answered; all others were refused in one line.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ class Rubric(BaseModel):
     choices: dict[str, FiniteFloat] = {}
     """The options of the form choice: word -> value. Empty: the whole numbers of the scale."""
     criteria: Annotated[dict[str, str], BeforeValidator(_named)] = {}
-    """Name -> what it means. In JSON each gets a score, and the value is their mean; in other forms one answer weighs them all."""
+    """Name -> meaning. In JSON each gets a score, the value is the mean; in other forms one answer weighs them all."""
     examples: tuple[RubricExample, ...] = ()
     instructions: str = Field(min_length=1)
 

@@ -1,9 +1,9 @@
 """The agreement of raters: a scorer with people, with its own other version, people with each other. Pure; scipy and krippendorff do the sums.
 
-A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from either side,
-is an observation; among raters of one side each pair counts both ways round, so nothing depends on who is named first, and of them only
-equal names are held against each other: a subject with styles and thumbs is two subjects, and nobody is two raters of one.
-Intervals are percentiles of a seeded bootstrap over subjects, since ratings of one subject are not independent.
+A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from
+either side, is an observation; among raters of one side each pair counts in both orders, so the order of names has no
+effect, and only equal names are compared: a subject with styles and thumbs is two subjects, and no person is two raters
+of one. Intervals are percentiles of a seeded bootstrap over subjects, since ratings of one subject are not independent.
 """
 
 import math
@@ -27,7 +27,7 @@ CATEGORIES_MAX = 20
 DOMAIN_MAX = 100
 """Distinct values that alpha takes; more are cut into so many equal steps."""
 SUBJECTS_MIN = 5
-"""Below so many, chance-corrected figures (kappas, alpha) say nothing: one subject is worth -1, 0 or 1."""
+"""Below this number, chance-corrected figures (kappas, alpha) mean nothing: one subject gives -1, 0 or 1."""
 RATERS_MAX = 50
 """Pairs of raters that are listed."""
 INTERVAL = (2.5, 97.5)
@@ -42,7 +42,7 @@ class Observation(NamedTuple):
 
 
 class AgreementFigures(Struct, frozen=True, kw_only=True):
-    """Null: cannot be said of so few, or of raters who always say the same."""
+    """Null: undefined for so few, or for raters with constant ratings."""
 
     subjects: int
     """Rated by both."""

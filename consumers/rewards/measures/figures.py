@@ -1,4 +1,4 @@
-"""Figures of what raters said, summed up as it comes: by scorer and version, with what it cost and where each verdict stands. Pure.
+"""Figures of raters' values, updated incrementally: by scorer and version, with cost and place of each verdict. Pure.
 
 Memory: one entry per rater and subject, and one per verdict.
 """
@@ -20,7 +20,7 @@ BARS = 20
 POINTS_MAX, POINT_WORDS = 20, 5
 """Points of a trend, and the words that one at least is the mean of, where there are so many."""
 VersionedSlot = tuple[str, int | None]
-"""Slot and version; a person, and whoever keeps no verdicts, has none."""
+"""Slot and version; people, and scorers that keep no verdicts, have none."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def scorer_of(word: StandingWord) -> VersionedSlot:
 
 
 def scorers(state: RewardState) -> list[JsonDict]:
-    """The words of each version of each slot: its last word on every subject, generations together."""
+    """The rewards of each version of each slot: its last one on every subject, generations together."""
     by_scorer: dict[VersionedSlot, list[StandingWord]] = defaultdict(list)
     for word in state.standings.words():
         by_scorer[scorer_of(word)].append(word)
@@ -101,7 +101,7 @@ def _histogram(values: NDArray[np.float64]) -> JsonDict:
 
 
 def _trend(valued: Sequence[tuple[int, float]]) -> list[list[float]]:
-    """Means of equally many words each, in the order in which they were said: [UTC microseconds of the last, mean]."""
+    """Means of equally many rewards each, in order of time: [UTC microseconds of the last, mean]."""
     size = max(-(-len(valued) // POINTS_MAX), min(POINT_WORDS, len(valued)), 1)
     parts = (valued[at : at + size] for at in range(0, len(valued), size))
     return [[part[-1][0], sum(value for _, value in part) / len(part)] for part in parts]

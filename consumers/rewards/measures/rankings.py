@@ -10,7 +10,7 @@ from msgspec import Struct
 from claw_r1.consumers.rewards.measures.ratings import Rating
 
 MembersByGroup = Mapping[str, Mapping[str, float]]
-"""Group -> trajectory -> the mean of what was said of it, of its calls and of its steps."""
+"""Group -> trajectory -> the mean of the ratings of it, its calls and its steps."""
 
 
 class GroupOrders(Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class GroupOrders(Struct, frozen=True, kw_only=True):
 
     groups: int = 0
     pairs: int = 0
-    """Pairs of one group's trajectories that neither side holds equal."""
+    """Pairs of one group's trajectories that neither side rates equal."""
     pairs_reversed: int = 0
     """The pairs of which the sides prefer different members."""
     best_changed: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 RatedSubject = tuple[str, str, str | None, int | None]
 """Group, trajectory, call, step index."""
 SCORER = re.compile(r"(?P<slots>.*/[^/]*)@(?P<version>\d+)(?:\.g(?P<generation>\d+))?")
-"""`judge/style@2`: what version 2 of a scorer said; `judge/style@2.g1`: of that, what its generation 1 said."""
+"""`judge/style@2`: the ratings of a scorer's version 2; `judge/style@2.g1`: those of its generation 1."""
 
 
 class Rating(NamedTuple):
@@ -32,7 +32,7 @@ class Rating(NamedTuple):
 
 
 class StandingWord(NamedTuple):
-    """The last word of a rater, of a scorer that of one of its versions and generations, on one subject."""
+    """The last rating of one subject by a rater, or by one version and generation of a scorer."""
 
     rating: Rating
     """Its value is NaN where there is none."""
@@ -61,9 +61,9 @@ class Standings:
         return self._words.values()
 
     def ratings(self, pattern: str) -> list[Rating]:
-        """Returns what stands in the slots that match. A slot without a value says nothing.
+        """Returns the current values of matching slots. A slot without a value has no rating.
 
-        pattern: of slots; with `@VERSION` or `@VERSION.gN` behind it the last word of that version or generation.
+        pattern: of slots; with a suffix `@VERSION` or `@VERSION.gN`, the last rating of it.
         """
         scorer = SCORER.fullmatch(pattern)
         slots = pattern if scorer is None else scorer["slots"]

@@ -1,9 +1,9 @@
-"""The history scored again: a slot's present version, as a generation of its own, from offsets to offsets.
+"""Scores the history again: a slot's present version, as a generation of its own, between offsets.
 
-Input: what the slot's scope reads, from where the group `<prefix>.rewards.<source>.<name>.g<N>` stands (at its first start, from
-`starts`) to `ends`. Output, delivery, ordering: as live work; ids of verdicts and revisions of rewards carry the generation, so
-that its word outranks that of every lower one. Killed and started again it goes on where it was, and pays for nothing twice.
-Several processes share the partitions. It ends at the ends, at a stop, or when its tokens are spent.
+Input: that of the slot's scope, from the offsets of the group `<prefix>.rewards.<source>.<name>.g<N>` (at its first
+start, from `starts`) to `ends`. Output, delivery, ordering: as live work; ids of verdicts and revisions of rewards
+carry the generation, so its rewards outrank those of lower ones. After a kill it resumes where it stopped, and pays for
+no verdict twice. Several processes share the partitions. It ends at `ends`, at a stop, or when its tokens are spent.
 """
 
 import threading

@@ -91,7 +91,7 @@ class BoundedLog(KafkaLog):
         return BoundedMembership(member, self._ends, self._stop, committed, self._before_poll)
 
     def _before_poll(self, done: Mapping[Place, int]) -> None:
-        """Says how far it is, and makes room where live work of the slot is behind."""
+        """Reports its progress, and yields if the slot's live work is behind."""
         total = left_of(self._starts, self._ends)
         self._progress(total - min(total, left_of(done, self._ends)), total)
         if self._live.is_behind():
@@ -117,7 +117,7 @@ class BoundedMembership:
         self.places, self.commit, self.close = member.places, member.commit, member.close
 
     def poll(self, timeout_s: float, records_max: int) -> list[Record]:
-        """Polls, which tells that the records polled before are finished: consume's loop says so by polling again."""
+        """Polls, which marks earlier records as finished: consume's loop signals this by polling again."""
         own = self.positions()
         if own and not left_of(own, {place: self._ends[place] for place in own}):
             self._look_elsewhere()
@@ -130,7 +130,7 @@ class BoundedMembership:
         return [record for record in records if record.offset < self._ends[record.topic, record.partition]]
 
     def positions(self) -> dict[Place, int]:
-        """At most the ends: who goes on later begins there."""
+        """Stops at the ends: a later resumption begins there."""
         return {place: min(at, self._ends[place]) for place, at in self._member.positions().items()}
 
     def _look_elsewhere(self) -> None:

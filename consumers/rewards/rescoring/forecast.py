@@ -1,4 +1,4 @@
-"""The cost of scoring the history again. Reads the same records as the backfill, and asks nobody."""
+"""The cost of scoring the history again. Reads the backfill's records, without a request."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress

@@ -1,1 +1,1 @@
-"""From records of the log to subjects: whom a verdict names, what its content's digest is, how its text is put together."""
+"""Makes subjects from records of the log: the target of a verdict, its content's digest, and its assembled text."""

@@ -1,4 +1,4 @@
-"""Captured calls as what a scorer sees. Pure: bodies are bytes, in anybody's words."""
+"""Captured calls as a scorer sees them. Pure: bodies are bytes in any protocol."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,10 +45,10 @@ def judged_call(
     pure: bool = True,
     before: Sequence[JudgedMessage] | None = None,
 ) -> JudgedCall:
-    """One call without what came after it. Raises Unjudgeable.
+    """One call without its successors. Raises Unjudgeable.
 
-    request: its whole body; None where it is lost. before: of a request that names an earlier response instead of repeating
-    the conversation, what stood there.
+    request: its whole body; None where it is lost. before: the earlier
+    conversation, if the request names a response instead of repeating it.
     """
     if request is None:
         raise Unjudgeable("text_lost", f"call {call.call_id}: an earlier call that its request goes on from is lost")
@@ -87,7 +87,7 @@ def judged_calls(
     bytes_max: int,
     pure: bool,
 ) -> dict[str, JudgedCall]:
-    """All calls of a trajectory by id, each with what came after it. calls: in order; after: their `successors`. Raises Unjudgeable."""
+    """Calls of a trajectory by id, with their successors. calls: in order; after: `successors`. Raises Unjudgeable."""
     judged: dict[str, JudgedCall] = {}
     responses: dict[str, list[JudgedMessage]] = {}
     for call in calls:
@@ -121,7 +121,7 @@ def said(call: JudgedCall) -> list[JudgedMessage]:
 
 
 def added(call: JudgedCall, later: Sequence[JudgedMessage]) -> Sequence[JudgedMessage]:
-    """Returns the messages that a later request holds behind the call's reply; clients send replies back in words of
+    """Returns the messages of a later request after the call's reply; clients send replies back in a form of
     their own."""
     at = len(call.messages) + 1
     if [message.get("role") for message in later[: at - 1]] == [message.get("role") for message in call.messages]:

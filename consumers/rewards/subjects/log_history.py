@@ -71,7 +71,7 @@ class FetchedCalls:
         self._facts: OrderedDict[Position, CallCaptured | Unjudgeable] = OrderedDict()
 
     def fetch(self, positions: Collection[Position]) -> dict[Position, CallCaptured | Unjudgeable]:
-        """All of them; what is gone or is no call is the reason why nobody can judge it. Raises LogError."""
+        """Returns all; a lost or invalid call is the reason why none can judge it. Raises LogError."""
         known_facts = {at: self._facts[at] for at in positions if at in self._facts}
         for at in known_facts:
             self._facts.move_to_end(at)

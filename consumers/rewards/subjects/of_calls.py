@@ -1,9 +1,9 @@
-"""Subjects of scope `call`, as claw.calls gives them.
+"""Subjects of scope `call`, from claw.calls.
 
-Invariant: a call that counts is one subject, whatever comes after it in the log: one without tools that comes before its
-trajectory's first call with tools is not known for a side call, and judged. The task is what was registered before the call in
-its partition: what this process saw, or what stands up to `LOOK_BACK` records before the first record that it got. Of a
-trajectory that is under way then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call.
+Invariant: a counted call is one subject, regardless of later records: a call without tools before its
+trajectory's first call with tools is judged, not recognised as a side call. The task is that registered before the call
+in its partition, as seen by this process, or in the last `LOOK_BACK` records before its first one. For a
+trajectory already running then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call.
 """
 
 from collections import OrderedDict
@@ -54,7 +54,7 @@ class CallSubjects:
         self.forget()
 
     def add(self, record: Record) -> None:
-        """One more record. Undecodable ones are the streams' to report: nobody knows which call they were. Raises LogError."""
+        """One more record. The streams report undecodable ones, whose call is unknown. Raises LogError."""
         if record.partition not in self._partitions:
             self._look_back(self._earlier(record.position))
             self._partitions.add(record.partition)
@@ -76,7 +76,7 @@ class CallSubjects:
         return subjects
 
     def forget(self, _: Collection[Place] = ()) -> None:
-        """Another process may go on with a partition, and this one with its calls later: what is remembered has gaps then."""
+        """Another process may take a partition and return it later: this process's memory of it then has gaps."""
         self._bodies = RequestBodies(self._earlier, self._settings.requests_bytes_max)
         self._registered: OrderedDict[tuple[str, str], Registered] = OrderedDict()
         self._with_tools: OrderedDict[tuple[str, str], None] = OrderedDict()

@@ -1,8 +1,8 @@
-"""Subjects of scopes `next`, `steps`, `trajectory` and `group`, as the pool's rows give them.
+"""Subjects of scopes `next`, `steps`, `trajectory` and `group`, from the pool's rows.
 
-Invariant: whatever is over in the log is one subject, however often its row is written again. A row that says nothing new, as
+Invariant: every ended item in the log is one subject, however often its row is rewritten. A row without news, as
 after each reward, costs its decoding. Rows of a group are read with those of its trajectories: partition n of both topics
-belongs to the same member; what passed by before, or comes by another topic's way later, is looked up backwards.
+belongs to the same member; rows that passed earlier, or arrive later on the other topic, are looked up backwards.
 """
 
 from collections import OrderedDict
@@ -138,7 +138,7 @@ class RowSubjects:
         return subjects
 
     def forget(self, _: Collection[Place] = ()) -> None:
-        """Another process may go on with a partition: what is remembered of it would be old when it comes back."""
+        """Another process may take a partition: this process's memory of it would be outdated on its return."""
         self._rows: OrderedDict[PlacedIds, TrajectoryRow] = OrderedDict()
         self._groups: OrderedDict[PlacedIds, GroupRow | None] = OrderedDict()
         self._judged: OrderedDict[Hashable, Hashable] = OrderedDict()

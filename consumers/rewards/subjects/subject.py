@@ -1,7 +1,7 @@
-"""The subject of one verdict, before anybody judged it: whom it names, its content's digest, and how its text is put
-together.
+"""The subject of one verdict, before judgement: its target, its content's digest, and how its text is
+assembled.
 
-Invariant: digest, time and attempt are functions of the facts that the subject is made of, never of when or in which order
+Invariant: digest, time and attempt are functions of the subject's facts, never of the time or order in which
 they were read.
 """
 
@@ -24,10 +24,10 @@ ATTEMPTS_MAX = 16
 
 
 def attempt_of(status: str, *, registered: bool, declared: bool) -> int:
-    """Returns how much is known of a subject: what it says of its end, whether it was registered, and its group
+    """Returns how much is known of a subject: its end, whether it was registered, and whether its group was
     declared. < ATTEMPTS_MAX.
 
-    A verdict on more outranks one on less, in whatever order the facts came.
+    A verdict on more facts outranks one on fewer, in any order of arrival.
     """
     return 4 * RANKS.get(status, 0) + 2 * registered + declared
 
@@ -88,11 +88,11 @@ def digest_of(parts: Iterable[str | bytes | None]) -> str:
 
 
 def call_content(call: CallCaptured) -> Sequence[str | bytes | None]:
-    """Returns the content of one call that a scorer's opinion may depend on, beside the task: its request, what was
-    sampled, how it ended.
+    """Returns the content of one call that may affect a scorer's opinion, beside the task: its request, the
+    sample, its end.
 
-    A reply's body holds ids and times of its own: where the sampled ids are there, they stand for it. Log-probabilities are
-    not part of it: equal words of two policies are equal content.
+    A reply's body has ids and times of its own: the sampled ids, if known, replace it. Log-probabilities are
+    excluded: equal text of two policies is equal content.
     """
     reply = call.response_ids or call.response_body
     request = call.request.full_digest

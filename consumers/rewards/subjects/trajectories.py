@@ -125,7 +125,7 @@ class TrajectoryFacts:
         return self._judged(scope, tuple(texts.values()), texts[main_line(self.counted, self.after)[-1]])
 
     def turn(self, call_id: str, scope: Scope) -> Judged:
-        """One call, for `next` with what came after it. Raises Unjudgeable."""
+        """One call, for `next` with its successors. Raises Unjudgeable."""
         one = self.texts()[call_id]
         turn = self._judged(scope, (one if scope == "next" else replace(one, after=None),), one)
         # What comes later than the next turn is not part of it: it is judged while the trajectory goes on.
@@ -146,7 +146,7 @@ class TrajectoryFacts:
 
 
 def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = None) -> Iterator[Subject]:
-    """Yields the subjects of every scope but `group` that the facts hold. over: whether nothing more comes; None: as
+    """Yields the subjects of every scope but `group` that the facts hold. over: no more facts follow; None: as
     its row says."""
     ended = is_over(facts.row) if over is None else over
     if scope in ("call", "next"):
@@ -171,9 +171,9 @@ def subjects_of(facts: TrajectoryFacts, scope: Scope, *, over: bool | None = Non
 
 
 def _turns(facts: TrajectoryFacts, scope: Scope, over: bool) -> Iterator[Subject]:
-    """Each call that another one is written against as it comes; all others when the trajectory is over.
+    """Each call with a later call written against it at once; all others when the trajectory is over.
 
-    Which call goes on with one whose successor repeats everything is certain at the end only.
+    The successor of a call is certain only at the end if the next request repeats everything.
     """
     if facts.flaw is not None:
         yield from (_turn(facts, call_id, None, None, scope) for call_id in (facts.row.calls if over else ()))
@@ -246,7 +246,7 @@ def _beside(group: GroupRecord, members: Sequence[TrajectoryFacts]) -> Judged:
 
 
 def signature(row: TrajectoryRecord) -> tuple[object, ...]:
-    """Equal for rows of which nobody would judge anything else. The group's task comes before its trajectories, or not at all."""
+    """Equal for rows with equal judgements. The group's task comes before its trajectories, or not at all."""
     return (hash(row.offsets), is_over(row), row.status_event_id, row.registered_event_id)
 
 

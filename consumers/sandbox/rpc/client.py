@@ -1,4 +1,4 @@
-"""The tests' end of the connection to the code: what is asked there, and what the answers are here.
+"""The tests' end of the connection to the code: requests to it, and the answers as values here.
 
 Trusted: an answer becomes a plain value, a reference, or an error of a class that is made here; nothing in it is executed.
 """
@@ -68,7 +68,7 @@ STANDARD_ERRORS = frozenset(
         "zlib",
     ]
 )
-"""Modules of Python whose errors are those of the tests' own Python. Not those whose errors end or skip a test, as unittest's."""
+"""Python modules whose errors are the tests' own; not those whose errors end or skip a test, as unittest's."""
 ITERATOR_ITEMS_MAX = 100_000
 
 
@@ -77,7 +77,7 @@ class NotHandableError(TypeError):
 
 
 class SolutionError(Exception):
-    """The code raised what is no exception that tests may see, or it ended, or it spoke nonsense."""
+    """The code raised an exception that tests must not see, ended, or sent invalid data."""
 
 
 class Solution:
@@ -108,7 +108,7 @@ class Solution:
         self.module: Remote = rest[0]
 
     def ask(self, *request: Any) -> list[Any]:
-        """The value, what the code could change, and fields of the tests' own objects. Raises what the code raised.
+        """The value, changeable objects, and fields of the tests' own objects. Raises the code's errors.
 
         Lists, dicts, sets and such that a call changed are changed here too.
         """
@@ -250,7 +250,7 @@ class Solution:
         return self._known[link.number]
 
     def _change(self, own: Any, parts: list[Any]) -> None:
-        """Notes what became of what the tests have. What it holds now is theirs, too, where it came from them."""
+        """Updates the tests' objects. Values now in them are theirs, too, if they came from the tests."""
         _, tag, *rest = parts
         form = TAGS.get(tag)
         if form is None:
@@ -332,7 +332,7 @@ def _field(error: Any, name: str) -> Any:
 
 
 FIELDS: dict[str, Any] = {"__str__": lambda error: vars(error).get("_claw_text", ""), "__getattr__": _field}
-"""The fields of errors of the code's classes: their words, and what else the code has put there."""
+"""The fields of errors of the code's classes: their text, and the code's other fields."""
 
 
 def builtin_error(name: str) -> type[BaseException]:

@@ -99,7 +99,7 @@ class Uses:
         """The names of the module, and those imported from it."""
 
     def note(self, frame: FrameType | None) -> None:
-        """The line of the file on which something was asked of the stand-in, by whatever was called there."""
+        """The line of the file on which the stand-in was used, by any call made there."""
         while frame is not None:
             code = frame.f_code
             if code.co_name == "<module>" and os.path.basename(code.co_filename) == self._tests:

@@ -1,8 +1,8 @@
-"""Objects of the code as the tests hold them: what is asked of one is asked of the code, in its own process.
+"""Objects of the code as the tests hold them: requests to one go to the code, in its own process.
 
-Invariant: no answer of the code decides a comparison with a value of the tests. What an object is can be asked for (a text, a
-number, its items, its fields), and is compared here; how it compares to something that the tests know cannot: code that is
-equal to everything, or whose difference from everything is 0, would pass them all.
+Invariant: no answer of the code decides a comparison with a value of the tests. An object's content can be
+requested (a text, a number, its items, its fields) and is compared here; its comparison with a value of the
+tests cannot: code that is equal to everything, or whose difference from everything is 0, would pass all tests.
 """
 
 import operator
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 NAMES = frozenset({"__name__", "__qualname__", "__annotations__"})
 """The names with two underscores that are asked for."""
 DIFFERENCES = frozenset({"sub", "truediv", "floordiv", "mod", "divmod", "xor", "and_", "or_"})
-"""Operators by which a test may hold what it gets against what it wants: `abs(f(x) - 2.5) < 1e-6`."""
+"""Operators with which a test may compare actual and expected values: `abs(f(x) - 2.5) < 1e-6`."""
 BINARY = (*DIFFERENCES, "add", "mul", "matmul", "pow", "lshift", "rshift")
 OFFSETS = (int, float, complex, str)
 """The types on the other side of `DIFFERENCES`: a scale, an offset, the part of a path."""
@@ -57,7 +57,7 @@ class Link(NamedTuple):
     builtin: bool = False
     """Its class is built on a type of Python's, so that its content can be had and compared here."""
     derived: bool = False
-    """The object came of one of `DIFFERENCES` with a value of the tests. It has fields, items and texts, but is no
+    """The object results from one of `DIFFERENCES` with the tests' value. It has fields, items and texts, but is no
     number, has no truth, length or order, and is equal to no value of the tests."""
 
 
@@ -229,7 +229,7 @@ def _ordered(one: Remote, name: str, other: Any) -> Any:
 
 
 def _less(one: Any, other: Any) -> bool:
-    """Asked both ways, so that it does not show which one the tests hope for: code that always says yes contradicts itself."""
+    """Asks both ways, so that the expected answer is not revealed: code that always says yes contradicts itself."""
     ways = [(one, other), (other, one)]
     ways = ways[::-1] if os.urandom(1)[0] & 1 else ways
     answers = {}

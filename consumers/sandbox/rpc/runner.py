@@ -1,7 +1,7 @@
-"""Runs in the tests' sandbox: stands in for the code, which runs elsewhere, and reports what came of each test.
+"""Runs in the tests' sandbox: stands in for the code, which runs elsewhere, and reports each test's result.
 
-Trusted: no code of a model is in this process. What the code answers is read as plain values or as references, never executed, and
-`==` between an answer and a value of the tests is decided here.
+Trusted: no code of a model is in this process. Its answers are read as plain values or as
+references, never executed, and `==` between an answer and a value of the tests is decided here.
 """
 
 import ast
@@ -83,7 +83,7 @@ def bound_by(source: str, module: str) -> frozenset[str]:
 
 
 class ReportPipe:
-    """Tells the keeper, a line each time, what came of the tests."""
+    """Reports the tests' results to the keeper, a line each."""
 
     def __init__(self, tests: str, uses: Uses | None) -> None:
         """uses: of the stand-in, where there is no code."""
@@ -94,8 +94,8 @@ class ReportPipe:
         os.write(REPORT if self._uses is None else REPORT_ALONE, json.dumps([word, value]).encode() + b"\n")
 
     def say_stopped(self, error: BaseException) -> None:
-        """Reports where the file stopped: the line, the kind, the words; without code, whether it was for an answer of
-        the stand-in."""
+        """Reports where the file stopped: line, kind, text; without code, whether an answer of the stand-in
+        was the cause."""
         line = line_of(error, self._tests)
         self.say("stopped", [line, type(error).__name__, str(error)[:WORDS_MAX]])
         if self._uses is not None and self._uses.explain(error, line):
@@ -108,7 +108,7 @@ class ReportPipe:
 
 
 class ReportPlugin:
-    """pytest's plugin: how many tests there are, what came of each, and where it stopped if it did."""
+    """pytest's plugin: the number of tests, the result of each, and where it stopped, if it did."""
 
     def __init__(self, pipe: ReportPipe, solution: Solution | None) -> None:
         """solution: None where the tests are only collected, without any code."""
@@ -185,7 +185,7 @@ def run_pytest(tests: str, pipe: ReportPipe, solution: Solution | None) -> int:
 
 
 def run_script(tests: str, source: str, used: frozenset[str], pipe: ReportPipe, stand_in: ModuleType) -> int:
-    """A script with the code's names: it passed when it came to its end. Raises what it raises."""
+    """A script with the code's names: it passes if it reaches its end. Raises its errors."""
     pipe.say("tests", 1)
     names: dict[str, Any] = {"__name__": "__main__"}
     names |= {

@@ -61,7 +61,7 @@ def _buffer(kind: type) -> Callable[..., Any]:
 
 
 def _nothing(value: Any, parts: PartList) -> None:
-    """For what is whole when it was made."""
+    """For a value complete when made."""
 
 
 FORMS = (

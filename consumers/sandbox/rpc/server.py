@@ -118,7 +118,7 @@ class Host:
         return "object", [self.number(value), kind.__name__, isinstance(value, (*MUTABLE, *IMMUTABLE))]
 
     def _standard(self, value: Any) -> wire.Parts:
-        """Returns the parts of a value, in the form of what the tests lent if it is that."""
+        """Returns the parts of a value, in the form lent by the tests if it is theirs."""
         parts: wire.Parts = wire.parts_of(value)
         lent = self._lent.get(id(value))
         return parts if lent is None else ("own", [lent, parts[0], *parts[1]])
@@ -186,7 +186,7 @@ class Host:
         return self._given[number]
 
     def _enum(self, number: int, name: str, base: Any, mixin: type, *members: Any) -> type[Enum]:
-        """With its members' names and values; what else it can do the tests alone have."""
+        """With its members' names and values; the tests keep its other abilities."""
         kind = next((one for one in self._enums if self._enums[one] == number), None)
         if kind is None:
             pairs = zip(members[::2], members[1::2], strict=True)
@@ -195,7 +195,7 @@ class Host:
         return kind
 
     def _wait(self, awaitable: Any) -> Any:
-        """In one loop for all of the code: what it left there goes on when the tests wait again."""
+        """In one loop for all of the code: its pending tasks continue when the tests wait again."""
         if self._loop is None:
             self._loop = importlib.import_module("asyncio").new_event_loop()
         return self._loop.run_until_complete(awaitable)

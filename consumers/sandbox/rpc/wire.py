@@ -1,7 +1,7 @@
 """The protocol between tests and code: frames of JSON, in which a value is a table of its parts, by tags.
 
-Invariant: reading makes plain values alone, whoever wrote them, and how deep they are nested costs no stack. A value that is there
-twice, or holds itself, is so after reading.
+Invariant: reading makes only plain values, whoever wrote them, and deep nesting costs no stack. A value that occurs
+twice, or contains itself, does so after reading.
 """
 
 import json
@@ -154,7 +154,7 @@ def send(peer: socket.socket, message: Any, parts: Callable[[Any], Any], written
 
 
 def receive(peer: socket.socket) -> Any:
-    """The next frame, for `unpacked`. Raises EOFError at the end, and ValueError or RecursionError for what is none."""
+    """The next frame, for `unpacked`. Raises EOFError at the end, and ValueError or RecursionError for other bytes."""
     (length,) = LENGTH.unpack(_exactly(peer, LENGTH.size))
     if length > FRAME_BYTES_MAX:
         raise ValueError("a frame is too long")

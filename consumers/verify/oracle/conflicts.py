@@ -38,8 +38,8 @@ def of_kind(facts: Iterable[object], kind: type[F]) -> list[F]:
 
 
 def newest(facts: Sequence[F]) -> F | None:
-    """Returns the newest fact of one kind: the highest revision, then the latest, of one moment that of the highest
-    event id, then the last when sorted by content."""
+    """Returns the newest fact of one kind: by the highest revision, then the latest time, then the highest
+    event id, then the last in order of content."""
     return max(facts, key=lambda fact: (revision_of(fact), *_moment(fact), _content(fact)), default=None)
 
 
@@ -67,13 +67,13 @@ def channel_of(facts: Iterable[PooledFact]) -> str:
 
 
 def calls_run_id_of(facts: Iterable[PooledFact]) -> str | None:
-    """Returns the run of the captured calls, the first by name; no other fact says who played."""
+    """Returns the run of the captured calls, the first by name; no other fact decides it."""
     runs = {fact.envelope.run_id for fact in facts if isinstance(fact, CallCaptured)}
     return min((run for run in runs if run is not None), default=None)
 
 
 def run_ids(fact: GroupOpened | TrajectoryStarted | None, facts: Iterable[PooledFact], word: str) -> dict[str, Any]:
-    """Fields of a record, by name. fact: what opened or registered it, which `word` says; facts: all."""
+    """Fields of a record, by name. fact: its opening or registration, named by `word`; facts: all."""
     of_calls, named = calls_run_id_of(facts), fact.envelope.run_id if fact is not None else None
     return {"run_id": of_calls if named is None else named, "calls_run_id": of_calls, f"{word}_run_id": named}
 

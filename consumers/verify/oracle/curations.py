@@ -14,7 +14,7 @@ ScoresByName = Mapping[str, float | None]
 
 
 def curation_of(facts: Sequence[StepCurated]) -> Curation | None:
-    """None where nobody said anything."""
+    """None without a judgement."""
     if not facts:
         return None
     rising = _rising(facts)

@@ -1,4 +1,4 @@
-"""Digests of what records say: SHA-256 as hexadecimal text, of parts that are framed by their lengths."""
+"""Digests of records' content: SHA-256 as hexadecimal text, over parts framed by their lengths."""
 
 import hashlib
 import struct

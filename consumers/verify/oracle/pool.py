@@ -26,7 +26,7 @@ def pool_of(facts: Iterable[tuple[Event, FactPosition]]) -> PoolBytes:
 
 
 def group_rows(group_id: str, placed: Sequence[PlacedFact]) -> PoolBytes:
-    """Returns the rows of one group: steps, trajectories and the group itself; of an evicted one its stub alone."""
+    """Returns the rows of one group: steps, trajectories and the group itself; for an evicted one only its stub."""
     facts = [fact for fact, _ in placed]
     eviction = newest(of_kind(facts, GroupEvicted))
     if eviction is not None:

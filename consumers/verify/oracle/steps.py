@@ -118,8 +118,8 @@ def _circumstances(call: CallCaptured) -> StepFields:
 
 
 def _purpose(call: CallCaptured, calls: Calls) -> StepFields:
-    """Decides the purpose of a call by its client's tag or field, else by whether it lacks the tools that others have;
-    a tag says what it counts as."""
+    """Decides the purpose of a call by its client's tag or field, else by whether it lacks the tools of others;
+    a tag names its kind."""
     kinds = [tag.removeprefix("kind:") for tag in call.tags if tag in KIND_TAGS]
     if call.call_kind is not None and f"kind:{call.call_kind}" in KIND_TAGS:
         kinds.append(call.call_kind)

@@ -57,6 +57,6 @@ def _unknown_policy(call: CallCaptured) -> set[str]:
 
 
 def _incomplete(call: CallCaptured) -> set[str]:
-    """In the words of whoever captured it; one that only the pool may say has `missing_` before it."""
+    """In the words of its capture; a reason reserved for the pool gets the prefix `missing_`."""
     words = set() if call.integrity.complete else set(call.integrity.missing) or {"incomplete"}
     return {f"missing_{word}" if word in POOL_WORDS else word for word in words}

@@ -45,7 +45,7 @@ RANK = {"abandoned": 1, "failed": 2, "completed": 3}
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTrajectory:
-    """rows: of steps. is_member: somebody spoke of it, and not only in rewards and curations."""
+    """rows: of steps. is_member: it has facts other than rewards and curations."""
 
     rows: PoolBytes
     record: TrajectoryRecord
@@ -241,7 +241,7 @@ class _Trajectory:
         return {reason for reason, holds in checks.items() if holds}
 
     def _filled(self) -> list[RewardSlot]:
-        """Returns the slots that nobody took back and whose scorer did not fail."""
+        """Returns the slots with neither a withdrawal nor a failed scorer."""
         return [slot for slot in self.rewards if slot.value is not None]
 
     def _slots_by_subject(self) -> "Counter[str | None]":

@@ -1,7 +1,7 @@
 """The columns of the lists of groups, trajectories and steps, and how a record fills them. Pure.
 
-Numbers are floats of 64 bits: microseconds and versions are exact up to 2**53. What has no value is missing, and comes last in
-every order. `doubt` is that of the page which asks people (`claw_r1.consumers.dashboard.feedback.queue`): of a call, how far people are apart on
+Numbers are floats of 64 bits: microseconds and versions are exact up to 2**53. Missing values come last in every
+order. `doubt` is that of `claw_r1.consumers.dashboard.feedback.queue`: of a call, how far people are apart on
 it; of a trajectory, that of itself or of one of its calls, and how far scorers are apart; of a group, its most doubtful member's.
 """
 

@@ -44,7 +44,7 @@ def masks(tables: "PoolTables", kind: RowKind, terms: PoolFilter) -> Iterator[Ro
 
 
 def _having(tables: "PoolTables", kind: RowKind, name: str, word: str) -> RowMask:
-    """Rows of which a column has the word; a group has the words of its members."""
+    """Rows whose column has the word; a group has the words of its members."""
     of_kind: RowKind = "trajectories" if kind == "groups" else kind
     code = tables.table_of_words(of_kind, name).codes[name].get(word, -1)
     mask: RowMask = tables.codes(of_kind, name) == code

@@ -1,7 +1,7 @@
-"""An order that stands still while rows come and change: what a person reads does not move away.
+"""An order that stays fixed while rows arrive and change, so that a reader's list does not move.
 
-Invariant: it names rows by their numbers, so a place in it is the same row for as long as the order is kept; what the row tells is
-of now.
+Invariant: it names rows by number, so a place in it is the same row while the order is kept; the row's content is
+current.
 """
 
 from collections.abc import Mapping, Sequence

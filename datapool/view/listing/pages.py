@@ -1,7 +1,7 @@
-"""Questions to a listed view: all rows of a filter sorted by any column, what stands before and behind a row, counts, counts per value.
+"""Questions to a listed view: all rows of a filter sorted by any column, a row's neighbours, counts, counts per value.
 
-One question, one answer: in every order what has no value comes last, and what is equal is in order of ids, so that an answer
-is a function of the rows alone. Every question goes through arrays of all rows once.
+One question, one answer: in every order missing values come last, and equal ones are in order of ids, so an answer
+is a function of the rows alone. Every question scans arrays of all rows once.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A filter of the pool, and what each of its fields asks: `claw pool` makes its options of them, HTTP its parameters.
+"""A filter of the pool, and the condition of each field: `claw pool` makes options of them, HTTP parameters.
 
 A field that is None, or empty, asks nothing. Only the standard library is imported, since commands begin with this.
 """
@@ -49,7 +49,7 @@ def time_span(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFilter:
-    """The rows that are asked for; bounds are inclusive. Raises ValueError for a bound that is none, or that nothing meets."""
+    """The requested rows; bounds are inclusive. Raises ValueError for an invalid bound, or one that nothing meets."""
 
     channel: Annotated[str | None, "Only this channel, for example train or val."] = None
     group: Annotated[str | None, "Only this group."] = None

@@ -1,7 +1,7 @@
-"""Questions to a listed view of the pool: filters over steps, trajectories and groups, in pages, and counts over what they find.
+"""Questions to a listed view of the pool: filters over steps, trajectories and groups, in pages, with counts.
 
-Invariant: a page is what comes after a key, in order of ids, so that pages neither overlap nor miss a row that stayed;
-filters go through columns (`listing/tables.py`); what they find is decoded.
+Invariant: a page has the rows after a key, in order of ids, so pages neither overlap nor miss a row that stayed;
+filters scan columns (`listing/tables.py`); results are decoded.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -65,9 +65,9 @@ def step_says(step: StepRecord, text: str) -> bool:
 def stats(
     rows: PoolRows, pool_filter: PoolFilter = EVERYTHING, steps: Iterable[StepRecord] | None = None
 ) -> dict[str, Any]:
-    """Counts over what the filter finds of each kind: steps and tokens by channel, states and reasons. JSON.
+    """Counts over the filter's results of each kind: steps and tokens by channel, states and reasons. JSON.
 
-    steps: those that it finds, for who looks for a text elsewhere, too.
+    steps: its results, for a caller that also searches text elsewhere.
     """
     tables = rows.tables
     groups, trajectories = (tables.mask(kind, pool_filter) for kind in ("groups", "trajectories"))

@@ -15,7 +15,7 @@ ScorerName = str | tuple[str, ...]
 
 
 class ScoresSnapshot(Struct, array_like=True):
-    """The values of one scorer. Text as bytes, since it may hold what is no Unicode."""
+    """The values of one scorer. Text as bytes, since it may not be Unicode."""
 
     scorer: bytes | list[bytes]
     scores: dict[int, float]

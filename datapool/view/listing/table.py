@@ -1,7 +1,7 @@
-"""The columns of one kind of row, by number, in memory: a question goes through arrays, and no row is decoded for it.
+"""The columns of one kind of row, by number, in memory: a question scans arrays, and no row is decoded for it.
 
-Invariant: a row keeps its number, and its key says its place: keys sort as its ids do. What has no value is NaN; a word is
-its code, in the order in which words came; order among words is asked when it is needed.
+Invariant: a row keeps its number, and its key is its place: keys sort like its ids. A missing value is NaN; a word is
+its code, in order of arrival; order among words is computed when needed.
 """
 
 import math
@@ -24,7 +24,7 @@ RowMask = NDArray[np.bool_]
 CellValue = Any  # str | tuple[str, ...] | bool | int | float | None, as the column's type says
 FIRST_ROWS = 256
 MERGED_ROWS = 2000
-"""From so many new rows on all are sorted anew, which is quick for what is nearly in order."""
+"""From this number of new rows on, all are sorted again, which is quick for nearly ordered rows."""
 BETWEEN = re.compile(rb"\0(?!\xff)")
 
 
@@ -39,7 +39,7 @@ def ids_of(key: bytes) -> tuple[str, ...]:
 
 
 class TableSnapshot(Struct, array_like=True):
-    """All of a table, by number. Arrays as bytes, of this machine's order of bytes; words as bytes, since text may hold what is no
+    """All of a table, by number. Arrays as bytes, in this machine's byte order; words as bytes, since text may not be
     Unicode."""
 
     keys: list[bytes]

@@ -1,8 +1,8 @@
-"""The columns of all three kinds together: rows in, and which rows a filter finds.
+"""The columns of all three kinds together: rows in, and the rows that a filter finds.
 
-What only a step has (quality, scores, trainable, curated tags) is asked of a trajectory or a group as: does one of its steps meet
-all of that? Tags are those that a batch spec sees: a step carries its trajectory's and its group's. Bodies, and words to look for a text in, stand on
-disk in the view's store; numbers tie a step to its trajectory and that to its group, also before their own rows came.
+A condition on fields of steps (quality, scores, trainable, curated tags) applies to a trajectory or group if one of
+its steps meets all of it. Tags are as in a batch spec: a step has its trajectory's and group's. Bodies and searchable
+words are on disk in the view's store; numbers link a step to its trajectory and that to its group, before their rows.
 """
 
 from collections import Counter
@@ -135,7 +135,7 @@ class PoolTables:
         return record
 
     def values(self, kind: RowKind, name: str) -> Floats:
-        """A column by number: a word is its rank, and what has none is NaN. Raises ValueError for a column that is none."""
+        """A column by number: a word is its rank, and a missing one is NaN. Raises ValueError for an unknown column."""
         if column(kind, name).type == "ids":
             return self.table(kind).ranks().astype(np.float64)
         return self.table_of_words(kind, name).sortable(name, self.codes(kind, name))
@@ -172,8 +172,8 @@ class PoolTables:
         return [None if cell != cell else plain(cell) for cell in cells]
 
     def counted(self, kind: RowKind, name: str, mask: RowMask, most: int | None = None) -> Counter[CellValue]:
-        """Counts the rows of the mask for each value of a column, or each word; no value is none. most: of so many
-        values alone, the most frequent ones, for columns where nearly every row has its own."""
+        """Counts the rows of the mask for each value of a column, or each word; no value is none. most: only so many
+        values, the most frequent ones, for columns where nearly every row has its own."""
         counts: Counter[CellValue] = Counter()
         if column(kind, name).type == "words":
             for words, many in self._several(kind, name, mask):

@@ -1,2 +1,2 @@
-"""Models beside the policy: the critic, which learns with it, the reference, which stays as it is; and the adapters, by which
-alone a policy learns where it has them."""
+"""Models beside the policy: the critic, which learns with it, the frozen reference, and the adapters, which
+alone learn in a policy that has them."""

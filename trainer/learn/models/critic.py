@@ -1,4 +1,4 @@
-"""The critic: what the rest of an episode is worth, said at each state that predicts a trained token.
+"""The critic estimates the value of an episode's rest at each state that predicts a trained token.
 
 Invariant: advantages of a batch are a function of its plan and of the critic as it was before the batch, computed in float64
 over the whole batch; so a replay from a checkpoint repeats them to the bit.
@@ -160,7 +160,7 @@ class Critic:
         return WeightsManifest.of(self._model.named_parameters(), SHA256).digest
 
     def save(self, directory: Path) -> Callable[[], None]:
-        """Everything that training goes on from, beside the policy's; see `Learner.save`."""
+        """Everything that training resumes from, beside the policy's; see `Learner.save`."""
         return self._model.save(directory / FOLDER, {})
 
     def load(self, directory: Path) -> None:

@@ -2,8 +2,8 @@
 which alone is trained.
 
 peft's layers are put into the model itself, so that its modules and the names of its
-checkpoint stay what they are. Invariant: what is published has the names, shapes and
-dtypes of the model without adapters, and each layer whose B is still zero has its very
+checkpoint stay unchanged. Invariant: published weights have the names, shapes and
+dtypes of the model without adapters, and each layer with a zero B has its exact
 bytes.
 """
 
@@ -35,7 +35,7 @@ MATRICES = ("lora_A", "lora_B")
 class LoraAdapter:
     """The adapters of one model.
 
-    `layers`: by the names of the linear layers that they stand beside.
+    `layers`: by the names of their linear layers.
     """
 
     settings: LoraSettings
@@ -60,10 +60,10 @@ class LoraAdapter:
         return cls(settings, {name: model.get_submodule(name) for name in names})
 
     def fuse(self) -> None:
-        """Lets each layer compute by `AdaptedLinear`, once no trial is made on the model any more.
+        """Lets each layer compute by `AdaptedLinear`, after the last trial on the model.
 
-        A layer then calls no module that holds its parameters: ZeRO 3 brings each when it is
-        first asked for, and with the layer from then on.
+        A layer then calls no module that holds its parameters: ZeRO 3 gathers each at its
+        first use, and with the layer from then on.
         """
         for name, layer in self.layers.items():
             layer.forward = partial(self._forward, name, layer.get_base_layer())

@@ -45,9 +45,9 @@ class FrozenModel:
         micro_batch_tokens_max: int,
         layout: LayoutWish = "auto",
     ) -> None:
-        """setting: whose directory it is. vocabulary: the policy's.
+        """setting: that of the directory. vocabulary: the policy's.
 
-        Raises ModelInvalid where it is another one, or `model_dir` is no model.
+        Raises ModelInvalid if it has another one, or `model_dir` is no model.
         """
         causal = models.load(model_dir, precision, setting=setting)
         causal.to(device)  # before a layout is tried on it
@@ -69,8 +69,8 @@ class FrozenModel:
 
 
 class Reference:
-    """The policy's measure: the log-probabilities of what does not move, and what the
-    distance from them costs."""
+    """The policy's measure: the log-probabilities of a frozen model, and the cost
+    of distance from them."""
 
     def __init__(self, logprobs: LogprobsOf, settings: ReferenceSettings) -> None:
         """logprobs: by a model of its own, or by the policy without its adapters."""
