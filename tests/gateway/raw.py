@@ -14,13 +14,21 @@ GOOD = b'{"model": "tiny", "messages": []}'
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def say(url: str, *pieces: bytes, pause_s: float = 0.0, end: bool = False, timeout_s: float = 10.0) -> bytes:
-    """Everything that a server answers to these bytes until it closes the connection, or `timeout_s` is over."""
+async def say(
+    url: str, *pieces: bytes, pause_s: float = 0.0, end: bool = False, timeout_s: float = 10.0, after: bytes = b""
+) -> bytes:
+    """Everything that a server answers to these bytes until it closes the connection, or `timeout_s` is over.
+
+    after: the end of the reply that each piece but the first waits for.
+    """
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    heard = asyncio.ensure_future(_all(reader))
+    so_far = bytearray()
+    heard = asyncio.ensure_future(_all(reader, so_far))
     with contextlib.suppress(ConnectionError):
-        for piece in pieces:
+        for number, piece in enumerate(pieces):
+            while number and not so_far.endswith(after) and not heard.done():  # noqa: ASYNC110  # bytes set no event
+                await asyncio.sleep(0.01)
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(pause_s)
@@ -32,8 +40,7 @@ async def say(url: str, *pieces: bytes, pause_s: float = 0.0, end: bool = False,
         writer.close()
 
 
-async def _all(reader: asyncio.StreamReader) -> bytes:
-    heard = bytearray()
+async def _all(reader: asyncio.StreamReader, heard: bytearray) -> bytes:
     with contextlib.suppress(ConnectionError):
         while piece := await reader.read(1 << 16):
             heard += piece

@@ -48,8 +48,8 @@ def test_names_of_one_host_are_numbered(log: MemoryLog, tmp_path: Path) -> None:
 def test_a_chosen_name_has_one_holder_on_a_host(log: MemoryLog, tmp_path: Path) -> None:
     """The second is refused in one line; kill -9 of the first frees the name."""
     script = (
-        "import sys, time; from pathlib import Path; from claw_r1.eventlog.memory import MemoryLog; from claw_r1.rollout import identity\n"
-        "log = MemoryLog(); log.create_topics(); own = identity.claim('w', log, 'log', Path(sys.argv[1]))\n"
+        "import sys, time; from pathlib import Path; from claw_r1.eventlog.memory import MemoryLog; from claw_r1.rollout import worker_name\n"
+        "log = MemoryLog(); log.create_topics(); own = worker_name.claim('w', log, 'log', Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]

@@ -240,7 +240,7 @@ async def test_nothing_is_begun_behind_a_refusal(strict: House, end: bytes) -> N
     for hidden in (GOOD, WHOLE, reward):
         before = len(strict.captured)
         refused = POST + b"content-length: %d\r\n" % len(hidden) + end + b"\r\n" + hidden
-        heard = await say(strict.url, WHOLE, refused + hidden, pause_s=0.2)
+        heard = await say(strict.url, WHOLE, refused + hidden, after=b"}")
         assert statuses(heard)[:1] == [200]
         assert len(statuses(heard)) == 2
         await asyncio.to_thread(until, lambda: not strict.connections and not strict.tasks)
