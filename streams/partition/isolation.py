@@ -24,7 +24,7 @@ class FoldedFact(NamedTuple):
 
     record: Record
     fact: Fact
-    again: bool
+    is_redelivered: bool
     """Delivered before: whatever it had to say is in the state, or its dead letter exists."""
     parked: bool = False
     """The fold raised on it: its subject is flagged."""
@@ -113,4 +113,4 @@ def _trajectory_of(folded: FoldedFact) -> str | None:
 
 def _flagged(state: GroupState | None, folded: FoldedFact) -> GroupState | None:
     """After a fact that is parked: once more, where it was delivered again, it says nothing."""
-    return state if folded.again else flag(state, folded.fact)
+    return state if folded.is_redelivered else flag(state, folded.fact)

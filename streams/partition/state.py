@@ -105,19 +105,19 @@ class PartitionState:
     def apply(self, record: Record) -> FoldOutcome:
         """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it. People's words that the
         pool does not fold are passed by: only the offset moves."""
-        again = record.offset < self.expected(record.topic)
+        is_redelivered = record.offset < self.expected(record.topic)
         try:
-            outcome: FoldOutcome = self._take(record, again)
+            outcome: FoldOutcome = self._take(record, is_redelivered)
         except (UndecodableRecord, UnusableFact) as poison:
             outcome = "poison"
-            if not again:
+            if not is_redelivered:
                 self._bury(record, poison.reason, str(poison))
         self.advance(record.topic, record.offset + 1)
         self._moved = True
         self.folded += 1
         return outcome
 
-    def _take(self, record: Record, again: bool) -> FoldOutcome:
+    def _take(self, record: Record, is_redelivered: bool) -> FoldOutcome:
         event = record.event()
         if type(event) in PASSED_BY:
             return "passed_by"
@@ -126,7 +126,7 @@ class PartitionState:
         if fact.group_id not in self._dirty and self._groups.has(fact.group_id):
             self._groups.image(fact.group_id)  # of what is written, before it changes
         self._dirty.setdefault(fact.group_id, [])
-        return self._fold_or_flag(FoldedFact(record, fact, again))
+        return self._fold_or_flag(FoldedFact(record, fact, is_redelivered))
 
     def _fold_or_flag(self, folded: FoldedFact) -> FoldOutcome:
         """Folds the fact, and parks it alone for whatever the fold does wrong (architecture, promise 4)."""
@@ -143,7 +143,7 @@ class PartitionState:
 
     def _park(self, before: GroupState | None, folded: FoldedFact, bug: Exception) -> GroupState | None:
         """The group with the fact's subject flagged. A repeated fact changes nothing: it was settled."""
-        if folded.again:
+        if folded.is_redelivered:
             return before
         flagged = self._groups.states[folded.fact.group_id] = flag(before, folded.fact)
         if isinstance(bug, RecordOverfull):
