@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from claw_r1.gateway.adaptation import Adaptation
 from claw_r1.gateway.capture.calls import ModelCalls
 from claw_r1.gateway.capture.durable_log import EventSink
-from claw_r1.gateway.capture.previous_responses import GroupRecords
+from claw_r1.gateway.capture.previous_responses import ReadCalls
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.count_tokens import TokenCounting
 from claw_r1.gateway.control.crowding import Crowds
@@ -52,7 +52,7 @@ class GatewayDependencies:
     catalogue: Catalogue = field(default_factory=Catalogue)
     """The catalogue whose topics the registry serves."""
     not_ready: NotReady = lambda: None
-    earlier: GroupRecords = lambda _: iter(())
+    read_calls: ReadCalls = lambda _: iter(())
     """Calls that the log holds already."""
     protocols: Protocols = PROTOCOLS
 
@@ -74,7 +74,7 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
     crowds = Crowds(metrics)
     dependencies.admission.on_group = crowds.take
     adaptation = Adaptation(settings, engines)
-    calls = ModelCalls(settings, dispatcher, dependencies.sink, metrics, crowds, adaptation, dependencies.earlier)
+    calls = ModelCalls(settings, dispatcher, dependencies.sink, metrics, crowds, adaptation, dependencies.read_calls)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

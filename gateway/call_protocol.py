@@ -108,8 +108,7 @@ class ReplyStream(Protocol):
         """Add up some of what has passed; where it is still behind, others shall have a turn before the next."""
 
     def reply(self, *, interrupted: bool) -> EngineReply:
-        """Returns the reply that the stream adds up to. interrupted: it was broken off, by the engine, the client or
-        us."""
+        """Returns the reply that the stream adds up to. interrupted: it was broken off, by the engine, the client or us."""
 
     def error(self, error: GatewayError) -> bytes:
         """The last bytes of a stream that is broken off, as this protocol's clients read them."""

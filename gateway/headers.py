@@ -100,8 +100,7 @@ def passed_on(raw: RawHeaders, *, credentials: bool) -> dict[str, str]:
 
 
 def credentials(raw: RawHeaders) -> tuple[str, ...]:
-    """Returns the parts of the passed on credentials that must not be written: each whole, and the part after its
-    scheme."""
+    """Returns the parts of the passed on credentials that must not be written: each whole, and the part after its scheme."""
     values = [value.decode("latin-1").strip() for name, value in raw if name in CREDENTIALS]
     return tuple([part for value in values if value for part in (value, value.rpartition(" ")[2])])
 

@@ -1,8 +1,7 @@
 """The gateway as a process: the log, its followers and the HTTP server, started and stopped in order.
 
-Invariant: after SIGTERM or SIGINT no new connection is taken, calls in flight end (within `shutdown_grace_s`), the
-log or the spool has every event, and the process exits 0. When a thread ends by an error, the process exits 1, to be
-started again.
+Invariant: after SIGTERM or SIGINT no new connection is taken, calls in flight end (within `shutdown_grace_s`), the log
+or the spool has every event, and the process exits 0. When a thread ends by an error, the process exits 1, to be started again.
 """
 
 import gc
@@ -24,7 +23,7 @@ from claw_r1.eventlog.records import Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.eventlog.spool.spool import Spool
 from claw_r1.gateway.app import GatewayDependencies, create_gateway
-from claw_r1.gateway.capture.durable_log import Store
+from claw_r1.gateway.capture.durable_log import DurableLog
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.control.task_orders import Unfolded
 from claw_r1.gateway.followers import Followers
@@ -77,40 +76,40 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     def stop(_: BaseException) -> None:  # a thread of the process has ended by an error
         server.should_exit = True
 
-    store = Store(
+    durable_log = DurableLog(
         kafka.producer(), spool, settings, metrics, log_answers=partial(_broker_answers, log_settings), on_error=stop
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
-    engines = EngineTable(settings.worker_ttl_s, fixed, log_away=lambda: store.away)
+    engines = EngineTable(settings.worker_ttl_s, fixed, log_away=lambda: durable_log.away)
     admission, keys = AdmissionView(), KeyRing([parse_key(entry) for entry in settings.api_keys])
     followers = Followers(kafka, engines, keys, admission)
     orders = admission.orders
     orders.read_unfolded = Unfolded(kafka, orders, followers.catch_up, lambda: spool.empty).read
     dependencies = GatewayDependencies(
         settings=settings,
-        sink=store,
+        sink=durable_log,
         engines=engines,
         admission=admission,
         metrics=metrics,
         keys=keys,
         catalogue=log_settings.catalogue(),
-        not_ready=lambda: followers.not_ready() or store.not_ready(),
-        earlier=partial(_earlier_calls, log_settings),
+        not_ready=lambda: followers.not_ready() or durable_log.not_ready(),
+        read_calls=partial(_read_calls, log_settings),
     )
     server = _server(dependencies)
     try:
         followers.start(stop)
-        store.start()
+        durable_log.start()
         _announce(settings, listener)
         _settle_memory()
         raise_files_max(settings)
         watched = monitored(metrics.registry, settings.host, settings.metrics_port, dependencies.not_ready)
         with traced("gateway"), watched:
             server.run(sockets=[listener])
-        return 1 if followers.broken or store.broken else 0
+        return 1 if followers.broken or durable_log.broken else 0
     finally:
         followers.stop()
-        store.close()
+        durable_log.close()
 
 
 def _announce(settings: GatewaySettings, listener: socket.socket) -> None:
@@ -166,8 +165,8 @@ def _broker_answers(log_settings: LogSettings) -> bool:
     return True
 
 
-def _earlier_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
-    """Reads earlier calls under `claw_r1.gateway.capture.previous_responses.GroupRecords`."""
+def _read_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
+    """Reads earlier calls under `claw_r1.gateway.capture.previous_responses.ReadCalls`."""
     name, partition = log_settings.catalogue().name(CALLS), partition_of(group_key(group_id), log_settings.partitions)
     begin = begin_offsets(log_settings, [CALLS])[name, partition]
     end = Position(name, partition, end_offsets(log_settings, [CALLS])[name, partition])

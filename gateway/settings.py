@@ -92,8 +92,7 @@ class GatewaySettings(DoorTls):
     """Remove `strict` from tools, so that no grammar constrains sampling."""
 
     resends_max: int = Field(2, ge=0)
-    """How often a call is sent again after its engine broke. It is bounded because the call itself may be
-    the cause."""
+    """How often a call is sent again after its engine broke. It is bounded because the call itself may be the cause."""
     retry_wait_s: float = Field(0.1, gt=0)
     """First wait before an engine is tried again. It doubles up to `retry_wait_max_s`."""
     retry_wait_max_s: float = Field(2.0, gt=0)

@@ -2,7 +2,7 @@
 
 import orjson
 
-from claw_r1.gateway.errors import GatewayError, HeaderList
+from claw_r1.gateway.errors import GatewayError, HeaderList, error_body
 from claw_r1.gateway.foreign_json import object_of
 
 PATH_ENDS = (b"/messages", b"/messages/count_tokens")
@@ -19,9 +19,13 @@ TYPES = {
 
 
 def reads_anthropic(path: bytes, headers: HeaderList) -> bool:
-    """Returns whether a client reads Anthropic's errors, by its request alone. path: as it was sent, without its
-    query."""
+    """Returns whether a client reads Anthropic's errors, by its request alone. path: as it was sent, without its query."""
     return path.endswith(PATH_ENDS) or any(name == b"anthropic-version" for name, _ in headers)
+
+
+def error_body_for(path: bytes, headers: HeaderList, error: GatewayError) -> bytes:
+    """An error in the shape that the client of a request reads."""
+    return (anthropic_error if reads_anthropic(path, headers) else error_body)(error)
 
 
 def anthropic_error(error: GatewayError) -> bytes:

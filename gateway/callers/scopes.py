@@ -1,5 +1,4 @@
-"""The names that a key owns: a key with a scope, or with `idle_s`, may only name ids that begin with its
-scope.
+"""The names that a key owns: a key with a scope, or with `idle_s`, may only name ids that begin with its scope.
 
 Invariant: an owned id is the scope alone, or goes on with `/` or `:` behind it. Scopes are percent-encoded, so neither
 character stands in one: `alice` owns `alice/s1` and `alice:x/s1`, and never `alice2/s1`. Ids that the gateway makes for such

@@ -16,7 +16,7 @@ from claw_r1.gateway.callers.callers import Callers, RetryKey
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall
 from claw_r1.gateway.capture.idempotency import Finished
-from claw_r1.gateway.capture.previous_responses import GroupRecords
+from claw_r1.gateway.capture.previous_responses import ReadCalls
 from claw_r1.gateway.capture.recorder import CallRecorder
 from claw_r1.gateway.capture.redaction import redacted_body, redacted_message
 from claw_r1.gateway.capture.spans import call_span
@@ -51,11 +51,11 @@ class ModelCalls:
         metrics: Metrics,
         crowds: Crowds,
         adaptation: Adaptation,
-        earlier: GroupRecords,
+        read_calls: ReadCalls,
     ) -> None:
         self._settings, self._dispatcher, self._metrics, self._crowds = settings, dispatcher, metrics, crowds
         self._adaptation = adaptation
-        self._recorder = CallRecorder(settings, sink, metrics, earlier)
+        self._recorder = CallRecorder(settings, sink, metrics, read_calls)
         self._producer = f"gateway/{settings.instance}"
         self._passes_authorization = settings.passes_authorization
         self._callers = Callers(self._recorder.awaits)
@@ -82,13 +82,13 @@ class ModelCalls:
             return
         self._admit(call)
         if call.request.previous is not None:
-            call = call._replace(request=await exchange.unless_gone(self._recorder.turns.continued(call)))
+            call = call._replace(request=await exchange.unless_gone(self._recorder.previous_responses.continued(call)))
             exchange.hold(len(call.request.forwarded))
         answer, finished = await self._generate(exchange, call)
         if isinstance(answer, OpenStream):
             await StreamedCall(call, answer, exchange, self._recorder, self._metrics).relay(started_s)
         elif finished is None:
-            await self._refuse(exchange, call, answer, started_s)
+            await self._pass_on_refusal(exchange, call, answer, started_s)
         else:
             await self._reply(exchange, finished, started_s, answer.upstream_s)
 
@@ -173,7 +173,9 @@ class ModelCalls:
         await exchange.reply(200, [*finished.headers, overhead(overhead_s)], finished.body)
         self._metrics.overhead_seconds.observe(overhead_s)
 
-    async def _refuse(self, exchange: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float) -> None:
+    async def _pass_on_refusal(
+        self, exchange: Exchange, call: ModelCall, answer: EngineAnswer, started_s: float
+    ) -> None:
         """Pass on a refusal of the engine (4xx): the client has to change its request."""
         refusal, body = _refusal(call.protocol, answer, credentials(exchange.headers))
         await self._recorder.fail(call, CallProgress(answer.engine, answer.dispatched_us), refusal)

@@ -32,13 +32,13 @@ log = structlog.get_logger()
 
 
 class EventSink(Protocol):
-    """The sink for the events of this room: a Store, or a producer alone."""
+    """The sink for the events of this room: a DurableLog, or a producer alone."""
 
     async def publish(self, topic: Topic, key: bytes, event: Event) -> object:
         """Returns once the event is stored, whatever it returns. Raises claw_r1.eventlog.errors.LogError."""
 
 
-class Store:
+class DurableLog:
     """The log with the spool behind it. Owns both: `close` ends them."""
 
     def __init__(

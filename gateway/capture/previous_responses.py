@@ -28,16 +28,16 @@ THREADS = 2
 """Searches at once; others wait their turn."""
 SEARCHES_MAX = 16
 """Searches that are under way or wait."""
-GroupRecords = Callable[[str], Iterator[Record]]
+ReadCalls = Callable[[str], Iterator[Record]]
 """The records of calls in the partition of this group, the latest first. Raises LogError."""
 
 
-class Turns:
+class PreviousResponses:
     """The earlier calls that one process can find."""
 
-    def __init__(self, earlier: GroupRecords, conversation_bytes_max: int) -> None:
+    def __init__(self, read_calls: ReadCalls, conversation_bytes_max: int) -> None:
         """conversation_bytes_max: of all turns that one request goes on from."""
-        self._earlier, self._bytes, self._bytes_max = earlier, 0, conversation_bytes_max
+        self._read_calls, self._bytes, self._bytes_max = read_calls, 0, conversation_bytes_max
         self._searches = 0
         self._turns: OrderedDict[tuple[Identity, str], EarlierCall] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="earlier-calls")
@@ -125,7 +125,7 @@ class Turns:
     def _records(self, group_id: str) -> Iterator[Record]:
         """Yields the records of this group, within the bounds."""
         key, left = group_key(group_id), SEARCH_BYTES_MAX
-        for number, record in enumerate(self._earlier(group_id)):
+        for number, record in enumerate(self._read_calls(group_id)):
             left -= len(record.value or b"")
             if number >= SEARCH_RECORDS_MAX or left < 0:
                 return

@@ -16,7 +16,7 @@ from claw_r1.gateway.capture.delta_encoding import DeltaEncoder
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.events import ModelCall, captured, failed, repeated, started, without_bodies
 from claw_r1.gateway.capture.idempotency import Attempt, Finished, RecentCalls
-from claw_r1.gateway.capture.previous_responses import GroupRecords, Turns
+from claw_r1.gateway.capture.previous_responses import PreviousResponses, ReadCalls
 from claw_r1.gateway.capture.recent_replies import RecentReplies
 from claw_r1.gateway.capture.span_content import content_attributes
 from claw_r1.gateway.capture.spans import reply_attributes
@@ -38,9 +38,10 @@ log = structlog.get_logger()
 class CallRecorder:
     """Records the calls of one process."""
 
-    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, earlier: GroupRecords) -> None:
+    def __init__(self, settings: GatewaySettings, sink: EventSink, metrics: Metrics, read_calls: ReadCalls) -> None:
         self._sink, self._metrics = sink, metrics
-        self.recent_replies, self.turns = RecentReplies(), Turns(earlier, settings.body_bytes_max)
+        self.recent_replies = RecentReplies()
+        self.previous_responses = PreviousResponses(read_calls, settings.body_bytes_max)
         self._recent = RecentCalls(settings.replay_window_s, settings.replay_entries_max, settings.replay_bytes_max)
         # Where replies may go out without their events, a base may be missing, so calls are written in full.
         deltas_bytes_max = 0 if settings.capture_on_failure == "availability" else settings.parent_bytes_max
@@ -75,7 +76,7 @@ class CallRecorder:
         self._recent.finish(call.attempt, finished)
         await self._acknowledge(call, finished)
         self._deltas.remember(call, reply, encoded, events)
-        self.turns.remember(call, reply)
+        self.previous_responses.remember(call, reply)
         if call.identity.named:
             self.recent_replies.note(call.identity, call.call_id, reply.spans)
         return finished

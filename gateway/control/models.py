@@ -65,8 +65,7 @@ class Models:
         return [*served.values(), *(model for name, model in named.items() if name not in served and "*" not in name)]
 
     async def _listed_by(self, engine: Engine, request: Request) -> list[Model]:
-        """Lists an engine's models by a request that is sent like a call, with the provider's key where calls have
-        it."""
+        """Lists an engine's models by a request that is sent like a call, with the provider's key where calls have it."""
         headers = passed_on(request.scope["headers"], credentials=self._passes_authorization)
         reply = await self._upstream.get(engine.url.removesuffix("/v1") + "/v1/models", headers)
         if 400 <= reply.status < 500:

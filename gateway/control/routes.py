@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from claw_r1.eventlog.errors import LogError, RecordTooLarge
-from claw_r1.gateway.anthropic.errors import anthropic_error, reads_anthropic
+from claw_r1.gateway.anthropic.errors import error_body_for
 from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.recent_replies import RecentReplies
@@ -60,7 +60,6 @@ from claw_r1.gateway.errors import (
     NotCaptured,
     NotFound,
     OrdinalTaken,
-    error_body,
 )
 from claw_r1.gateway.headers import ClientHeaders, client_headers
 from claw_r1.gateway.http.asgi import IDENTITY, KEY, asgi_scope
@@ -346,8 +345,8 @@ def _handle_errors(app: FastAPI) -> None:
         kinds: dict[int, type[GatewayError]] = {404: NotFound, 405: MethodNotAllowed}
         refusal = kinds.get(status, InvalidRequest)(f"no such route: {SERVED}" if status == 404 else text)
         headers = getattr(error, "headers", None) or {}  # the methods that are allowed
-        shape = anthropic_error if reads_anthropic(request.scope["raw_path"], request.scope["headers"]) else error_body
-        return Response(shape(refusal), refusal.status, headers, media_type="application/json")
+        body = error_body_for(request.scope["raw_path"], request.scope["headers"], refusal)
+        return Response(body, refusal.status, headers, media_type="application/json")
 
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

@@ -57,7 +57,7 @@ class ClientConnection(asyncio.Protocol):
         self._server.connections.add(self)  # type: ignore[arg-type]  # uvicorn names its own classes there
         self._expect_within(self._settings.headers_timeout_s)
         if len(self._server.connections) > self._settings.connections_max:
-            self._refuse(Overloaded("too many connections", retry_after_s=1.0))
+            self._refuse_and_close(Overloaded("too many connections", retry_after_s=1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio gives it
         """No timer and no request outlives its connection."""
@@ -66,7 +66,7 @@ class ClientConnection(asyncio.Protocol):
         self.flow.end()
         for exchange in (self._answering, *self.waiting):
             if exchange is not None:
-                exchange.gone()
+                exchange.client_disconnected()
         self._newest = self._answering = None
         self.waiting.clear()
         del self._parser  # which holds this object, as its requests do
@@ -81,7 +81,7 @@ class ClientConnection(asyncio.Protocol):
                 if not self.transport.is_closing():
                     self._parser.feed(data[at : at + SLICE_BYTES])
         except GatewayError as refusal:
-            self._refuse(refusal)
+            self._refuse_and_close(refusal)
 
     def pause_writing(self) -> None:
         """Buffers are full: the client reads slower than we write, so we read nothing more from it."""
@@ -112,7 +112,7 @@ class ClientConnection(asyncio.Protocol):
         self._newest = exchange
         if is_next:
             self._answering = exchange
-            exchange.turn()
+            exchange.start_turn()
         else:
             self.waiting.append(exchange)
             self._regulate_reading()
@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
     def request_ends(self) -> None:
         self._expect_nothing()
         if self._newest is not None:
-            self._newest.ends()
+            self._newest.body_complete()
         self._rest()
 
     # For exchanges
@@ -134,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
         """Headers of every reply: the date, and at a stop that the connection closes."""
         return self._server.default_headers
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Answer a request in a task, for which a stop waits."""
         task = self.loop.create_task(work)
         self._server.tasks.add(task)
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.waiting:
             self._answering = self.waiting.popleft()
-            self.loop.call_soon(self._answering.turn)  # not from within this reply: there may be thousands
+            self.loop.call_soon(self._answering.start_turn)  # not from within this reply: there may be thousands
         self._regulate_reading()
         self._rest()
 
@@ -196,16 +196,16 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
         else:
             part = "headers" if self._in_headers else "body"
-            self._refuse(RequestTimeout(f"the request's {part} did not come in time"))
+            self._refuse_and_close(RequestTimeout(f"the request's {part} did not come in time"))
 
-    def _refuse(self, error: GatewayError) -> None:
+    def _refuse_and_close(self, error: GatewayError) -> None:
         """Reply with the error, where that cannot pass for another reply or a part of one, and close."""
         self._expect_nothing()
         if self.transport.is_closing():
             return
         exchange = self._at_fault()
         if exchange is not None:
-            self.door.cut_off(exchange, error)
+            self.door.refuse_unreadable(exchange, error)
         self.transport.close()
 
     def _at_fault(self) -> Exchange | None:

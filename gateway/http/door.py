@@ -1,5 +1,4 @@
-"""The door that every request passes, once: key, route and size before its body is read; errors, metrics and the log
-line after.
+"""The door that every request passes, once: key, route and size before its body is read; errors, metrics and the log line after.
 
 Invariant: nothing behind the door sees a request without a valid key, or the key; whatever goes wrong there, the client
 gets a reply or its connection ends, and the next request is served. What a request took of `held_bytes` is given back when
@@ -97,27 +96,27 @@ class Door:
         """Answer a request, and let go of what it holds once its client has the reply."""
         try:
             await self._answer(exchange)
-            await exchange.taken()
+            await exchange.drain()
         finally:
-            exchange.over()
+            exchange.finish()
             exchange.release()
 
     def refuse(self, exchange: Exchange, error: GatewayError) -> None:
         """Answer a request whose turn it is, and that is not begun, with an error."""
         self._reply_error(exchange, error)
-        self._note(exchange)
+        self._record(exchange)
 
-    def cut_off(self, exchange: Exchange, error: GatewayError) -> None:
+    def refuse_unreadable(self, exchange: Exchange, error: GatewayError) -> None:
         """Answer a request that its connection cannot read to the end. It is no call yet, so it has no overhead."""
         exchange.label, exchange.keep_alive = "refused", False
-        exchange.refuse(error)
+        exchange.reply_error(error)
         exchange.release()
-        self._note(exchange)
+        self._record(exchange)
 
-    def left(self, exchange: Exchange) -> None:
+    def record_disconnect(self, exchange: Exchange) -> None:
         """A client closed its connection before its request was whole."""
         exchange.status = CLIENT_CLOSED
-        self._note(exchange)
+        self._record(exchange)
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -136,7 +135,7 @@ class Door:
                 exchange.abort()
             if exchange.is_call:
                 self._metrics.request_seconds.observe(time.perf_counter() - exchange.started_s)
-            self._note(exchange)
+            self._record(exchange)
 
     async def _handle(self, exchange: Exchange) -> None:
         if (riding := rewards_of(exchange)) is not None:
@@ -152,9 +151,9 @@ class Door:
             headers.append((CALL_ID, exchange.call_id.encode()))
         if exchange.is_call:
             headers.append(overhead(time.perf_counter() - exchange.started_s - exchange.upstream_s))
-        exchange.refuse(error, headers)
+        exchange.reply_error(error, headers)
 
-    def _note(self, exchange: Exchange) -> None:
+    def _record(self, exchange: Exchange) -> None:
         self._metrics.request(exchange.label, exchange.status)
         if self.settings.access_log:
             _log_request(exchange)

@@ -1,6 +1,11 @@
 """One request with its reply: its body as it comes, its turn on its connection, and what it holds in memory.
 
-A request is answered when its body is whole, and not before the earlier ones of its connection are answered.
+A request is answered when its body is whole, and not before the earlier ones of its connection are answered; either may come first:
+
+    start_turn ─▶ Door.admit ──────┐
+    feed … feed ─▶ body_complete ──┴▶ Door.answer ─▶ hold, reply … ─▶ finish ─▶ release
+
+Before `Door.answer`, `Door.refuse` or `Door.refuse_unreadable` may end it; `client_disconnected` may come at any time.
 """
 
 import asyncio
@@ -9,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
-from claw_r1.gateway.anthropic.errors import anthropic_error, reads_anthropic
+from claw_r1.gateway.anthropic.errors import error_body_for
 from claw_r1.gateway.call_protocol import CallProtocol
 from claw_r1.gateway.errors import (
     BodyTooLarge,
@@ -18,7 +23,6 @@ from claw_r1.gateway.errors import (
     HeaderList,
     InvalidRequest,
     Overloaded,
-    error_body,
     error_headers,
 )
 from claw_r1.gateway.http.encoding import decoder_of
@@ -63,7 +67,7 @@ class Exchange(ReplyWriter):
         self.call_id: str | None = None
         self.on_lost: Callable[[], None] | None = None
         """Called once when the client did not get its reply: none of status 200, none that it took to the end."""
-        self.is_whole = self._turn = self._begun = False
+        self.is_whole = self._has_turn = self._answer_started = False
         self._refusal: GatewayError | None = None
         self._watcher: asyncio.Task[Any] | None = None
 
@@ -78,11 +82,11 @@ class Exchange(ReplyWriter):
 
     # For the connection
 
-    def turn(self) -> None:
+    def start_turn(self) -> None:
         """All earlier requests are answered: refuse this one, or answer it once its body is whole."""
         if self.disconnected:
             return
-        self._turn, self.started_s = True, time.perf_counter()
+        self._has_turn, self.started_s = True, time.perf_counter()
         try:
             self._door.admit(self)
             if self._refusal is not None:
@@ -91,15 +95,15 @@ class Exchange(ReplyWriter):
         except GatewayError as refusal:
             # Who waits to be told to go on may send its body or its next request, and we could not tell which.
             self.keep_alive = self.keep_alive and not self.head.expects_continue
-            self._drop(refusal)
+            self._refuse_in_turn(refusal)
             return
         if self.head.expects_continue:
             self._connection.transport.write(CONTINUE)
         if self.is_whole:
-            self._begin()
+            self._start_answer()
 
     def feed(self, piece: bytes) -> None:
-        if self._begun or self._refusal is not None:  # of a request behind it that was refused, or of its own
+        if self._answer_started or self._refusal is not None:  # of a request behind it that was refused, or of its own
             return
         try:
             if self._decoder is not None:
@@ -107,28 +111,29 @@ class Exchange(ReplyWriter):
             self.hold(len(piece))
             self._require_room(self.held_bytes)
         except GatewayError as refusal:
-            self._drop(refusal)
+            self._refuse_in_turn(refusal)
             return
         self._buffer += piece
 
-    def ends(self) -> None:
-        """Its body is whole."""
+    def body_complete(self) -> None:
+        """The body was read to its end: answer the request, if it has its turn."""
         self.is_whole = True
         if self._decoder is not None and self._refusal is None and not self._decoder.ended:
-            self._drop(InvalidRequest("the compressed body has no end", code="bad_encoding"))
-        if self._turn and not self._begun and self._refusal is None:
-            self._begin()
+            self._refuse_in_turn(InvalidRequest("the compressed body has no end", code="bad_encoding"))
+        if self._has_turn and not self._answer_started and self._refusal is None:
+            self._start_answer()
 
-    def gone(self) -> None:
+    def client_disconnected(self) -> None:
+        """The connection is lost: nobody reads a reply any more."""
         self.disconnected = not self.complete
         if self.disconnected:
             self._lose()  # at once: the client may ask again before this request's own work has ended
             if self._watcher is not None:
                 self._watcher.cancel()
-        if not self._begun:
+        if not self._answer_started:
             self.release()
-            if self._turn and self.disconnected:
-                self._door.left(self)
+            if self._has_turn and self.disconnected:
+                self._door.record_disconnect(self)
 
     def _declared_bytes(self) -> int:
         return int(next((value for name, value in self.head.headers if name == b"content-length"), 0))
@@ -140,17 +145,17 @@ class Exchange(ReplyWriter):
         if body_bytes and body_bytes - self.held_bytes > self._door.settings.held_bytes_max - self._door.held_bytes:
             raise Overloaded("the calls in flight hold all bytes they may", retry_after_s=1.0)
 
-    def _begin(self) -> None:
-        self._begun, self.started_s = True, time.perf_counter()
+    def _start_answer(self) -> None:
+        self._answer_started, self.started_s = True, time.perf_counter()
         self.body = bytes(self._buffer)
         self._buffer.clear()
-        self._connection.begin(self._door.answer(self))
+        self._connection.start_task(self._door.answer(self))
 
-    def _drop(self, refusal: GatewayError) -> None:
+    def _refuse_in_turn(self, refusal: GatewayError) -> None:
         """Refuse this request, as soon as its turn has come; what was read of its body, and what still comes, is dropped."""
         self._refusal = refusal
         self.release()
-        if self._turn and not self.started:
+        if self._has_turn and not self.started:
             self._door.refuse(self, refusal)
 
     # For whoever answers
@@ -176,9 +181,9 @@ class Exchange(ReplyWriter):
         self.held_bytes += size_bytes
         self._door.held_bytes += size_bytes
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Nothing more is written."""
-        if self.status != 200 or not self.complete or self.cut_off:
+        if self.status != 200 or not self.complete or self.is_cut_off:
             self._lose()
         self.on_lost = None
 
@@ -194,15 +199,13 @@ class Exchange(ReplyWriter):
         self.body = b""
         self._buffer.clear()
 
-    def refuse(self, error: GatewayError, headers: HeaderList | None = None) -> None:
+    def reply_error(self, error: GatewayError, headers: HeaderList | None = None) -> None:
         """An error, with these headers besides its own, as its reply; the end of the connection where a reply is under way."""
         if self.started:
             self.abort()
             return
-        if self.protocol is not None:
-            body = self.protocol.error(error)
-        else:
-            body = (anthropic_error if reads_anthropic(self.head.path, self.head.headers) else error_body)(error)
+        path, own = self.head.path, self.head.headers
+        body = error_body_for(path, own, error) if self.protocol is None else self.protocol.error(error)
         self.reply_now(error.status, [*error_headers(error), *(headers or ())], body)
 
     def _is_gone(self) -> bool:

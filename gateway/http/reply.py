@@ -38,11 +38,11 @@ class ReplyWriter:
         return self._connection.flow.is_paused
 
     @property
-    def cut_off(self) -> bool:
+    def is_cut_off(self) -> bool:
         """The client has gone and left much of what was written unread."""
         return self._connection.flow.is_cut_off
 
-    async def taken(self) -> None:
+    async def drain(self) -> None:
         """Returns when what was written is on its way, or the client is gone."""
         await self._connection.flow.drain()
 

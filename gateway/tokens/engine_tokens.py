@@ -1,5 +1,4 @@
-"""The data that a worker's plugin hands over besides the reply: tokens, log-probabilities, versions, sampling
-parameters.
+"""The data that a worker's plugin hands over besides the reply: tokens, log-probabilities, versions, sampling parameters.
 
 The format stands in `rollout/plugin/generation.py`. It comes as the last member of a JSON reply, whose length a header
 tells, or as a comment in a stream. Invariant: no text of a model can be taken for it, since a client's header never

@@ -112,7 +112,7 @@ class House:
             metrics=self.metrics,
             keys=self.keys,
             protocols=protocols,
-            earlier=self.earlier,
+            read_calls=self.read_calls,
         )
         gateway = create_gateway(dependencies)
         self.door = gateway.door
@@ -175,7 +175,7 @@ class House:
         # Partitions have no order among them, so events are sorted into the order in which the gateway made them.
         return sorted(of_kind, key=lambda event: event.envelope.occurred_at_us)  # type: ignore[union-attr]  # the kind that this test makes has it
 
-    def earlier(self, group_id: str) -> Iterator[Record]:
+    def read_calls(self, group_id: str) -> Iterator[Record]:
         """The records in the partition of a group, the latest first."""
         partition = partition_of(group_key(group_id), self.log.settings.partitions)
         return reversed(list(self.log.reader([CALLS], partitions=[partition]).read_to_end()))

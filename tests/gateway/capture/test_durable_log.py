@@ -15,7 +15,7 @@ from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.eventlog.spool.frames import frame
 from claw_r1.eventlog.spool.spool import Spool
-from claw_r1.gateway.capture.durable_log import Store
+from claw_r1.gateway.capture.durable_log import DurableLog
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.schemas.envelopes import envelope
@@ -60,7 +60,9 @@ class Place:
         self.metrics = Metrics()
         chosen = GatewaySettings(**{"spool_dir": root, **settings})  # type: ignore[arg-type]  # fields by name, of any type
         self.spool = Spool(root, "test", bytes_max=chosen.spool_bytes_max)
-        self.store = Store(self.producer, self.spool, chosen, self.metrics, log_answers=lambda: not self.log.refusing)
+        self.store = DurableLog(
+            self.producer, self.spool, chosen, self.metrics, log_answers=lambda: not self.log.refusing
+        )
         if draining:
             self.store.start()
 

@@ -97,7 +97,7 @@ async def test_a_conversation_is_sent_in_full(
 ) -> None:
     """Input and output items of all turns before this input; no id, and no instructions but its own."""
     if where == "log":
-        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.PreviousResponses, "remember", lambda *_: None)
     await say(house, "hi", instructions="be brief", stream=streamed)
     await say(house, [RESULT], "resp_1", stream=streamed, temperature=0.5)
     last = await say(house, "more", "resp_2", stream=streamed)
@@ -130,7 +130,7 @@ async def test_a_circle_ends(
 ) -> None:
     """An engine takes a reply's id from its client: of two replies of one id, the log knows which came first."""
     if kind == "log":
-        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.PreviousResponses, "remember", lambda *_: None)
     engine.default = lambda _: whole(response(message("me"), response_id="resp_1"))
     await say(house, "hi")
     await say(house, "again", "resp_1")
@@ -190,7 +190,7 @@ async def test_of_nobody_or_of_another_trajectory(
 async def test_what_is_not_stored_is_not_found(house: House, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """`store: false`, in the middle of a chain as well; the call is captured as ever."""
     if where == "log":
-        monkeypatch.setattr(previous_responses.Turns, "remember", lambda *_: None)
+        monkeypatch.setattr(previous_responses.PreviousResponses, "remember", lambda *_: None)
     await say(house, "hi")
     assert (await say(house, "more", "resp_1", store=False)).status == 200
     assert_unknown(await say(house, "even more", "resp_2"), "resp_2")
@@ -208,14 +208,14 @@ async def test_a_reply_that_did_not_end_is_not_found(house: House, engine: Scrip
 class Forgetful(Serving):
     """Its log holds nothing."""
 
-    def earlier(self, group_id: str) -> Iterator[Record]:  # as its base has it
+    def read_calls(self, group_id: str) -> Iterator[Record]:  # as its base has it
         return iter(())
 
 
 class Away(Serving):
     """Its log cannot be read."""
 
-    def earlier(self, group_id: str) -> Iterator[Record]:
+    def read_calls(self, group_id: str) -> Iterator[Record]:
         raise BrokerUnreachable(group_id)
 
 
@@ -249,7 +249,7 @@ async def test_the_log_is_read_back_so_far(
     """And no further, in records and in bytes."""
     for _ in range(3):
         await say(house, "hi")
-    two = sum([len(record.value or b"") for record in itertools.islice(house.earlier("g1"), 2)])
+    two = sum([len(record.value or b"") for record in itertools.islice(house.read_calls("g1"), 2)])
     for name, few in (("SEARCH_RECORDS_MAX", 2), ("SEARCH_BYTES_MAX", two)):
         with monkeypatch.context() as patched, Serving(engine, house.log) as other:
             patched.setattr(previous_responses, name, few)
