@@ -171,7 +171,7 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
         else:
             held.append(loop.run_until_complete(fetch(settings, event, None, carriage, room)))
             if carriage.transports and held[-1].source not in carriage.transports:
-                raise RuntimeError(f"it came by {held[-1].told()}")
+                raise RuntimeError(f"it came by {held[-1].summary()}")
 
     return get
 

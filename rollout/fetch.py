@@ -22,7 +22,7 @@ from claw_r1.weights.host_copies import CopyRoom, HostCopies, HostCopy, host_dir
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 from claw_r1.weights.sources import Base, FromDirectory, FromTrainer
 
-TOLD_CHARACTERS_MAX = 300
+SUMMARY_CHARACTERS_MAX = 300
 OTHERS_FIRST_S = 2.0
 """The longest time for which a worker without a carrier leaves the copy to the one of its host that has one."""
 POLL_S = 0.02
@@ -39,9 +39,9 @@ class Fetched:
     failed: tuple[str, ...] = ()
     """The reasons for which sources before that one did not serve."""
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The source, and those reasons, in a few words."""
-        return "; ".join((self.source, *(f"not by {reason}" for reason in self.failed)))[:TOLD_CHARACTERS_MAX]
+        return "; ".join((self.source, *(f"not by {reason}" for reason in self.failed)))[:SUMMARY_CHARACTERS_MAX]
 
 
 VersionSource = FromCarrier | FromTrainer | FromArchive | FromDirectory
@@ -70,9 +70,9 @@ async def fetch(
             seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
             copies = HostCopies(settings.copies_dir or default_directory(manifest, room), room)
             if isinstance(source, FromCarrier) and not source.carriage.is_wanted(copies.directory):
-                await _begun(copies, manifest)
+                await _await_other_worker(copies, manifest)
                 continue
-            copy = await _taken(copies, manifest, source, seconds)
+            copy = await _take(copies, manifest, source, seconds)
         except (WeightsError, OSError, ValueError) as error:  # whatever an event says, it must not end the worker
             reasons.append(f"{source.name}: {error}")
             if isinstance(source, FromCarrier) and source.is_blamed:
@@ -112,8 +112,8 @@ def _is_patched(source: VersionSource) -> bool:
     return isinstance(source, FromTrainer | FromArchive) and source.is_patched
 
 
-async def _taken(copies: HostCopies, manifest: WeightsManifest, source: VersionSource, seconds: float) -> HostCopy:
-    """A source that sends a byte now and then would outlive the limits of its single reads: the deadline ends it, too."""
+async def _take(copies: HostCopies, manifest: WeightsManifest, source: VersionSource, seconds: float) -> HostCopy:
+    """Takes the copy until a deadline: a source that sends a byte now and then outlives the limits of its single reads."""
     deadline = Deadline(seconds)
     alarm = asyncio.get_running_loop().call_later(seconds, deadline.cancel)
     try:
@@ -125,7 +125,7 @@ async def _taken(copies: HostCopies, manifest: WeightsManifest, source: VersionS
         alarm.cancel()
 
 
-async def _begun(copies: HostCopies, manifest: WeightsManifest) -> None:
+async def _await_other_worker(copies: HostCopies, manifest: WeightsManifest) -> None:
     """Returns when another worker of the host has begun this version's copy, or has had time enough to do so."""
     ends_at = time.monotonic() + OTHERS_FIRST_S
     while time.monotonic() < ends_at and not copies.has(manifest.digest):  # noqa: ASYNC110  # another process sets no event of ours

@@ -77,10 +77,10 @@ class Supervisor:
         )
         self._room = CopyRoom()
         self._watch: EngineWatch | None = None
-        self._fetched: Fetched | None = None
-        """The copy that was fetched last."""
-        self._served: Fetched | None = None
-        """The copy that was loaded last; it stays until another one is."""
+        self._newest: Fetched | None = None
+        """The version that was fetched last, whose copy is kept."""
+        self._loaded: Fetched | None = None
+        """The version that was loaded last, whose copy is kept until another one is loaded."""
         self._loading: WeightsPublished | None = None
         self._failure: str | None = None
         """The reason why the newest version could not be had."""
@@ -96,8 +96,8 @@ class Supervisor:
             await _first_of(stop.now.wait(), self._serve_and_drain(stop.drain))
         finally:
             await self._server.stop()
-            self._keep(None)
-            self._keep_served(None)
+            self._keep_newest(None)
+            self._keep_loaded(None)
             self._carriage.close()
             self._room.close()
             reporting.cancel()
@@ -106,14 +106,14 @@ class Supervisor:
 
     async def _serve_and_drain(self, drain: asyncio.Event) -> None:
         follow = self._feed.run(self._targets.consider, self._targets.caught_up)
-        await _first_of(self._between_loads(drain), follow, self._keep_serving())
+        await _first_of(self._hold_loads_at_drain(drain), follow, self._keep_serving())
         self._reporter.change(state="draining")
         await self._reporter.report_now()
         if self._watch is not None:
             await self._watch.drained()
 
-    async def _between_loads(self, drain: asyncio.Event) -> None:
-        """Replies that are frozen by a load would be lost with it."""
+    async def _hold_loads_at_drain(self, drain: asyncio.Event) -> None:
+        """Returns at a drain, once no load is under way: the replies that it froze would be lost. None begins afterwards."""
         await drain.wait()
         await self._loads.acquire()
 
@@ -188,7 +188,7 @@ class Supervisor:
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
         """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
-        fetching = asyncio.ensure_future(fetch(self._settings, target, self._fetched, self._carriage, self._room))
+        fetching = asyncio.ensure_future(fetch(self._settings, target, self._newest, self._carriage, self._room))
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())
@@ -201,8 +201,8 @@ class Supervisor:
                     break
             if not fetching.done():
                 return None
-            self._keep(fetching.result())
-            return self._fetched
+            self._keep_newest(fetching.result())
+            return self._newest
         finally:
             fetching.cancel()
             await asyncio.gather(fetching, return_exceptions=True)
@@ -225,13 +225,13 @@ class Supervisor:
         self._loading = None
         self._targets.served(target)
         self.metrics.loaded(fetched.source, fetched.failed)
-        self._keep_served(fetched)
+        self._keep_loaded(fetched)
         self._room.prepare(fetched.copy, fetched.manifest.bytes_flat)
         more = {"failed_before": fetched.failed} if fetched.failed else {}
         log.info(
             "weights_loaded", run_id=target.run_id, version=target.version, source=fetched.source, ms=times_ms, **more
         )
-        self._reporter.change(loaded=target, sync_ms=times_ms, weights_from=fetched.told())
+        self._reporter.change(loaded=target, sync_ms=times_ms, weights_from=fetched.summary())
 
     async def _update(
         self, engine: EngineClient, target: WeightsPublished, fetched: Fetched
@@ -258,16 +258,16 @@ class Supervisor:
                 }
                 self._reporter.change(sync_ms={**before, **times_ms})
 
-    def _keep(self, fetched: Fetched | None) -> None:
-        """The newest copy stays, so that an engine that is started again has its weights at once, with or without a trainer."""
-        before, self._fetched = self._fetched, fetched
-        if before is not None and before is not self._served:
+    def _keep_newest(self, fetched: Fetched | None) -> None:
+        """Keep the newest copy, so that an engine that is started again has its weights at once, with or without a trainer."""
+        before, self._newest = self._newest, fetched
+        if before is not None and before is not self._loaded:
             before.copy.close()
 
-    def _keep_served(self, fetched: Fetched | None) -> None:
-        """So does the one before it until it is loaded: engines may end with the newest."""
-        before, self._served = self._served, fetched
-        if before is not None and before is not self._fetched:
+    def _keep_loaded(self, fetched: Fetched | None) -> None:
+        """Keep the copy that was loaded last until another one is loaded: engines may end with the newest."""
+        before, self._loaded = self._loaded, fetched
+        if before is not None and before is not self._newest:
             before.copy.close()
 
 

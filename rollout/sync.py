@@ -25,7 +25,7 @@ class EngineControl(Protocol):
 async def load(
     engine: EngineControl, update: Callable[[], Awaitable[None]], run_id: str, version: int
 ) -> dict[str, float]:
-    """Milliseconds of each phase, and `paused`, the time without sampling. update: what the load is."""
+    """Milliseconds of each phase, and `paused`, the time without sampling. update: replaces the weights of the paused engine."""
     label = version_label(run_id, version)
     began = time.monotonic()
     phases_ms: dict[str, float] = {}

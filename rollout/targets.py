@@ -69,8 +69,7 @@ class Targets:
 
     @property
     def goal(self) -> WeightsPublished | None:
-        """The version to serve: the newest version; where engines end with it, the last one that was served, or
-        None."""
+        """The version to load: the newest; once that is given up, because engines ended with it, the last one that was served."""
         return self.latest if self.refusal is None else self._served
 
     def served(self, event: WeightsPublished) -> None:
