@@ -200,12 +200,12 @@ class Episode(Branch):
     def keep_limits(self, *, calls: int) -> None:
         """Raises EpisodeLimitExceeded when the episode is beyond a limit, or with that many calls would be."""
         seconds, limits = time.monotonic() - self._started_s, self.limits
-        for unit, taken, limit in (
+        for unit, amount, limit in (
             ("s", seconds, limits.seconds),
             ("sampled tokens", self.tokens, limits.tokens),
             ("calls", calls, limits.calls),
         ):
-            if self.exceeded is None and limit is not None and taken > limit:
+            if self.exceeded is None and limit is not None and amount > limit:
                 self.exceeded = EpisodeLimitExceeded(f"the episode took more than its {limit:g} {unit}")
         if self.exceeded is not None:
             raise self.exceeded

@@ -72,8 +72,8 @@ async def _run(flow: AgentFlow, episode: Episode) -> None:
         try:
             await _run_in_time(flow, episode)
         except Exception as error:
-            begun = episode.calls or episode.rewards or episode.outcome is not None or episode.exceeded
-            if begun or retry > flow.retries:
+            has_effects = episode.calls or episode.rewards or episode.outcome is not None or episode.exceeded
+            if has_effects or retry > flow.retries:
                 raise
             log.warning("episode_begun_again", reason=f"{type(error).__name__}: {error}", retry=retry)
         else:

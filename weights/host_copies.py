@@ -118,10 +118,10 @@ class HostCopies:
         while True:
             if (copy := _opened(final, manifest.bytes_flat)) is not None:
                 return copy
-            if (begun := self._begin(final)) is not None:
+            if (draft := self._begin(final)) is not None:
                 break
             time.sleep(min(POLL_S, deadline.remaining_s("another worker's copy")))
-        descriptor, unfinished = begun
+        descriptor, unfinished = draft
         try:
             if (copy := _opened(final, manifest.bytes_flat)) is not None:  # it was finished just before we began
                 unfinished.unlink()
@@ -222,7 +222,7 @@ class CopyRoom:
     def put(self, descriptor: int, unfinished: Path, nbytes: int) -> tuple[int, mmap.mmap | None]:
         """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is there now, and the
         room's pages."""
-        future = self._taken()
+        future = self._take_place()
         if future is None or (place := future.result()) is None:
             return descriptor, None
         is_fit = place.path.parent == unfinished.parent and len(place.pages) == nbytes
@@ -236,10 +236,10 @@ class CopyRoom:
 
     def close(self) -> None:
         """Lets go of it. Idempotent."""
-        if (future := self._taken()) is not None:
+        if (future := self._take_place()) is not None:
             future.add_done_callback(lambda future: _let_go(future.result()))
 
-    def _taken(self) -> "Future[_Place | None] | None":
+    def _take_place(self) -> "Future[_Place | None] | None":
         with self._lock:
             future, self._place = self._place, None
         return future

@@ -35,10 +35,10 @@ def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, 
     if generation == settings.generation:
         raise CannotRun(f"generation {generation} is in use here (CLAW_LOG_GENERATION): a rebuild makes another one")
     target = settings.model_copy(update={"generation": generation})
-    begun = time.monotonic()
+    started_s = time.monotonic()
     progress = Progress(f"claw rebuild: generation {generation}: {{done}} of {{total}} facts")
     done = rebuild(target, vector(settings, request.to), progress, request.flush_facts)
-    return done, time.monotonic() - begun
+    return done, time.monotonic() - started_s
 
 
 def vector(settings: LogSettings, to: str) -> dict[Place, int]:

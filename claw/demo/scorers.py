@@ -76,7 +76,7 @@ class DemoScorers:
         """Writes its file into the run's directory. Ready when nothing that comes from then on is missed."""
         path = self.stack.run_dir / "rewards.yaml"
         path.write_text(yaml.safe_dump({"scorers": {SLOTS[self.reward]: self.entry()}}))
-        ready = _begun(log, SLOTS[self.reward])
+        ready = _readiness_probe(log, SLOTS[self.reward])
         return self.stack.room("rewards", "claw_r1.consumers.rewards", "--config", str(path), ready=ready)
 
     def entry(self) -> dict[str, object]:
@@ -99,8 +99,8 @@ class DemoScorers:
         return claw_home() / "cache" / "models"
 
 
-def _begun(log: LogSettings, slot: str) -> Callable[[], bool]:
-    """A readiness probe: whether the slot's consumer group has its place in the log."""
+def _readiness_probe(log: LogSettings, slot: str) -> Callable[[], bool]:
+    """Probes whether the slot's consumer group has its place in the log."""
     group = f"{log.prefix}.rewards.{slot.replace('/', '.')}"
 
     def probe() -> bool:

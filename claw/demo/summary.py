@@ -74,10 +74,10 @@ def _episodes(file: Path) -> list[JsonDict]:
 
 
 def _conversation(episode: JsonDict) -> str:
-    return "\n".join(f"  {role:>9}  {escape(text)}" for role, text in map(_spoken, episode["transcript"]))
+    return "\n".join(f"  {role:>9}  {escape(text)}" for role, text in map(_role_and_text, episode["transcript"]))
 
 
-def _spoken(message: dict[str, Any]) -> tuple[str, str]:
+def _role_and_text(message: dict[str, Any]) -> tuple[str, str]:
     """Returns the role and the text of a message in any protocol: a text, blocks with texts or results, an item with an
     output."""
     role, content = message.get("role", "tool"), message.get("content", message.get("output"))

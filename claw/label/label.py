@@ -169,8 +169,8 @@ def _outcome(options: LabelOptions) -> PreferenceOutcome:
 
 
 def _alone(options: LabelOptions, flag: str) -> None:
-    spoken = (options.thumb, options.score, options.prefer, options.edit, options.comment)
-    if any(spoken) or options.tie or options.both_bad or (flag != "--undo" and options.undo):
+    feedback = (options.thumb, options.score, options.prefer, options.edit, options.comment)
+    if any(feedback) or options.tie or options.both_bad or (flag != "--undo" and options.undo):
         raise CannotRun(f"{flag} cannot be combined with other feedback")
 
 

@@ -101,13 +101,13 @@ def post(worker: WorkerReported, wish: str) -> None:
     request = urllib.request.Request(url, method="POST", data=b"", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as reply:
-            taken = reply.status == 202
+            is_accepted = reply.status == 202
     except urllib.error.HTTPError as refusal:
         why = f"set {SECRET_VARIABLE} to the fleet's secret" if refusal.code in (401, 403) else "it refuses"
         raise CannotRun(f"worker {worker.worker_id} answers {refusal.code} at {url}: {why}") from refusal
     except (OSError, ValueError) as away:
         raise CannotRun(f"worker {worker.worker_id} does not answer at {url}: {away}") from away
-    if not taken:
+    if not is_accepted:
         raise CannotRun(f"what answers at {url} is no worker of ours")
 
 

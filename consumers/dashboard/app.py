@@ -126,7 +126,8 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     log_settings = as_on_broker(log_settings)
     check_catalogue(log_settings, "dashboard")
     live = LiveStream()
-    source = DashboardSource(KafkaLog(log_settings), PoolView(log_settings, listed=True, heard=pool_change(live)), live)
+    pool = PoolView(log_settings, listed=True, on_row=pool_change(live))
+    source = DashboardSource(KafkaLog(log_settings), pool, live)
     app = dashboard_app(settings, source)
     url = f"{url_of(listener, settings.scheme)}/{settings.view}".removesuffix("/")
     print(

@@ -96,7 +96,7 @@ class DashboardSource:
     """Followers of the topics. `start` comes first."""
 
     def __init__(self, log: PageLog, pool: PoolView, live: LiveStream) -> None:
-        """pool: its `heard` is `pool_change` of this module on `live`."""
+        """pool: its `on_row` is `pool_change` of this module on `live`."""
         self.log, self.pool, self.live = log, pool, live
         self.acts = PersonalActs()
         self.feedback = FeedbackView(log, pool, self._did)
@@ -231,12 +231,12 @@ def reply_ending(call: object) -> str | None:
 
 
 def pool_change(live: LiveStream) -> Callable[[str, bytes], None]:
-    """`PoolView(heard=…)`: each row becomes a change of its kind: group (g), trajectory (g, t); steps and tokens are their trajectory's."""
+    """`PoolView(on_row=…)`: each row becomes a change of its kind: group (g), trajectory (g, t); steps and tokens are their trajectory's."""
 
-    def heard(topic: str, key: bytes) -> None:
+    def on_row(topic: str, key: bytes) -> None:
         if topic == GROUPS.name:
             live.changed("group", key.decode("utf-8", "surrogatepass"))
         else:
             live.changed("trajectory", *parts(key)[:2])
 
-    return heard
+    return on_row

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import ValidationError
 
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.datapool.batch.rewards import unheard_of
+from claw_r1.datapool.batch.rewards import slots_never_rewarded
 from claw_r1.datapool.batch.spec import BatchSpec, first_problem
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.rows import PoolRows
@@ -60,7 +60,7 @@ def explained(
 ) -> tuple[list[Explanation], list[str]]:
     """Explains each thing of that id, and lists slots of the spec that no reward ever named. decoded: as `why`
     takes it."""
-    warnings = [] if perspective is None else list(unheard_of(perspective.spec, rows.reward_slots))
+    warnings = [] if perspective is None else list(slots_never_rewarded(perspective.spec, rows.reward_slots))
     return why(rows, runs, perspective, name, decoded), warnings
 
 

@@ -105,7 +105,7 @@ def sums_as_pool(subjects: Iterable[Slots], spec: BatchSpec) -> bool:
     return not any(votes(slot for slot in slots if slot.value is not None) for slots in subjects if len(slots) > 1)
 
 
-def unheard_of(spec: BatchSpec, slots: Collection[str]) -> list[str]:
+def slots_never_rewarded(spec: BatchSpec, slots: Collection[str]) -> list[str]:
     """A line for each slot of the spec that was never filled. slots: `source/name` of all filled ones."""
     fields = {
         "reward_weights": sorted(spec.reward_weights.keys() - {"*"}),

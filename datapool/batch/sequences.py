@@ -122,13 +122,13 @@ def rows(calls: Sequence[CallTokens], trajectory: int) -> list[TrainingRow]:
         return [_row(calls, trajectory)] if calls[0].response else []
     parents = _parents(calls)
     inner = {parent for parent in parents if parent is not None}
-    taken: set[int] = set()
+    in_rows: set[int] = set()
     training_rows: list[TrainingRow] = []
     for leaf in range(len(calls)):
         if leaf in inner:
             continue
-        fresh = [node for node in _path(parents, leaf) if node not in taken and calls[node].response]
-        taken.update(fresh)
+        fresh = [node for node in _path(parents, leaf) if node not in in_rows and calls[node].response]
+        in_rows.update(fresh)
         if fresh:
             training_rows.append(_row([calls[node] for node in fresh], trajectory))
     return training_rows

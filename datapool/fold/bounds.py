@@ -44,11 +44,11 @@ def within(names: Sequence[str], each_bytes: int, bytes_max: int) -> Sequence[st
     """The names, in their order, before which the others take less than so many bytes. each_bytes: beside the name."""
     if UTF8_BYTES_MAX * sum(map(len, names)) + each_bytes * len(names) < bytes_max:
         return names
-    taken = 0
+    size_bytes = 0
     for number, name in enumerate(names):
-        if taken >= bytes_max:
+        if size_bytes >= bytes_max:
             return names[:number]
-        taken += name_bytes(name) + each_bytes
+        size_bytes += name_bytes(name) + each_bytes
     return names
 
 

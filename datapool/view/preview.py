@@ -12,7 +12,7 @@ from claw_r1.datapool.batch.candidates import Members, Pool, PooledGroup, Pooled
 from claw_r1.datapool.batch.masks import mask_at
 from claw_r1.datapool.batch.members import baseline_only, trained_members
 from claw_r1.datapool.batch.plan import assemble
-from claw_r1.datapool.batch.rewards import unheard_of
+from claw_r1.datapool.batch.rewards import slots_never_rewarded
 from claw_r1.datapool.batch.selection import Selection, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
 from claw_r1.datapool.batch.shares import unknown_environments
@@ -143,7 +143,7 @@ def _look(
         "settled": {name: why for name, why in others.items() if why is not None},
     }
     tags = {tag for record in rows.group_rows() for tag in record.tags} if perspective.spec.environments else set()
-    warnings = unheard_of(perspective.spec, rows.reward_slots)
+    warnings = slots_never_rewarded(perspective.spec, rows.reward_slots)
     warnings += unknown_environments(perspective.spec.environments, tags)
     return Moment(selection, reasons, warnings, len(bounded.beyond) if bounded else 0)
 
@@ -187,10 +187,10 @@ def _others(
     names: Iterable[str], runs: RunIndex, perspective: Perspective, selection: Selection
 ) -> dict[str, str | None]:
     """Groups that selection does not speak of: how the run settled them, or None: their rows are of different moments."""
-    spoken = (
+    selected = (
         {group.record.group_id for group in selection.chosen} | selection.left_out.keys() | selection.skipped.keys()
     )
-    return {name: _settled(runs, perspective.run_id, name) for name in names if name not in spoken}
+    return {name: _settled(runs, perspective.run_id, name) for name in names if name not in selected}
 
 
 def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:

@@ -142,13 +142,13 @@ class PoolRows:
             if (rows := group.trajectories.pop(ids[1], None)) is not None:
                 self.records.drop("trajectories", rows.number)
         elif topic == TRAJECTORIES.name and value is not None:
-            self._spoken(self._apply_trajectory(self._make_rows(group, ids), value))
+            self._note_slots(self._apply_trajectory(self._make_rows(group, ids), value))
         elif topic == STEPS.name:
-            self._spoken(self._apply_step(group, ids, value))
+            self._note_slots(self._apply_step(group, ids, value))
 
-    def _spoken(self, row: TrajectoryRecord | StepRecord | None) -> None:
-        spoken = (slot for slot in row.rewards if (slot.value, slot.failed) != (None, None)) if row is not None else ()
-        self.reward_slots.update(map(slot_name, spoken))
+    def _note_slots(self, row: TrajectoryRecord | StepRecord | None) -> None:
+        slots = (slot for slot in row.rewards if (slot.value, slot.failed) != (None, None)) if row is not None else ()
+        self.reward_slots.update(map(slot_name, slots))
 
     def _group_of(self, group_id: str) -> GroupRows | None:
         """Returns the group that a row belongs to; None: it was forgotten."""

@@ -60,7 +60,7 @@ class PoolView:
         listed: bool = False,
         role: str | None = None,
         open_reader: Callable[[], Reader] | None = None,
-        heard: Callable[[str, bytes], None] = lambda _topic, _key: None,
+        on_row: Callable[[str, bytes], None] = lambda _topic, _key: None,
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
 
@@ -68,13 +68,13 @@ class PoolView:
         passed over, undecoded. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
         `claw_r1.datapool.view.listing.pages`. role: a name for what is kept, where that is not all; without one such a view has no
-        file. heard: called in the follower's thread after each row that was taken in, with `Topic.name` and the row's key.
+        file. on_row: called in the follower's thread after each row that was taken in, with `Topic.name` and the row's key.
         """
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: self._opened(settings, topics, group))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
         self._empty = partial(PoolRows, keep, listed=listed, cache_bytes=int(settings.views_cache_mb * 1e6))
         self._rows = self._empty()
-        self._heard = heard
+        self._on_row = on_row
         self._run = None if run is None else as_bytes(run)
         self._role = LISTED if listed and keep is None else role
         self._file: ViewFile | None = None
@@ -213,7 +213,7 @@ class PoolView:
                 self._has_erased |= record.value is None
                 if self._unsaved >= self._save_at or time.time() - self._saved_s > SAVED_EVERY_S:
                     self._save(self._file)
-        self._heard(name, key)
+        self._on_row(name, key)
 
     def _save(self, file: ViewFile) -> None:
         """Keep all that was read so far. Where no file can be made, that costs the next start its time, and this view nothing. Raises

@@ -62,12 +62,12 @@ class MemoryReader:
         if start > partition.end:
             raise LogError(f"{place[0]} partition {place[1]} does not reach offset {start}")
         records = partition.read(start, partition.end)
-        taken = records[: max(records_max, 0)]
-        if len(taken) == len(records):
+        batch = records[: max(records_max, 0)]
+        if len(batch) == len(records):
             self._positions[place] = partition.end
-        elif taken:
-            self._positions[place] = taken[-1].offset + 1
-        return taken
+        elif batch:
+            self._positions[place] = batch[-1].offset + 1
+        return batch
 
 
 class MemoryLookup:

@@ -99,10 +99,10 @@ class Drainer:
         while remaining and not self._stopping.is_set():
             offered = [(spooled, self._produce(spooled.item)) for spooled in remaining]
             outcomes = [(spooled, self._is_acknowledged(spooled, future)) for spooled, future in offered]
-            taken = [spooled for spooled, acknowledged in outcomes if acknowledged]
+            in_log = [spooled for spooled, acknowledged in outcomes if acknowledged]
             remaining = [spooled for spooled, acknowledged in outcomes if not acknowledged]
-            if taken:
-                self._spool.acknowledged(taken)
+            if in_log:
+                self._spool.acknowledged(in_log)
                 self._away.clear()
             else:
                 self._away.set()

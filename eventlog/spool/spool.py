@@ -202,11 +202,11 @@ class Spool:
 
     def _take_batch(self) -> list[_Pending]:
         """Takes waiting records, up to a size that is written in one go."""
-        size = taken = 0
-        while taken < len(self._pending) and (not taken or size < BATCH_BYTES_MAX):
-            size += len(self._pending[taken].content)
-            taken += 1
-        batch, self._pending = self._pending[:taken], self._pending[taken:]
+        size = count = 0
+        while count < len(self._pending) and (not count or size < BATCH_BYTES_MAX):
+            size += len(self._pending[count].content)
+            count += 1
+        batch, self._pending = self._pending[:count], self._pending[count:]
         return batch
 
     def _commit(self, batch: Sequence[_Pending]) -> None:

@@ -48,14 +48,14 @@ class Visit:
     passed: int = 0
     """Rooms that were left by their way."""
     keys: int = 0
-    taken: frozenset[int] = frozenset()
+    keys_taken: frozenset[int] = frozenset()
     opened: frozenset[int] = frozenset()
     turns: int = 0
 
 
 def view(castle: Castle, visit: Visit) -> str:
     """Returns the view of the agent in its room."""
-    key = " key" if visit.room in castle.keys - visit.taken else ""
+    key = " key" if visit.room in castle.keys - visit.keys_taken else ""
     lock = " lock" if visit.room in castle.locks - visit.opened else ""
     return f"way {castle.ways[visit.room]}{key}{lock}"
 
@@ -66,8 +66,8 @@ def after(castle: Castle, visit: Visit, text: str) -> Visit:
     visit = replace(visit, turns=visit.turns + 1)
     if text == f"go {castle.ways[room]}" and not locked:
         return replace(visit, room=room + 1, passed=max(visit.passed, room + 1))
-    if text == "take" and room in castle.keys - visit.taken:
-        return replace(visit, keys=visit.keys + 1, taken=visit.taken | {room})
+    if text == "take" and room in castle.keys - visit.keys_taken:
+        return replace(visit, keys=visit.keys + 1, keys_taken=visit.keys_taken | {room})
     if text == "open" and locked and visit.keys:
         return replace(visit, keys=visit.keys - 1, opened=visit.opened | {room})
     if text == "back":
@@ -98,6 +98,6 @@ def attempt(castle: Castle) -> TurnOf:
 
 def right_action(castle: Castle, visit: Visit) -> str:
     """A way to win in the fewest turns: take each key that is seen."""
-    if visit.room in castle.keys - visit.taken:
+    if visit.room in castle.keys - visit.keys_taken:
         return "take"
     return "open" if visit.room in castle.locks - visit.opened else f"go {castle.ways[visit.room]}"

@@ -61,8 +61,8 @@ class _Block:
     def whole(self) -> dict[str, Json]:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         written = texts.pop(TOOL_INPUT, "")
-        begun = {name: value if isinstance(value := self._fields.get(name), str) else "" for name in texts}
-        grown: dict[str, Json] = {name: begun[name] + text for name, text in texts.items()}
+        starts = {name: value if isinstance(value := self._fields.get(name), str) else "" for name in texts}
+        grown: dict[str, Json] = {name: starts[name] + text for name, text in texts.items()}
         if written:
             grown["input"] = _input(written)
         if self._citations:

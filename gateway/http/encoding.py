@@ -14,16 +14,16 @@ class BodyDecoder:
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._gzip = zlib.decompressobj(WITH_GZIP_HEADER)
-        self._begun = False
+        self._has_body = False
 
     @property
     def ended(self) -> bool:
         """The body is complete; so it is of a request that has no body at all."""
-        return self._gzip.eof or not self._begun
+        return self._gzip.eof or not self._has_body
 
     def decode(self, piece: bytes, bytes_max: int) -> bytes:
         """Decodes a piece of body, up to so many bytes. Raises UnknownEncoding, InvalidRequest."""
-        self._begun = True
+        self._has_body = True
         if self._encoding not in GZIP:
             raise UnknownEncoding(f"a body is sent as it is, or with content-encoding gzip, not {self._encoding[:40]}")
         try:

@@ -82,7 +82,7 @@ def _without_tokens(
     if len(set(indexes)) < len(indexes):
         indexes, flaws = list(range(len(indexes))), (CHOICE_INDEX, *flaws)
     choices = [_unsampled(index, outline, ended, flaws) for index, outline in zip(indexes, outlines, strict=True)]
-    return EngineReply(body, b"", tuple(choices), _told_usage(usage), ended)
+    return EngineReply(body, b"", tuple(choices), _reported_usage(usage), ended)
 
 
 def _unsampled(index: int, outline: Outline, ended: bool, flaws: tuple[str, ...]) -> Choice:
@@ -98,7 +98,7 @@ def _unsampled(index: int, outline: Outline, ended: bool, flaws: tuple[str, ...]
     )
 
 
-def _told_usage(usage: Json) -> Usage:
+def _reported_usage(usage: Json) -> Usage:
     """Returns the usage that an engine reports, in OpenAI's names or Anthropic's."""
     counts = usage if isinstance(usage, dict) else {}
     prompt, sampled = (

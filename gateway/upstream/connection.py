@@ -43,7 +43,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._idle_s: float | None = None
         self._size_seen = -1
         self._parser = httptools.HttpResponseParser(self)
-        self.heard = False
+        self.has_reply_bytes = False
         """A byte of the reply has arrived."""
 
     def exchange(self, head: bytes, body: bytes, timeout_s: float) -> IncomingReply:
@@ -95,7 +95,7 @@ class UpstreamConnection(asyncio.Protocol):
         if reply is None:
             self.close()
             return
-        self.heard = True
+        self.has_reply_bytes = True
         self._unproductive += len(data)
         try:
             self._parser.feed_data(data)

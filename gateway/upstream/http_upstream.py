@@ -87,7 +87,7 @@ class HttpUpstream:
             try:
                 return await connection.exchange(head, body or b"", self._timeout_s).started()
             except UpstreamBroken:
-                if connection.heard:
+                if connection.has_reply_bytes:
                     raise
             # The engine closed an idle connection while our request was on its way; a fresh one tells that from a crash.
             self._close_idle(target.origin)

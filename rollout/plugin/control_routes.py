@@ -24,8 +24,8 @@ class ControlRequests:
 
     def take(self) -> list[str]:
         """In the order in which they came; nobody gets them a second time."""
-        taken, self._open = self._open, []
-        return taken
+        requests, self._open = self._open, []
+        return requests
 
     def attach(self, app: "FastAPI") -> None:
         """Register the routes, open to who knows the secret; without one, to this host."""

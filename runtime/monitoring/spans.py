@@ -118,7 +118,7 @@ class BoundedQueue(BatchSpanProcessor):
     """The SDK's queue, which is full before it drops unseen."""
 
     def __init__(self, exporter: "CountedExporter") -> None:
-        self.exporter, self.dropped, self._taken = exporter, 0, 0
+        self.exporter, self.dropped, self._accepted_count = exporter, 0, 0
         self._waiting_max = int(os.environ.get("OTEL_BSP_MAX_QUEUE_SIZE", "2048"))
         self._counting = threading.Lock()
         at_once = int(os.environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", AT_ONCE))
@@ -127,10 +127,10 @@ class BoundedQueue(BatchSpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Takes a span, where there is room."""
         with self._counting:
-            if self._taken - self.exporter.given >= self._waiting_max:
+            if self._accepted_count - self.exporter.given >= self._waiting_max:
                 self.dropped += 1
                 return
-            self._taken += 1
+            self._accepted_count += 1
         super().on_end(span)
 
 

@@ -54,7 +54,7 @@ class Carrier:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._pipes = threading.Lock()
         """Held while a pipe is used: a number that was closed meanwhile would be another file's."""
-        self._heard = b""
+        self._unparsed = b""
 
     @property
     def is_running(self) -> bool:
@@ -82,13 +82,13 @@ class Carrier:
 
     def hear(self, deadline: Deadline, also: Callable[[], object] = lambda: None) -> list[str]:
         """The words of the next line. Raises as `expect`."""
-        while b"\n" not in self._heard:
+        while b"\n" not in self._unparsed:
             also()
             left_s = deadline.remaining_s(f"a word of the {self.transport} carrier")
             with self._pipes:
                 if self._stdout.closed or (readable(self._stdout.fileno(), min(left_s, 0.1)) and not self._read()):
                     raise TransferFailed(f"the {self.transport} carrier ended")
-        line, _, self._heard = self._heard.partition(b"\n")
+        line, _, self._unparsed = self._unparsed.partition(b"\n")
         return line.decode(errors="replace").split(" ")
 
     def end(self) -> None:
@@ -100,7 +100,7 @@ class Carrier:
 
     def _read(self) -> bytes:
         piece = os.read(self._stdout.fileno(), LINE_BYTES_MAX)
-        self._heard += piece
+        self._unparsed += piece
         return piece
 
     def _reap(self) -> None:

@@ -81,22 +81,22 @@ def _batch(
     rows = tokenizer.apply_chat_template(conversations, tokenize=True, return_dict=False)
     longest = max(len(row) for row in rows)
     ids = torch.tensor([row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows])
-    return ids, torch.tensor([_spoken(tokenizer, row) + [0.0] * (longest - len(row)) for row in rows])
+    return ids, torch.tensor([_assistant_mask(tokenizer, row) + [0.0] * (longest - len(row)) for row in rows])
 
 
-def _spoken(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[float]:
+def _assistant_mask(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[float]:
     """1 for each id that the assistant says: after its mark, up to and with the end."""
     mark = tokenizer.convert_tokens_to_ids("<|assistant|>")
-    spoken, speaking = [], False
+    mask, speaking = [], False
     for token in ids:
-        spoken.append(float(speaking))
+        mask.append(float(speaking))
         speaking = token == mark or (speaking and token != tokenizer.eos_token_id)
-    return spoken
+    return mask
 
 
 def _loss(model: Qwen3ForCausalLM, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean negative log-probability of the masked tokens. Padding stands right of all of them, so it needs no mask."""
     logits = model(input_ids=ids).logits[:, :-1]
     logprobs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-    spoken = mask[:, 1:]
-    return -(logprobs * spoken).sum() / spoken.sum()
+    targets = mask[:, 1:]
+    return -(logprobs * targets).sum() / targets.sum()

@@ -139,9 +139,9 @@ class LocalBroker:
 
     def _choose_ports(self) -> tuple[int, int]:
         if self.ports:
-            if taken := [port for port in self.ports if not tcp.is_free(port)]:
+            if in_use := [port for port in self.ports if not tcp.is_free(port)]:
                 raise CannotRun(
-                    f"port {taken[0]} is in use by another program: choose another port for the broker, or none"
+                    f"port {in_use[0]} is in use by another program: choose another port for the broker, or none"
                 )
             chosen = self.ports
         else:

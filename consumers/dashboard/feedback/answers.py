@@ -8,7 +8,7 @@ from typing import Any
 
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.differences import ShownTurn, beside, plain
-from claw_r1.consumers.dashboard.feedback.queue import QueueItem, heard, is_for, is_open, progress, sides
+from claw_r1.consumers.dashboard.feedback.queue import QueueItem, is_for, is_open, progress, sides, with_feedback
 from claw_r1.consumers.dashboard.personal_acts import saying
 from claw_r1.consumers.dashboard.routes.parameters import trajectory_of
 from claw_r1.consumers.dashboard.source import DashboardSource
@@ -27,18 +27,18 @@ def queue_answer(source: DashboardSource, query: QueueQuery, who: str) -> dict[s
     except ValueError as error:
         raise PageProblem(422, str(error)) from error
     voices = view.voices()
-    items, spoken = heard(kept.queue, voices)
+    items, judged = with_feedback(kept.queue, voices)
     own = partial(is_for, who=who, people=query.people, overlap=query.overlap)
     waiting = (item for item in items if is_open(item, who, query.overlap) and own(item))
     total = sum(map(own, kept.queue.items)) if query.people else len(kept.queue.items)
-    spoken = list(filter(own, spoken))
+    judged = list(filter(own, judged))
     return {
         "who": who,
         "reading": not source.caught_up,
         "items": [_item(item, who) for item in islice(waiting, query.limit)],
-        "open": total - sum(not is_open(item, who, query.overlap) for item in spoken),
+        "open": total - sum(not is_open(item, who, query.overlap) for item in judged),
         "total": total,
-        "progress": progress(spoken),
+        "progress": progress(judged),
         "again_s": view.queues.newer_in_s(kept),
     }
 

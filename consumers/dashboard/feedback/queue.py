@@ -57,21 +57,21 @@ def silent(items: Sequence[QueueItem], order: QueueOrder, seed: int) -> Silent:
     return Silent(ordered, {item.place: item for item in items}, order, seed)
 
 
-def heard(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
+def with_feedback(queue: Silent, voices: Voices) -> tuple[Iterator[QueueItem], list[QueueItem]]:
     """All items with people's feedback, in order, as far as they are examined; and those with feedback."""
-    spoken: dict[JudgedKey | PairKey, QueueItem] = {}
+    judged: dict[JudgedKey | PairKey, QueueItem] = {}
     for place, judges in voices.judges.items():
         if (item := queue.at.get(place)) is not None:
             doubt = item.doubt + voices.spread.get(place, 0.0)
-            spoken[place] = item._replace(judges=frozenset(judges), doubt=doubt)
+            judged[place] = item._replace(judges=frozenset(judges), doubt=doubt)
     for pair, votes in voices.pair_judges.items():
         if (item := queue.at.get(pair)) is not None:
             ahead = sum((each == item.trajectory_id) - (each == item.other_id) for each in votes.values())
             doubt = item.doubt + 1 - abs(ahead) / len(votes)
-            spoken[pair] = item._replace(judges=frozenset(votes), doubt=doubt)
+            judged[pair] = item._replace(judges=frozenset(votes), doubt=doubt)
     key = partial(_sort_key, queue.order, queue.seed)
-    rest = (item for item in queue.items if item.place not in spoken)
-    return heapq.merge(rest, sorted(spoken.values(), key=key), key=key), list(spoken.values())
+    rest = (item for item in queue.items if item.place not in judged)
+    return heapq.merge(rest, sorted(judged.values(), key=key), key=key), list(judged.values())
 
 
 def single_items(rows: Iterable[tuple[TrajectoryRecord, float]]) -> list[QueueItem]:

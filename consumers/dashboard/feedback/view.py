@@ -23,15 +23,15 @@ T = TypeVar("T")
 class FeedbackView:
     """A follower of claw.rewards, and a producer. `start` comes first."""
 
-    def __init__(self, log: Log, pool: PoolView, heard: Callable[[Event], object]) -> None:
-        """heard: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
+    def __init__(self, log: Log, pool: PoolView, on_event: Callable[[Event], object]) -> None:
+        """on_event: called with each event of claw.rewards, in the follower's thread, and with each that is appended here."""
         self.queues = Queues(pool)
-        self._log, self._heard = log, heard
+        self._log, self._on_event = log, on_event
         self.producer = log.producer()
         self._lock = threading.Lock()
         self._feedback = Feedback()
-        self._voices, self._unheard = Voices(), set[str]()
-        """The sums so far; groups with feedback since."""
+        self._voices, self._stale = Voices(), set[str]()
+        """The sums so far; groups with feedback since, whose sums are stale."""
         self._follower: Follower | None = None
 
     def start(self) -> Follower:
@@ -57,9 +57,9 @@ class FeedbackView:
         ViewFailed."""
         self._check()
         with self._lock:
-            if self._unheard:
-                anew = voices(word for group in self._unheard for word in self._feedback.standing(group))
-                self._voices, self._unheard = self._voices.renewed(self._unheard, anew), set()
+            if self._stale:
+                anew = voices(word for group in self._stale for word in self._feedback.standing(group))
+                self._voices, self._stale = self._voices.renewed(self._stale, anew), set()
             return self._voices
 
     def append(self, events: Sequence[FeedbackFact]) -> None:
@@ -85,5 +85,5 @@ class FeedbackView:
         with self._lock:
             for event in events:
                 if isinstance(event, FeedbackFact) and self._feedback.add(event):
-                    self._unheard.add(event.group_id)
-                self._heard(event)
+                    self._stale.add(event.group_id)
+                self._on_event(event)

@@ -30,7 +30,7 @@ class RewardBoard:
 
     def ask(self, question: Callable[[RewardState], T]) -> tuple[T, bool]:
         """The answer at one moment, and whether all was read by then. Raises LogError where reading ended."""
-        follower = self._begun()
+        follower = self._started_follower()
         try:
             follower.wait_caught_up(FIRST_LOOK_S)
             caught_up = True
@@ -44,7 +44,7 @@ class RewardBoard:
         if self._follower is not None:
             self._follower.stop()
 
-    def _begun(self) -> Follower:
+    def _started_follower(self) -> Follower:
         with self._starting:
             if self._follower is None:
                 self._follower = Follower(self._log.reader([REWARDS, VERDICTS]), self._apply)

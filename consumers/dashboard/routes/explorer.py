@@ -237,14 +237,14 @@ def conversations(source: Source, _: Looking, which: Annotated[SearchQuery, Quer
             {"matches": matches, "looked": looked, "lost": lost, "after": after, "too_long": too_long[:SEARCH_ROWS]}
         )
 
-    spoken = Conversations(partial(_short_steps, source, too_long), source.facts)
+    conversations = Conversations(partial(_short_steps, source, too_long), source.facts)
     matches: list[JsonDict] = []
     looked, lost, place, ends = 0, 0, _place(kind, which.after), time.monotonic() + SEARCH_S
     while True:
         chunk = _ask(source, partial(_behind, kind, rest, place, source.facts))
         for row in chunk:
             try:
-                holds = any(spoken.say(step, pool_filter.text) for step in source.pool.ask(partial(_steps, row)))
+                holds = any(conversations.say(step, pool_filter.text) for step in source.pool.ask(partial(_steps, row)))
             except HistoryCut:
                 holds, lost = False, lost + 1
             ids, looked = _ids(row), looked + 1

@@ -84,7 +84,7 @@ def messages(
     """Long texts are cut; `/message` has the whole."""
     tree = _outline(source, g, t)[1]
     window = tree.steps[start : start + limit]
-    facts, spoken = _exchanges(source, tree, window)
+    facts, shares = _exchanges(source, tree, window)
     batches = source.ask_runs(lambda state: state.index.planned(g))
     answer = []
     for at, step in enumerate(window, start):
@@ -92,7 +92,7 @@ def messages(
         trained = [[batch.run_id, batch.sequence] for batch in batches if step.call_id in batch.trained.get(t, ())]
         about = None if fact is None else {name: to_builtins(getattr(fact, name)) for name in ABOUT}
         call = {"at": at, "call_id": step.call_id, "step": _step(step), "trained": trained[:PAGE_MAX], "about": about}
-        answer.append(call | _share(spoken.get(step.call_id), tree))
+        answer.append(call | _share(shares.get(step.call_id), tree))
     return SafeJson({"from": start, "total": len(tree.calls), "calls": answer})
 
 
@@ -100,8 +100,8 @@ def messages(
 def message(source: Source, _: Looking, g: GroupId, t: TrajectoryIdQuery, c: CallIdQuery, n: Number) -> Response:
     """n: its number among those that `/messages` has of the call."""
     tree = _outline(source, g, t)[1]
-    spoken = _exchanges(source, tree, [_step_of(tree, c)])[1].get(c)
-    whole = [] if spoken is None else message_answers(spoken, n)
+    share = _exchanges(source, tree, [_step_of(tree, c)])[1].get(c)
+    whole = [] if share is None else message_answers(share, n)
     if not whole:
         raise PageProblem(404, f"call {c} has no message {n}: read the trajectory again")
     return SafeJson(whole[0])
@@ -191,17 +191,17 @@ def _step(step: StepRecord) -> dict[str, Any]:  # JSON
     return plain
 
 
-def _share(spoken: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
+def _share(share: CallShare | None, tree: CallTree) -> dict[str, Any]:  # JSON
     """Returns what a call adds to the conversation."""
-    if spoken is None:
+    if share is None:
         return {"messages": [], "left_out": 0, "base": None, "tools": [], "problem": "no call of it was captured yet"}
-    own, at = message_answers(spoken), tree.place.get(spoken.base or "")
+    own, at = message_answers(share), tree.place.get(share.base or "")
     return {
         "messages": own,
-        "left_out": len(spoken.added) + (spoken.reply is not None) - len(own),
-        "base": spoken.base and {"call_id": spoken.base, "at": at, "repeated": spoken.repeated, "left": spoken.left},
-        "tools": spoken.tools,
-        "problem": spoken.problem,
+        "left_out": len(share.added) + (share.reply is not None) - len(own),
+        "base": share.base and {"call_id": share.base, "at": at, "repeated": share.repeated, "left": share.left},
+        "tools": share.tools,
+        "problem": share.problem,
     }
 
 

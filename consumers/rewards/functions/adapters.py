@@ -29,8 +29,8 @@ def trl(function: Callable[..., Any], as_text: bool) -> Rule:
 
     Columns are the fields of task and metadata. TRL's other arguments (token ids, the trainer's state) are missing.
     """
-    taken = signature(function).parameters
-    takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values())
+    parameters = signature(function).parameters
+    takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     async def awaited(values: Any) -> Any:
         return await values
@@ -39,7 +39,7 @@ def trl(function: Callable[..., Any], as_text: bool) -> Rule:
         members = judged.members if judged.scope == "group" else (judged,)
         turns = [_turn(member, as_text) for member in members]
         tables = [columns(member) for member in members]
-        names = {name for table in tables for name in table if takes_all or name in taken}
+        names = {name for table in tables for name in table if takes_all or name in parameters}
         extra = {name: [table.get(name) for table in tables] for name in sorted(names - {"prompts", "completions"})}
         returned = function(prompts=[prompt for prompt, _ in turns], completions=[reply for _, reply in turns], **extra)
         return awaited(returned) if isawaitable(returned) else returned

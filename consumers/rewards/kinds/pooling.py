@@ -174,10 +174,10 @@ def _conversations(subject: Judged) -> list[list[JudgedMessage]]:
             raise GaveUp("text_lost", "nothing of its conversation can be read")
         return [list(subject.conversation)]
     after = subject.scope == "next"
-    return [[*_spoken(call), *((call.after or ()) if after else ())] for call in subject.calls]
+    return [[*_conversation(call), *((call.after or ()) if after else ())] for call in subject.calls]
 
 
-def _spoken(call: JudgedCall) -> list[JudgedMessage]:
+def _conversation(call: JudgedCall) -> list[JudgedMessage]:
     """The conversation up to and with the reply."""
     if call.reply is None or not call.messages:
         raise GaveUp("text_lost", f"nothing of call {call.call_id} can be read")
@@ -186,8 +186,8 @@ def _spoken(call: JudgedCall) -> list[JudgedMessage]:
 
 def _tagged(subject: Judged, tag: str) -> list[JudgedMessage]:
     """The last call's conversation, in which each reply that is judged ends with the tag."""
-    ends = [len(_spoken(call)) - 1 for call in subject.calls]
-    messages = _spoken(subject.calls[-1])
+    ends = [len(_conversation(call)) - 1 for call in subject.calls]
+    messages = _conversation(subject.calls[-1])
     if ends != sorted(set(ends)) or any(
         messages[end] != call.reply for end, call in zip(ends, subject.calls, strict=True)
     ):

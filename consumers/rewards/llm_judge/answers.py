@@ -74,8 +74,8 @@ def soft(rubric: Rubric, tokens: Sequence[dict[str, Any]]) -> ParsedAnswer:
     options = {word.casefold(): value for word, value in rubric.options.items()}
     mass = dict.fromkeys(options, 0.0)
     for candidate in _first_of_answer(tokens).get("top_logprobs") or ():
-        begun = str(candidate.get("token", "")).strip().casefold()
-        fitting = [word for word in options if begun and (word.startswith(begun) or begun.startswith(word))]
+        token = str(candidate.get("token", "")).strip().casefold()
+        fitting = [word for word in options if token and (word.startswith(token) or token.startswith(word))]
         if len(fitting) == 1:
             mass[fitting[0]] += _probability(candidate.get("logprob"))
     total = sum(mass.values())
@@ -118,11 +118,11 @@ def structure(rubric: Rubric) -> dict[str, Any]:
 def _first_of_answer(tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The first token behind all thoughts that is more than space. Raises Unparsable where there is none."""
     texts = [str(token.get("token", "")) for token in tokens]
-    begun = "".join(texts).rfind(THOUGHT_END)
-    begun = 0 if begun < 0 else begun + len(THOUGHT_END)
+    answer_at = "".join(texts).rfind(THOUGHT_END)
+    answer_at = 0 if answer_at < 0 else answer_at + len(THOUGHT_END)
     length = 0
     for token, text in zip(tokens, texts, strict=True):
-        if length >= begun and text.strip():
+        if length >= answer_at and text.strip():
             return token
         length += len(text)
     raise Unparsable("there was no answer, or it was cut off before it began.")

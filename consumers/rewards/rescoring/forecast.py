@@ -111,11 +111,11 @@ def _subjects(
         source.add(record)
         if read % RECORDS_AT_ONCE == 0:
             progress(read, span.records)
-            yield from _taken(source)
-    yield from _taken(source)
+            yield from _take(source)
+    yield from _take(source)
 
 
-def _taken(source: SubjectSource) -> Iterable[Subject]:
+def _take(source: SubjectSource) -> Iterable[Subject]:
     while True:  # a source gives up waiting after a few times
         with suppress(Retryable):
             return source.take()

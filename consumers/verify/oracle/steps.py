@@ -42,7 +42,7 @@ class CallFacts:
 def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
     curation = curation_of(of_kind((fact for fact, _ in subject.facts), StepCurated))
     start = newest(subject.starts)
-    spoken: StepFields = {
+    fields: StepFields = {
         "group_id": subject.group_id,
         "trajectory_id": subject.trajectory_id,
         "call_id": subject.call_id,
@@ -53,13 +53,13 @@ def step_record(subject: CallFacts, calls: Calls) -> StepRecord:
     }
     reasons = _curation_reasons(curation)
     if subject.call_id not in calls:
-        return StepRecord(**spoken, reasons=tuple(sorted(reasons | {"no_call"})))
+        return StepRecord(**fields, reasons=tuple(sorted(reasons | {"no_call"})))
     call, at = calls[subject.call_id]
     reasons |= call_reasons(call)
     if not chain_is_whole(subject.call_id, calls):
         reasons.add("parent_missing")
     return StepRecord(
-        **spoken,
+        **fields,
         **_attempts(subject.facts, at),
         **_tokens(call),
         **_policy(call),

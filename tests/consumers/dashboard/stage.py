@@ -98,8 +98,8 @@ class DashboardStage:
     def page(self, **settings: Any) -> object:
         """The app."""
         self.live = LiveStream()
-        heard = pool_change(self.live)
-        self.pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), heard=heard)
+        on_row = pool_change(self.live)
+        self.pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), on_row=on_row)
         self.source = DashboardSource(self.log, self.pool, self.live)
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 
@@ -159,7 +159,7 @@ class BrokerStage(DashboardStage):
 
     def page(self, **settings: Any) -> object:
         self.live = LiveStream()
-        self.pool = PoolView(self.settings, listed=True, heard=pool_change(self.live))
+        self.pool = PoolView(self.settings, listed=True, on_row=pool_change(self.live))
         self.source = DashboardSource(KafkaLog(self.settings), self.pool, self.live)
         return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
 

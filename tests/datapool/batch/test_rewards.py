@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 
-from claw_r1.datapool.batch.rewards import unheard_of, worth
+from claw_r1.datapool.batch.rewards import slots_never_rewarded, worth
 from claw_r1.datapool.batch.selection import Selection, select
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
@@ -249,7 +249,7 @@ def test_a_slot_that_nobody_gives_is_named() -> None:
     )
     there = pooled([*GROUP, style(1.0, "t0", "c0"), gave_up("t1"), said("judge", 1.0), said("human:a", None)]).pool
     assert there.reward_slots == {"judge/style", "judge/ok"}
-    assert [line.partition(" (")[0] for line in unheard_of(spec, there.reward_slots)] == [
+    assert [line.partition(" (")[0] for line in slots_never_rewarded(spec, there.reward_slots)] == [
         "reward_weights: nobody has given typo/x yet",
         "reward_prefer: nobody has given human:*/ok yet",
         "rewards_required: nobody has given judge/styl yet",

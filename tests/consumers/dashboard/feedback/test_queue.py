@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from claw_r1.consumers.dashboard.feedback import queues
 from claw_r1.consumers.dashboard.feedback.bodies import QueueQuery
 from claw_r1.consumers.dashboard.feedback.queue import (
-    heard,
     is_for,
     is_open,
     pair_items,
     sides,
     silent,
     single_items,
+    with_feedback,
 )
 from claw_r1.consumers.dashboard.feedback.voices import Voices
 from claw_r1.datapool.view.rows import PoolRows
@@ -67,7 +67,7 @@ def test_what_people_are_divided_on_comes_before_what_scorers_are() -> None:
     """Doubt is the sum of both, each at most 1."""
     rows = [(row("calm"), 0.0), (row("people"), 0.0), (row("scorers"), 0.9)]
     voices = Voices(judges={("g", "people"): {"ann", "bob"}}, spread={("g", "people"): 1.0})
-    items, _ = heard(silent(single_items(rows), "doubt", 0), voices)
+    items, _ = with_feedback(silent(single_items(rows), "doubt", 0), voices)
     assert [item.trajectory_id for item in items] == ["people", "scorers", "calm"]
 
 
@@ -87,8 +87,8 @@ def test_a_divided_vote_and_near_returns_are_doubt() -> None:
     assert {first.trajectory_id, first.other_id} in ({"b", "c"}, {"a", "b"}, {"a", "c"})
     two = [row("a", 0.0, "h"), row("b", 9.0, "h")]
     pair, queue = ("h", frozenset({"a", "b"})), silent(pair_items(two), "doubt", 0)
-    (divided,), _ = heard(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "b"}}))
-    (agreed,), _ = heard(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "a"}}))
+    (divided,), _ = with_feedback(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "b"}}))
+    (agreed,), _ = with_feedback(queue, Voices(pair_judges={pair: {"ann": "a", "bob": "a"}}))
     assert (divided.doubt, agreed.doubt) == (1.0, 0.0)
     assert is_open(divided, "cid", 3)
     assert not is_open(divided, "ann", 3)

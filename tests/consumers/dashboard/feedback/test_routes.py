@@ -108,7 +108,7 @@ def test_a_pair_is_blind_for_whoever_judged_a_member(url: str) -> None:
 def test_a_word_sums_up_its_own_group_alone(stage: DashboardStage) -> None:
     """What stands of the others is not read again, and an answer under way keeps the sum that it has."""
     view = FeedbackView(
-        stage.log, PoolView(stage.log.settings, listed=True, open_reader=lambda: stage.log.reader([])), heard=id
+        stage.log, PoolView(stage.log.settings, listed=True, open_reader=lambda: stage.log.reader([])), on_event=id
     )
     view.append([facts.reward("a", "a0", 1.0, source="human:ann"), facts.reward("b", "b0", 1.0, source="human:ann")])
     before = view.voices()
