@@ -131,8 +131,7 @@ class GatewayClient:
         return ordinal
 
     async def task_returns(self, order: str) -> dict[str, list[list[float]]]:
-        """Returns the lowest and the highest return of the latest
-        groups of an order, by the digest of their task."""
+        """Returns the lowest and the highest return of the latest groups of an order, by the digest of their task."""
         path = f"/orders/{quote(order, safe='')}/returns"
         tasks = (await self._transport.get(path)).body.get("tasks")
         if not isinstance(tasks, dict):

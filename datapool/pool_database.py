@@ -29,7 +29,7 @@ class PoolDatabase:
     def __init__(self) -> None:
         self._db = _connected("")
         self.path = Path()
-        """The file that the rows stand in; none of a name at first."""
+        """The file that holds the rows; empty while they are in an unnamed temporary file, as at first."""
         self._db.executescript(self.SCHEMA + SNAPSHOT)
         self._begin(UNNAMED)
 
@@ -51,8 +51,8 @@ class PoolDatabase:
         return self._snapshot()
 
     def save(self, snapshot: bytes, path: Path) -> None:
-        """Keep all rows as they are now, and the snapshot, in a file of this name, at once; where they do not stand in it yet there is none, nor a
-        journal of one. Raises OSError where none can be made, sqlite3.Error where the one that is there cannot be written: rows may be missing then."""
+        """Write all rows as they are now, and the snapshot, to `path` in one step: until a new file is whole, neither it nor a journal is there.
+        Raises OSError if a new one cannot be made, sqlite3.Error if an old one cannot be written: rows may be missing then."""
         if self.path == path:
             self._keep(self._db, snapshot)
             self._db.execute("BEGIN")

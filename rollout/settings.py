@@ -60,9 +60,8 @@ class RolloutSettings(BaseSettings):
     kv_cache_bytes: str | None = None
     """Size of the KV cache, as vLLM takes it. Not set: what `gpu_memory_share` leaves on a GPU; 256M on the CPU."""
     lora_rank_max: int = Field(default=0, ge=0, le=LORA_RANKS[-1])
-    """Largest rank of a LoRA adapter. Above 0 vLLM takes
-    versions only as adapters of `model`
-    (docs/lora.md). 0: whole versions."""
+    """Largest rank of a LoRA adapter. Above 0 vLLM takes versions only as adapters of `model` (docs/lora.md). 0: whole
+    versions."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser of tool calls; with None, tools are not parsed."""
     threads: int = Field(default=1, ge=1)

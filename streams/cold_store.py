@@ -1,10 +1,8 @@
 """The rows of a partition's pool on local disk, so that groups at rest need not stay in memory.
 
-Invariant: holds, per key, the part of the value last written to the pool from which a
-state is restored; so a group can be dropped from memory whenever none of it waits to be
-written, and read back when a late fact arrives. It is a copy of the log: an unnamed one
-ends with its process, and a named one is of the moment of a
-`save`.
+Invariant: holds, per key, the part of the value last written to the pool from which a state is restored; so a group can
+be dropped from memory whenever none of it waits to be written, and read back when a late fact arrives. It is a copy of
+the log: an unnamed one ends with its process, and a named one is of the moment of a `save`.
 """
 
 import sqlite3

@@ -30,8 +30,7 @@ from claw_r1.schemas.http import Channel
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason why a group is not chosen. `wait`: may still come; `never`: skip it for good; `foreign`: not for this
-    run."""
+    """The reason why a group is not chosen. `wait`: it may be chosen later; `never`: skip it for good; `foreign`: not for this run."""
 
     kind: Literal["wait", "never", "foreign"]
     reason: str
@@ -48,7 +47,7 @@ class Eligibility:
     newest_version: int | None = None
     """Version of the youngest token that would be trained; known under `stale: tokens` alone."""
     unless_stale: Refusal | None = None
-    """The reason why it is not chosen unless it is too stale."""
+    """The reason why it is not chosen even where it is not too stale; a group that is too stale has that reason instead."""
     response_tokens: int = 0
     """Sampled tokens that a batch would train of it."""
     plan_bytes: int = 0

@@ -1,5 +1,4 @@
-"""Figures of an episode for the curves of its batch: lengths,
-turns, rewards by slot, its environment. Pure."""
+"""Figures of an episode for the curves of its batch: lengths, turns, rewards by slot, its environment. Pure."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,6 @@
 """The shares of environments in the batches of a run. Pure.
 
-Invariant: a batch's number of groups of an environment is a
-function of the shares and the batch's number alone, so a
+Invariant: a batch's number of groups of an environment is a function of the shares and the batch's number alone, so a
 resumed run continues unchanged, and a preview is exact.
 """
 
@@ -35,10 +34,8 @@ class Quotas:
     def of(self, sequence: int) -> dict[str, int]:
         """Environment -> groups of the batch with this number.
 
-        Seats are given one by one, each to the environment
-        that is furthest behind its share, of equal ones to the
-        first by name. What a batch cannot split evenly, those
-        after it make up for.
+        Seats are given one by one, each to the environment that is furthest behind its share, of equal ones to the
+        first by name. What a batch cannot split evenly, those after it make up for.
         """
         while self._shares and len(self._batches) <= sequence:
             self._batches.append(self._next())

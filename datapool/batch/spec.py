@@ -139,10 +139,8 @@ class BatchSpec(BaseModel):
     """Tag -> weights of the policy loss, of cross-entropy and of the reference KL in responses that carry it (of several, the
     first by name), so that one batch imitates some responses and reinforces others; untagged ones have 1, 0, 1."""
     environments: Mapping[str, float] = Field(default_factory=dict)
-    """Environment (NAME of a group's tag `env:NAME`) -> its share
-    of the groups of each batch; they add up to 1, and groups of
-    no other environment are trained. Not set: groups are taken
-    whatever environment they are of."""
+    """Environment (NAME of a group's tag `env:NAME`) -> its share of the groups of each batch; they add up to 1, and
+    groups of no other environment are trained. Not set: groups are taken whatever environment they are of."""
     response_tokens_max: int | None = Field(default=None, ge=1)
     """Sampled tokens that one batch trains at most; a batch that is full by this bound has fewer groups."""
     order: Literal["fifo", "newest", "priority"] = "fifo"

@@ -62,13 +62,12 @@ class PoolView:
         open_reader: Callable[[], Reader] | None = None,
         on_row: Callable[[str, bytes], None] = lambda _topic, _key: None,
     ) -> None:
-        """keep: decides for each version of a group whether it is kept (default: all are); one that is once not kept is forgotten.
+        """keep: decides for each version of a group whether it is kept (default: all are); a group that is once not kept is forgotten.
 
-        What nobody will ask for need not be taken in. group: its rows alone. run: rows of groups that are known to be of another run are
-        passed over, undecoded. topics: without
+        group: rows of this group alone. run: rows of groups that are known to be of another run are passed over, undecoded. topics: without
         `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
-        `claw_r1.datapool.view.listing.pages`. role: a name for what is kept, where that is not all; without one such a view has no
-        file. on_row: called in the follower's thread after each row that was taken in, with `Topic.name` and the row's key.
+        `claw_r1.datapool.view.listing.pages`. role: a name for the rows that are kept, where that is not all; without one such a view has no
+        file. on_row: called in the follower's thread after each row that was read, with `Topic.name` and the row's key.
         """
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: self._opened(settings, topics, group))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}

@@ -157,9 +157,8 @@ def diff_topics(settings: LogSettings) -> list[str]:
 
 
 def check_catalogue(settings: LogSettings, role: str) -> None:
-    """Checks that the broker's topics are those of the settings, and open
-    to a user of this role; a process asks before it
-    reads or writes any.
+    """Checks that the broker's topics are those of the settings, and open to a user of this role; a process asks before
+    it reads or writes any.
 
     Another partition count would send a group's facts to one partition and look for them in another. Raises
     TopicMissing, AccessRefused, LogError (which names both counts), BrokerUnreachable.

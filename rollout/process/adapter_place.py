@@ -1,9 +1,8 @@
 """The adapter that an engine serves, in a directory from which vLLM reads it.
 
-vLLM forgets its adapters when an update of its weights ends, and
-reads the one that a request names at the next step. Invariant: what
-the directory holds changes while the engine is paused in an update,
-or before it is started, so the label of that update is the adapter's.
+vLLM forgets its adapters when an update of its weights ends, and reads the one that a request names at the next step.
+Invariant: what the directory holds changes while the engine is paused in an update, or before it is started, so the
+label of that update is the adapter's.
 """
 
 import json

@@ -18,8 +18,7 @@ from claw_r1.trainer.algorithms.losses import log_ratio, sequence_means
 class CorrectionBounds:
     """`cap`: of the weights of TIS and decoupled PPO, above 1.
 
-    `low`, `high`: the band of IcePop. `mask`: bounds of
-    `sequence_mask`, `negatives`: the one of `stale_negatives`.
+    `low`, `high`: the band of IcePop. `mask`: bounds of `sequence_mask`, `negatives`: the one of `stale_negatives`.
     Both come on top of every correction but `metrics`.
     None: no mask.
     """

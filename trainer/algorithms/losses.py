@@ -17,9 +17,8 @@ LOG_RATIO_MAX = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TokenLosses:
-    """`values`, `clipped`: the shape of the inputs. `clipped`
-    marks tokens whose gradient the clip removed, or whose weight
-    it bounded."""
+    """`values`, `clipped`: the shape of the inputs. `clipped` marks tokens whose gradient the clip removed, or whose
+    weight it bounded."""
 
     values: Tensor
     clipped: Tensor

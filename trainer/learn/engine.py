@@ -1,6 +1,6 @@
-"""The policy under training, behind six verbs: train, give tensors, give log-probabilities, export, save, load.
+"""The policy under training: trains, gives log-probabilities and tensors, exports, saves and loads.
 
-With several ranks (trainer/ranks) each calls the same verbs with the same arguments. A rank trains its share of the
+With several ranks (trainer/ranks) each calls the same methods with the same arguments. A rank trains its share of the
 examples, its loss scaled by the number of ranks, since DeepSpeed averages gradients over them; totals are summed.
 """
 
@@ -59,8 +59,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The figures of one optimizer step. `grad_norm` is before clipping. `skipped`: a loss or gradient was not
-    finite."""
+    """The figures of one optimizer step. `grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
 
     totals: TokenTotals
     grad_norm: float
@@ -199,10 +198,9 @@ class TrainingEngine:
         return scores
 
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every saved tensor under its name in the HF checkpoint, whole, always in the same
-        order, adapters merged. A tied head is absent.
+        """Every saved tensor under its name in the HF checkpoint, whole, always in the same order, adapters merged.
 
-        Not copies, and at stage 3 right until the next one is asked for; there every rank must iterate to the end.
+        A tied head is absent. They are no copies, and at stage 3 right until the next is asked for; there every rank iterates to the end.
         """
         yield from self._tensors(partitioned=self._stage == 3)
 
@@ -212,8 +210,7 @@ class TrainingEngine:
         return self._adapter is not None
 
     def adapter_tensors(self) -> dict[str, Tensor]:
-        """Copies of the adapters' matrices as they are, in host memory, by their names in
-        peft's file; empty: there are none.
+        """Copies of the adapters' matrices as they are, in host memory, by their names in peft's file; empty: there are none.
 
         All ranks call it.
         """
@@ -224,8 +221,7 @@ class TrainingEngine:
             return {name: matrix.detach().cpu().clone() for name, matrix in named}
 
     def export(self, snapshot: WeightsSnapshot, target: Path, adapter: Mapping[str, Tensor]) -> None:
-        """A snapshot of the weights as a HF-format directory, whole or not at all, with the
-        adapter that is merged in it.
+        """A snapshot of the weights as a HF-format directory, whole or not at all, with the adapter that is merged in it.
 
         From any thread.
         """

@@ -1,9 +1,7 @@
-"""The examples to train, free of how they are laid out: sequences of
-token ids, and flat vectors about their trained tokens.
+"""The examples to train, free of how they are laid out: sequences of token ids, and flat vectors about their trained tokens.
 
-Invariant: everything that depends on the whole batch (advantages,
-scales) stands in these vectors before anything is cut into
-micro-batches or dealt to ranks, so that no cut changes a number.
+Invariant: everything that depends on the whole batch (advantages, scales) stands in these vectors before anything is
+cut into micro-batches or dealt to ranks, so that no cut changes a number.
 """
 
 from collections.abc import Iterator, Sequence

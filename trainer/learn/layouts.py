@@ -1,10 +1,7 @@
-"""The layout of examples in the input of a model: padded rows, or tries
-that hold shared parts once.
+"""The layout of examples in the input of a model: padded rows, or tries that hold shared parts once.
 
-Invariant: every example is in exactly one micro-batch, whole; the
-packing is a function of the examples, so a replay repeats it. The
-result is flat again: the place in the hidden states at which each
-trained token is predicted.
+Invariant: every example is in exactly one micro-batch, whole; the packing is a function of the examples, so a replay
+repeats it. The result is flat again: the place in the hidden states at which each trained token is predicted.
 """
 
 from collections.abc import Iterator, Sequence

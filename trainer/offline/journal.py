@@ -1,7 +1,7 @@
 """The run's own topics in a file: the records of `journal.py` for a run without a log.
 
-Delivery: a line is one transaction; a last one left incomplete by a crash
-is cut off. Fencing: a lock on the file, refused to a second trainer.
+Delivery: a line is one transaction; a last one left incomplete by a crash is cut off. Fencing: a lock on the file,
+refused to a second trainer.
 """
 
 import base64

@@ -1,5 +1,4 @@
-"""The process of one sink: `python -m … NAME`. JSON lines at
-stdin: its place first, then a point per batch; their end
+"""The process of one sink: `python -m … NAME`. JSON lines at stdin: its place first, then a point per batch; their end
 ends it. An error is its last line, with exit code 1."""
 
 import json

@@ -1,5 +1,4 @@
-"""The anatomy of a batch: its members by its plan,
-and the phases of waiting of each of them. Pure."""
+"""The anatomy of a batch: its members by its plan, and the phases of waiting of each of them. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,10 +1,8 @@
 """The pool as it was for a run when it planned a batch:
 groups that it planned from there on are free.
 
-The former state of groups is unknown. They are
-judged by their current rows, without those that a later
-version sampled, or whose last fact is more recent than
-the plan.
+The former state of groups is unknown. They are judged by their current rows, without those that a later version
+sampled, or whose last fact is more recent than the plan.
 """
 
 from collections.abc import Collection

@@ -1,5 +1,4 @@
-"""A batch by its address: its frozen plan, its members'
-phases of waiting, the ends of their replies."""
+"""A batch by its address: its frozen plan, its members' phases of waiting, the ends of their replies."""
 
 from typing import Annotated
 
@@ -72,8 +71,7 @@ def replies(
     limit: Annotated[int, Query(ge=1, le=REPLIES_MAX)] = REPLIES_MAX,
     after: After = 0,
 ) -> Response:
-    """In the order of `/batch`; null where retention removed
-    the call, or it has no text."""
+    """In the order of `/batch`; null where retention removed the call, or it has no text."""
     page = anatomy.by_advantage(plan_of(source, run_id, sequence))[after : after + limit]
     places = [Position.of(each.steps[-1].position) if each.steps else None for each in page]
     texts = source.endings([at for at in places if at is not None])

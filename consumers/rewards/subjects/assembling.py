@@ -47,8 +47,8 @@ def judged_call(
 ) -> JudgedCall:
     """One call without its successors. Raises Unjudgeable.
 
-    request: its whole body; None where it is lost. before: the earlier
-    conversation, if the request names a response instead of repeating it.
+    request: its whole body; None where it is lost. before: the earlier conversation, if the request names a response
+    instead of repeating it.
     """
     if request is None:
         raise Unjudgeable("text_lost", f"call {call.call_id}: an earlier call that its request goes on from is lost")

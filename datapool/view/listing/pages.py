@@ -20,8 +20,8 @@ LARGEST = sys.float_info.max
 
 
 class Neighbours(NamedTuple):
-    """Ids of the rows before and behind a row, None where there is none, and of a row that the pool has not; its place, None where
-    the filter does not find it; how many rows there are."""
+    """The place of a row in a sorted list: the ids of the rows before and behind it (None: no such row, or the pool lacks this row),
+    its number from the front (None: the filter leaves it out), and how many rows the list has."""
 
     before: tuple[str, ...] | None
     behind: tuple[str, ...] | None
