@@ -111,7 +111,8 @@ class GatewayClient:
     ) -> None:
         """Assign a reward to a call, or to the trajectory when none is given; a higher revision wins.
 
-        Rewards of different slots (subject and name) add up; within a slot the later one replaces the earlier.
+        name: by default `outcome`, for a call, too (`Episode.reward`: `step`). Rewards of different slots (subject and name) add up;
+        within a slot the later one replaces the earlier.
         """
         body = _without_none({"value": value, "name": name, "call_id": call_id, "revision": revision})
         await self._transport.post(_path(trajectory, "rewards"), body)

@@ -18,7 +18,7 @@ from claw_r1.agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, Token
 from claw_r1.agentflow.client import GatewayClient, as_header
 from claw_r1.agentflow.errors import EpisodeLimitExceeded, RequestRefused, RewardRefused, ToolError
 from claw_r1.schemas.envelopes import now_us
-from claw_r1.schemas.http import REWARDS_HEADER, RIDING_MAX
+from claw_r1.schemas.http import OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, STEP_REWARD
 
 FORBIDDEN = 403
 RIDING_BYTES_MAX = 4096
@@ -220,10 +220,10 @@ class Episode(Branch):
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
         """Assign a reward to a call (its `call_id`) or to the episode. It rides with the next call or the completion; `flush` stores it now.
 
-        Rewards of different slots (subject and name) add up, `outcome` among them; within a slot the later one replaces
-        the earlier.
+        name: by default `outcome` for the episode and `step` for a call. Rewards of different slots (subject and name) add up,
+        `outcome` among them; within a slot the later one replaces the earlier.
         """
-        slot = (call_id, name or ("outcome" if call_id is None else "step"))
+        slot = (call_id, name or (OUTCOME_REWARD if call_id is None else STEP_REWARD))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         self._revision = max(now_us(), self._revision + 1)  # above what the agent itself may have said at its base URL
         values.append(finite)

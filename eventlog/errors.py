@@ -22,8 +22,8 @@ class BrokerUnreachable(Retryable):
 
 
 class AccessRefused(LogError):
-    """The broker does not let this client in, or not do this; or the client does not trust the broker. Stop, and ask a
-    person."""
+    """The broker does not let this client in, or not do this; or the
+    client does not trust the broker. Stop, and ask a person."""
 
 
 class NotCaughtUp(BrokerUnreachable):

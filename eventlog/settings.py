@@ -62,7 +62,8 @@ class LogSettings(LogSecurity):
     views_cache_mb: float = Field(default=4, gt=0)
     """The most that a trainer's view of the pool keeps decoded in memory, in MB of the log; the rest is read from its file."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """More librdkafka settings as a JSON object, which streams' own client does not know; never logged."""
+    """More librdkafka settings as a JSON object, which streams' own
+    client does not know; never logged."""
 
     @model_validator(mode="after")
     def _sendable(self) -> "LogSettings":

@@ -50,8 +50,7 @@ class ApiKey:
         return self.name or self.digest.hex()[:16]
 
     def why_invalid(self, at_us: int) -> str | None:
-        """Returns why the key opens nothing at this time (UTC microseconds), in words for who has it; None: it is
-        valid."""
+        """Returns why the key opens nothing at this time (UTC microseconds), in words for who has it; None: it is valid."""
         if self.revoked:
             return "this API key was revoked"
         return "this API key has expired" if self.expires_us is not None and self.expires_us <= at_us else None

@@ -1,5 +1,4 @@
-"""The committed schemas: every `avro/*.avsc` as one self-contained schema, and the ids
-they go by on the wire.
+"""The committed schemas: every `avro/*.avsc` as one self-contained schema, and the ids they go by on the wire.
 
 Invariant: `avro/ids.json` is append-only. An id, once given, means the same schema for
 ever; `avro/by_id/` keeps the text of each schema whose records are readable.
@@ -18,9 +17,8 @@ IDS_FILE = FOLDER / "ids.json"
 BY_ID = FOLDER / "by_id"
 FIRST_ID = 100_000
 UNTIL = int(os.environ.get("CLAW_SCHEMAS_UNTIL") or 2**31)
-"""The highest id of a schema that records are written with. In the middle of an
-upgrade, when the version before must read what this one writes, it is the highest that
-that version knows (docs/cluster.md)."""
+"""The highest id of a schema that records are written with. In the middle of an upgrade, when the version before must
+read what this one writes, it is the highest that that version knows (docs/cluster.md)."""
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro
-datum).
+"""Events as bytes: Confluent wire format (magic 0, big-endian 4-byte schema id, Avro datum).
 
 The schemas come from the committed files (`avro_files`); no registry is asked. What was written with an older schema is
 read by Avro's rules for schema resolution: fields that were added since have their defaults. Where an older schema is

@@ -53,6 +53,11 @@ CONTROL_HEADER = "x-claw-control"
 
 VERSION_MAX = (1 << 63) - 1
 
+OUTCOME_REWARD = "outcome"
+"""Name of a reward that has none in its body, whether it is of a trajectory or of a call."""
+STEP_REWARD = "step"
+"""Name of a call's reward to which an agent's `Episode` is given no name."""
+
 ORDINAL_TAKEN = "ordinal_taken"
 """Code of the refusal (409) to open a group of an order whose ordinal another request has opened."""
 

@@ -1,10 +1,8 @@
-"""A schema registry that only reads, as Confluent's answers: which path gets which status
-and which JSON. Pure.
+"""A schema registry that only reads, as Confluent's answers: which path gets which status and which JSON. Pure.
 
-Input: the committed schemas (`avro_files`) and the catalogue's topics. Nothing can be
-registered; an id means one schema for ever. Subjects are `<topic>-<record>` (Confluent's
-TopicRecordNameStrategy) for topics of several records, `<topic>-value` where there is
-one; there `<topic>-<record>` is understood, too. The version of a schema is its place
+Input: the committed schemas (`avro_files`) and the catalogue's topics. Nothing can be registered; an id means one
+schema for ever. Subjects are `<topic>-<record>` (Confluent's TopicRecordNameStrategy) for topics of several records,
+`<topic>-value` where there is one; there `<topic>-<record>` is understood, too. The version of a schema is its place
 among all ids of its record.
 """
 

@@ -86,7 +86,8 @@ def is_archived(directory: Path, digest: str) -> bool:
 
 
 class FromArchive:
-    """A version from an archive: from a copy that is here, or from the newest whole version before it, by all patches since."""
+    """A version from an archive: from a copy that is here, or from the
+    newest whole version before it, by all patches since."""
 
     name = "archive"
 

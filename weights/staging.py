@@ -1,4 +1,5 @@
-"""The versions that are ready to be sent: of each name the newest, and until that is published the one before it.
+"""The versions that are ready to be sent: of each name the
+newest, and until that is published the one before it.
 
 A worker asks for exactly the version that it saw published, while the trainer may already have staged the next one.
 Whoever sends a version holds its snapshot.

@@ -75,9 +75,10 @@ def record_answer() -> Answer:
 
 
 def check(before: Path) -> Answer:
-    """Compares that version with this one; exit code 1 where a record of its could not be read, or a setting of its is
-    gone. Raises CannotRun for a file that `claw upgrade` did not print. before: the number of a release stands for what
-    it printed."""
+    """Compares that version with this one; exit code 1 where a
+    record of its could not be read, or a setting of its is gone. Raises
+    CannotRun for a file that `claw upgrade` did not print. before: the
+    number of a release stands for what it printed."""
     old, now = _read(before), record()
     rows = [*compare(old, now)]
     bad = any(row["severity"] == "error" for row in rows)

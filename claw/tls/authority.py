@@ -1,4 +1,5 @@
-"""A certificate authority for one machine, and for tests: it signs once and forgets its key."""
+"""A certificate authority for one machine, and for tests: it signs once
+and forgets its key."""
 
 import datetime
 import ipaddress
@@ -16,7 +17,8 @@ CLOCKS_APART = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority in memory: its key is forgotten with it, so that nobody signs anything more."""
+    """A certificate authority in memory: its key is forgotten with it, so
+    that nobody signs anything more."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey

@@ -32,7 +32,8 @@ class TlsDir:
 
     @property
     def server(self) -> Path:
-        """Certificate and key of whatever listens on this machine: the broker, the gateway, the pages, the trainer's offers."""
+        """Certificate and key of whatever listens on this machine: the
+        broker, the gateway, the pages, the trainer's offers."""
         return self.path / "server.pem"
 
     @property
@@ -49,7 +50,8 @@ class TlsDir:
             raise CannotRun(f"{self.server} holds no certificate: {error}") from error
 
     def prepared(self) -> "TlsDir":
-        """Itself, with all its files. Raises CannotRun where some are there and others not."""
+        """Itself, with all its files. Raises CannotRun where some are
+        there and others not."""
         files = (self.authority, self.server, self.password)
         missing = [file for file in files if not file.exists()]
         if missing and len(missing) < len(files):

@@ -52,7 +52,8 @@ def diff(settings: LogSettings) -> Answer:
 
 
 def acls(options: CatalogueOptions, *, users: str, apply: bool) -> Answer:
-    """Least privilege for a user of each role, whose name is `users` and the role's. Only to apply it needs a broker."""
+    """Least privilege for a user of each role, whose name is `users` and
+    the role's. Only to apply it needs a broker."""
     catalogue = LogSettings(**asdict(options)).catalogue()
     needed = {f"{users}{role}": grants(catalogue, role) for role in ROLES}
     if apply:

@@ -1,7 +1,8 @@
-"""The words of a call as attributes of its span, as OpenTelemetry's conventions shape them: if its variable asks for them.
+"""The words of a call as attributes of its span, as OpenTelemetry's
+conventions shape them: if its variable asks for them.
 
-Each attribute is a JSON list of messages in parts. It has a bound, since spans wait in memory: the newest messages that
-fit, and a mark.
+Each attribute is a JSON list of messages in parts. It has a bound,
+since spans wait in memory: the newest messages that fit, and a mark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

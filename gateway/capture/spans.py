@@ -1,7 +1,9 @@
-"""Model calls as spans, named after OpenTelemetry's conventions for generative AI. What was said is in the log, and in
-a span only where somebody asks for it (`claw_r1.gateway.capture.span_content`).
+"""Model calls as spans, named after OpenTelemetry's conventions for
+generative AI. What was said is in the log, and in a span only where
+somebody asks for it (`claw_r1.gateway.capture.span_content`).
 
-Each attribute costs a call some microseconds: what its event says anyhow is found there, by `claw.call_id`.
+Each attribute costs a call some microseconds: what its event says
+anyhow is found there, by `claw.call_id`.
 """
 
 from typing import TYPE_CHECKING

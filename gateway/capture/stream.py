@@ -25,7 +25,8 @@ from claw_r1.schemas.events import Timings
 Failure = GatewayError | ClientGone
 log = structlog.get_logger()
 END_WAIT_S = 1.0
-"""The time that the engine may take after the end of the stream to end its reply, so that its connection can be used again."""
+"""The time that the engine may take after the end of the stream to end its reply, so that its connection can be used
+again."""
 
 
 class StreamedCall:

@@ -31,7 +31,7 @@ from claw_r1.gateway.paths import CONTROL, ID_CHARACTERS_MAX, Identity
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
 from claw_r1.schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from claw_r1.schemas.http import REWARDS_HEADER, RIDING_MAX, Channel
+from claw_r1.schemas.http import OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, Channel
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -112,7 +112,7 @@ class AssignReward(Body):
 
     value: RewardValue | None
     """Null takes back what stands in the slot."""
-    name: NameBody = "outcome"
+    name: NameBody = OUTCOME_REWARD
     source: NameBody = "agent"
     call_id: NameBody | None = None
     step_index: Count | None = None

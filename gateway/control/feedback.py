@@ -182,7 +182,8 @@ class FeedbackRoutes:
 
 
 def speaker(key: ApiKey | None, who: str | None) -> str:
-    """Returns the person who speaks in a request under this key: an annotator's own name, else the one that the request names.
+    """Returns the person who speaks in a request under this key: an annotator's own name, else the one that the request
+    names.
 
     Raises Forbidden for another name than an annotator's own, InvalidFeedback where there is none or it is no name.
     """

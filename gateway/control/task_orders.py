@@ -1,5 +1,6 @@
-"""The progress of each order of tasks, so that a runner that starts again goes on behind what was opened, and knows how
-its tasks went.
+"""The progress of each order of tasks, so that a runner that
+starts again goes on behind what was opened, and knows how its
+tasks went.
 
 An order is what one run makes of one set of tasks under one seed; the id of a group in it is `<order>-<ordinal>`. The next
 ordinal is one more than the highest of three sources, which together hold every opening that was ever acknowledged:
@@ -88,9 +89,11 @@ class Orders:
             self._returns.popitem(last=False)
 
     def task_returns(self, order: str) -> dict[str, list[list[float]]]:
-        """Returns the lowest and the highest return of the latest groups of each task, by its digest, in the order of ordinals.
+        """Returns the lowest and the highest return of the latest
+        groups of each task, by its digest, in the order of ordinals.
 
-        Of groups that the pool has forgotten a gateway that was started since knows none.
+        Of groups that the pool has forgotten a gateway that was
+        started since knows none.
         """
         with self._lock:
             groups = sorted(each for each in self._returns.values() if each.order == order)
@@ -108,7 +111,8 @@ class Orders:
 
 
 def returns_of(order: str, ordinal: int, group: GroupRecord | GroupOpened) -> GroupReturns | None:
-    """Returns what the members of a ready group earned; None: it is not ready, or nobody knows its task."""
+    """Returns what the members of a ready group earned; None: it is
+    not ready, or nobody knows its task."""
     if isinstance(group, GroupOpened):
         return None
     ready = [member.return_total for member in group.members if member.ready]

@@ -31,7 +31,8 @@ SCHEMA = "https://opentelemetry.io/schemas/1.37.0"
 LINKS_MAX = 128
 """The most links of one span, by the SDK's default."""
 AT_ONCE = "128"
-"""Spans of one request, unless a variable says otherwise: encoding the SDK's 512 holds up the threads of a busy gateway."""
+"""Spans of one request, unless a variable says otherwise: encoding
+the SDK's 512 holds up the threads of a busy gateway."""
 CLOSE_S = 2.0
 
 
@@ -134,7 +135,8 @@ class BoundedQueue(BatchSpanProcessor):
 
 
 class CountedExporter(SpanExporter):
-    """Another exporter, with counts of what became of its spans; the first failure is a line in the log."""
+    """Another exporter, with counts of what became of its spans; the
+    first failure is a line in the log."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self.given = self.exported = self.refused = 0

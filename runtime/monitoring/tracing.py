@@ -1,7 +1,8 @@
 """The opening of a process's spans: by OpenTelemetry's variables, and not unless they name a receiver.
 
-Like the log, spans belong to the process: its root opens them (`traced`), and whoever has something to tell asks for
-them (`spans`). Nothing of OpenTelemetry is imported before.
+Like the log, spans belong to the process: its root opens them
+(`traced`), and whoever has something to tell asks for them (`spans`).
+Nothing of OpenTelemetry is imported before.
 """
 
 import os

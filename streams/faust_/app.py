@@ -17,8 +17,9 @@ from claw_r1.streams.ownership import group_name
 from claw_r1.streams.settings import StreamsSettings
 
 ANSWER_S = 10.0
-"""After this time a silent broker with open connections counts as lost. A join is answered when all members have
-joined, which a dead member delays by its session: that comes on top."""
+"""After this time a silent broker with open connections
+counts as lost. A join is answered when all members have joined,
+which a dead member delays by its session: that comes on top."""
 
 
 def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App:

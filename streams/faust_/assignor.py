@@ -31,7 +31,8 @@ class CopartitionedAssignor(PartitionAssignor):
 
 
 class _Partitions:
-    """The partitions of each topic, by the settings, which the worker compared with the broker's when it began.
+    """The partitions of each topic, by the settings, which the worker
+    compared with the broker's when it began.
 
     The client's own metadata lacks the topics for a moment after a broker with access lists has started: whoever led the group then
     gave nobody anything.

@@ -1,4 +1,5 @@
-"""The access to Kafka as Faust's client takes it: a token for each connection, all else as it is when the worker begins."""
+"""The access to Kafka as Faust's client takes it: a token for each
+connection, all else as it is when the worker begins."""
 
 import asyncio
 

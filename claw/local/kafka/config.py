@@ -29,7 +29,8 @@ def server_properties(
     tls: TlsDir | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Kafka's `server.properties`. Every topic is created by us and kept for ever; nothing is replicated.
+    """Kafka's `server.properties`. Every topic is created by us and kept
+    for ever; nothing is replicated.
 
     tls: clients speak TLS and say who they are, and what they may do is asked of Kafka's own authorizer.
     """
@@ -93,7 +94,8 @@ def member(number: int, controller_ports: Sequence[int]) -> dict[str, str]:
 
 
 def _secured(tls: TlsDir) -> dict[str, object]:
-    """The node proves itself to itself, too: as broker by the stack's user, as controller by its certificate."""
+    """The node proves itself to itself, too: as broker by the stack's
+    user, as controller by its certificate."""
     module = "org.apache.kafka.common.security"
     scram = f'{module}.scram.ScramLoginModule required username="{USER}" password="{tls.password.read_text().strip()}";'
     return {

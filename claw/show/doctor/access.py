@@ -1,4 +1,5 @@
-"""The part of `claw doctor` about who may read and write: the wire to the broker, and its access lists."""
+"""The part of `claw doctor` about who may read and write: the
+wire to the broker, and its access lists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -48,8 +49,8 @@ def _grants(settings: LogSettings) -> Finding:
 
 
 def grants_held(catalogue: Catalogue, held: Mapping[str, Sequence[Grant]] | None) -> Finding:
-    """Finds out whether the users of roles, and everybody, have what they need and no more. held: by user; None without
-    lists."""
+    """Finds out whether the users of roles, and everybody, have
+    what they need and no more. held: by user; None without lists."""
     if held is None:
         return warning("no access lists: each user may do all", "set authorizer.class.name")
     missing, wide = list[str](), list[str]()
