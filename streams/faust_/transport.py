@@ -14,12 +14,16 @@ from collections.abc import Awaitable, Callable
 from faust import App
 from faust.sensors import Monitor
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 
 from claw_r1.streams.faust_.assignor import Untyped
 
+MANY = 100
+
 
 class SpacedFetches:
-    """Fetches with a pause between an answer and the next request, by broker; after a longer silence there is none."""
+    """Fetches with a pause between an answer and the next request, by broker; there is none after a longer silence, nor for a
+    worker that is behind: it gets large answers anyway."""
 
     def __init__(self, fetch: Callable[..., Awaitable[bool]], interval_s: float) -> None:
         self._fetch, self._interval_s = fetch, interval_s
@@ -30,12 +34,22 @@ class SpacedFetches:
         cancelled, since an error of one would end all fetching."""
         pause_s = self._answered_s.get(node_id, 0.0) + self._interval_s - time.monotonic()
         try:
-            await asyncio.sleep(max(0.0, pause_s))
+            if pause_s > 0 and not _is_behind(assignment, request):
+                await asyncio.sleep(pause_s)
             return await self._fetch(assignment, node_id, request)
         except asyncio.CancelledError:
             return False
         finally:
             self._answered_s[node_id] = time.monotonic()
+
+
+def _is_behind(assignment: Untyped, request: Untyped) -> bool:
+    """Returns whether the last answer said that many records of a partition are still to be fetched."""
+    return any(
+        (assignment.state_value(TP(topic, number)).highwater or 0) - position > MANY
+        for topic, partitions in request.topics
+        for number, position, _ in partitions
+    )
 
 
 class ConsumerThread(aiokafka.AIOKafkaConsumerThread):

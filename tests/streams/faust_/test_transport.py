@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,16 +48,29 @@ def test_a_delivery_that_waits_ends_with_the_flow():
     assert ran_in == []
 
 
-async def a_task(spaced, node):
+class Assignment:
+    """One partition, of which the last answer said where it ends."""
+
+    def __init__(self, end):
+        self.highwater = end
+
+    def state_value(self, _partition):
+        return self
+
+
+REQUEST = SimpleNamespace(topics=[("claw.calls", [(0, 1000, 1 << 20)])])  # from offset 1000 on
+
+
+async def a_task(spaced, node, end=1000):
     """A task that asks a broker, when it has gone as far as it can."""
-    task = asyncio.create_task(spaced("assignment", node, "request"))
+    task = asyncio.create_task(spaced(Assignment(end), node, REQUEST))
     for _ in range(3):
         await asyncio.sleep(0)
     return task
 
 
 async def test_a_broker_that_answered_is_left_alone_for_a_while():
-    """Facts that come meanwhile then come together; a second broker is asked at once."""
+    """Facts that come meanwhile then come together; a second broker is asked at once, and so is one that has much to send."""
     asked = []
 
     async def fetch(_assignment, node, _request):
@@ -64,12 +78,12 @@ async def test_a_broker_that_answered_is_left_alone_for_a_while():
         return True
 
     spaced = SpacedFetches(fetch, interval_s=1000)
-    spaced._answered_s[7] = -1000.0  # its answer was long ago
+    spaced._answered_s |= dict.fromkeys((7, 8), -1000.0)  # their answers were long ago
     assert await (await a_task(spaced, 7)) is True
     waiting = await a_task(spaced, 7)
-    spaced._answered_s[8] = -1000.0
-    await (await a_task(spaced, 8))
-    assert (asked, waiting.done()) == ([7, 8], False)
+    assert await (await a_task(spaced, 8)) is True
+    assert await (await a_task(spaced, 7, end=5000)) is True
+    assert (asked, waiting.done()) == ([7, 8, 7], False)
     waiting.cancel()
     assert await waiting is False  # an error of a task would end aiokafka's loop for all brokers
 
