@@ -19,12 +19,15 @@ class StreamsSettings(BaseSettings):
         cli_shortcuts={"reactors-enabled": "reactors"},
     )
     FLAG_SECTIONS: ClassVar[dict[str, str]] = {
-        "flush_interval_s": "flushes of the pool",
+        "fetch_interval_s": "fetches, and flushes of the pool",
         "group_instance_id": "the consumer group",
         "reactors_enabled": "decisions driven by a clock",
         "watchdog_interval_s": "watching",
     }
 
+    fetch_interval_s: float = Field(0.05, ge=0, le=1)
+    """Pause between a fetch that was answered and the next: facts that come meanwhile come together, with less work for worker and
+    broker. It adds to the latency of the pool; 0: each fact comes at once."""
     flush_interval_s: float = Field(0.1, gt=0, le=10)
     """Time between two transactions of a partition. It adds to the latency of the pool."""
     flush_waiting_s: float = Field(0.25, gt=0, le=60)

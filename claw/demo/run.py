@@ -54,6 +54,7 @@ from claw_r1.schemas.topics import TOPICS
 log = structlog.get_logger()
 
 POLL_S = 0.1
+GATHER_MS = 250  # the line that shows it is drawn as often
 MODEL_TIMEOUT_S = 300
 READY_TIMEOUT_S = 360  # of a tiny model; a worker alone waits as long as its engine moves (rollout's start_quiet_s)
 EVALUATION_TIMEOUT_S = 120
@@ -173,7 +174,7 @@ class Demo:
 
     @contextmanager
     def _observed(self) -> Iterator[None]:
-        reader = LogReader(self._log, WATCHED, start=self._start_offsets)
+        reader = LogReader(self._log, WATCHED, start=self._start_offsets, gather_ms=GATHER_MS)
         follower = Follower(reader, self._observer.on_record, on_error=self._lost_sight)
         follower.start()
         try:

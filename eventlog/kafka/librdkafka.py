@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -26,7 +26,7 @@ from claw_r1.eventlog.errors import (
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, Topic
 
 log = structlog.get_logger()
 
@@ -77,6 +77,9 @@ RETRY_S = 0.05
 TOKEN_LIFE_S = 300.0
 """How long a token that does not say when it ends is used."""
 REFUSAL_TIMEOUT_S, REQUEST_S = 3.0, 0.5
+IDLE_FETCH_MS = 500
+GATHERED_BYTES = 1 << 20
+"""The bytes at which a fetch that gathers is answered before its time."""
 
 
 def _common(settings: LogSettings) -> KafkaConfig:
@@ -200,6 +203,20 @@ def consumer_config(settings: LogSettings, *, group_id: str | None = None) -> Ka
         "receive.message.max.bytes": 100 << 20,
         "queued.max.messages.kbytes": 16 << 10,
     }
+
+
+def reader_config(settings: LogSettings, topics: Sequence[Topic], gather_ms: int) -> KafkaConfig:
+    """A reader by position. gather_ms: how long the broker gathers records for one answer; 0: each is sent at once.
+
+    Behind a transaction stands a mark, which no reader is shown, and a fetch that finds nothing is what tells that the end is
+    reached: it may wait longer where nobody writes in transactions.
+    """
+    config = consumer_config(settings)
+    if gather_ms:
+        return {**config, "fetch.min.bytes": GATHERED_BYTES, "fetch.wait.max.ms": gather_ms}
+    if any(topic.transactional for topic in topics):
+        return config
+    return {**config, "fetch.wait.max.ms": max(settings.fetch_wait_ms, IDLE_FETCH_MS)}
 
 
 def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> KafkaConfig:

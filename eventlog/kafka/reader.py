@@ -8,6 +8,7 @@ that no reader sees.
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -29,6 +30,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
     headers_of,
     heals,
     patiently,
+    reader_config,
     record_of,
     request_failure,
 )
@@ -68,16 +70,19 @@ class LogReader:
         partitions: Sequence[int] | None = None,
         start: Start = "beginning",
         wants: Wants | None = None,
+        gather_ms: int = 0,
     ) -> None:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
         wants: by full topic name, key and headers; what it refuses is passed over before it is made into a record.
+        gather_ms: how much later a record may come, so that many come together: what costs the broker least.
         Raises BrokerUnreachable, TopicMissing.
         """
         self._settings = settings
         self._wants = wants
         self._secrets = SecretsWatch(settings)
-        self._consumer = Consumer(consumer_config(settings))
+        self._config = partial(reader_config, settings, topics, gather_ms)
+        self._consumer = Consumer(self._config())
         try:
             names = [settings.catalogue().name(topic) for topic in topics]
             self._places = places_of(self._consumer, settings, names, partitions)
@@ -164,7 +169,7 @@ class LogReader:
     def _reopen(self) -> None:
         """Goes on with a new client, since certificates are read when a
         client is made."""
-        former, self._consumer = self._consumer, Consumer(consumer_config(self._settings))
+        former, self._consumer = self._consumer, Consumer(self._config())
         places = self._positions.items()
         self._consumer.assign([TopicPartition(*place, offset or OFFSET_BEGINNING) for place, offset in places])
         former.close()

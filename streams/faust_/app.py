@@ -47,7 +47,7 @@ def faust_app(settings: StreamsSettings, log_settings: LogSettings) -> faust.App
         PartitionAssignor=CopartitionedAssignor,
         table_standby_replicas=1,  # there are no tables: this makes Faust ask the assignor above
     )
-    transport.use(app)
+    transport.use(app, settings.fetch_interval_s)
     return app
 
 

@@ -1,11 +1,19 @@
 """How Faust's messages come to the queue."""
 
 import asyncio
+from collections import Counter
+from types import SimpleNamespace
 
+import pytest
+
+from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import FACTS
 from claw_r1.streams.faust_.app import faust_app
-from claw_r1.streams.faust_.transport import Consumer
+from claw_r1.streams.faust_.transport import Consumer, SpacedFetches
 from claw_r1.streams.settings import StreamsSettings
+from tests.eventlog.samples import item
+from tests.patience import until_async
 
 
 async def delivering(suspended):
@@ -38,3 +46,75 @@ def test_a_delivery_that_waits_ends_with_the_flow():
     """Else a rebalance would wait for a message that nobody may process."""
     ran_in, _ = asyncio.run(delivering(suspended=True))
     assert ran_in == []
+
+
+class Assignment:
+    """One partition, of which the last answer said where it ends."""
+
+    def __init__(self, end):
+        self.highwater = end
+
+    def state_value(self, _partition):
+        return self
+
+
+REQUEST = SimpleNamespace(topics=[("claw.calls", [(0, 1000, 1 << 20)])])  # from offset 1000 on
+
+
+async def a_task(spaced, node, end=1000):
+    """A task that asks a broker, when it has gone as far as it can."""
+    task = asyncio.create_task(spaced(Assignment(end), node, REQUEST))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_a_broker_that_answered_is_left_alone_for_a_while():
+    """Facts that come meanwhile then come together; a second broker is asked at once, and so is one that has much to send."""
+    asked = []
+
+    async def fetch(_assignment, node, _request):
+        asked.append(node)
+        return True
+
+    spaced = SpacedFetches(fetch, interval_s=1000)
+    spaced._answered_s |= dict.fromkeys((7, 8), -1000.0)  # their answers were long ago
+    assert await (await a_task(spaced, 7)) is True
+    waiting = await a_task(spaced, 7)
+    assert await (await a_task(spaced, 8)) is True
+    assert await (await a_task(spaced, 7, end=5000)) is True
+    assert (asked, waiting.done()) == ([7, 8, 7], False)
+    waiting.cancel()
+    assert await waiting is False  # an error of a task would end aiokafka's loop for all brokers
+
+
+@pytest.mark.kafka
+async def test_a_worker_asks_less_often_than_facts_come(log_settings):
+    """Each fact is acknowledged before the next is written: a client that asks at once fetches them one by one."""
+    app = faust_app(StreamsSettings(fetch_interval_s=1), log_settings)
+    facts, seen = 100, Counter()
+
+    @app.agent(app.topic(*(log_settings.catalogue().name(topic) for topic in FACTS), value_serializer="raw"))
+    async def count(stream):
+        async for event in stream.noack().events():
+            seen[event.message.topic] += 1
+
+    await app.start()
+    producer = EventProducer(log_settings)
+    try:
+        await until_async(app.consumer.assignment, "its partitions")
+        spaced = app.consumer._thread._consumer._fetcher._proc_fetch_request
+        fetch, fetches = spaced._fetch, []
+
+        async def counted(*request):
+            fetches.append(request)
+            return await fetch(*request)
+
+        spaced._fetch = counted
+        for number in range(facts):
+            await producer.publish_all([item(str(number))])
+        await until_async(lambda: seen.total() == facts, "every fact")
+    finally:
+        producer.close()
+        await app.stop()
+    assert len(fetches) < facts / 2
