@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.rewards.trial import trial_slots, tried
 from claw_r1.consumers.dashboard.routes.parameters import Limit, Source
-from claw_r1.consumers.dashboard.routes.record import stored_record
+from claw_r1.consumers.dashboard.routes.parts.record import stored_record
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.measures.figures import RewardState, scorers, words_within

@@ -1,4 +1,4 @@
-"""The dashboard's progress in reading, by partition."""
+"""The dashboard's state: how far it has read, of which log, and whether the log answers."""
 
 from fastapi import APIRouter, Response
 

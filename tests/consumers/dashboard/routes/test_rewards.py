@@ -161,7 +161,7 @@ def test_a_bar_leads_to_the_evidence(browser: Browser) -> None:
 def test_a_rule_is_tried_and_nothing_is_written(log_settings: LogSettings, tmp_path: Path) -> None:
     """The page says what `claw rewards test` says of the same file, and claw.rewards stays as it was."""
     config = tmp_path / "rewards.yaml"
-    rule = "use: tests.consumers.dashboard.rewards.test_routes:length_of_reply, version: 1, scope: trajectory"
+    rule = "use: tests.consumers.dashboard.routes.test_rewards:length_of_reply, version: 1, scope: trajectory"
     config.write_text(f"scorers:\n  rule/length: {{{rule}}}\n")
     with closing(EventProducer(log_settings)) as producer:
         for event in episode("g", "t0", "Which animal?", "a cat", 1.0):

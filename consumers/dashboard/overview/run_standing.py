@@ -1,4 +1,4 @@
-"""The progress of a run: its planned and trained groups, omitted groups with reasons, and its versions. Pure."""
+"""The standing of a run: its planned and trained groups, omitted groups with reasons, and its versions. Pure."""
 
 import re
 from collections import Counter

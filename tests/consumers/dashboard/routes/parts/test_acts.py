@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
-from claw_r1.consumers.dashboard.routes import acts
-from claw_r1.consumers.dashboard.routes.acts import CurationBody, command
+from claw_r1.consumers.dashboard.routes.parts import acts
+from claw_r1.consumers.dashboard.routes.parts.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
 from claw_r1.consumers.pool.eviction import evictions
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
