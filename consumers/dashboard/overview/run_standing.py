@@ -1,16 +1,15 @@
 """The standing of a run: its planned and trained groups, omitted groups with reasons, and its versions. Pure."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from pydantic import ValidationError
-
 from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.consumers.runs.summary import row
 from claw_r1.datapool.batch.eligibility import Refusal, eligible
-from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec, parsed_spec
 from claw_r1.datapool.runs import Planned, Run, RunIndex, trained_us
 from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.rows import PoolRows
@@ -80,10 +79,8 @@ def plans(index: RunIndex, run_id: str) -> JsonDict:
 
 @lru_cache(maxsize=64)
 def _return_min(spec: str) -> float | None:
-    try:
-        return BatchSpec.model_validate_json(spec).return_min
-    except ValidationError:
-        return None
+    parsed = parsed_spec(spec)
+    return None if parsed is None else parsed.return_min
 
 
 def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
@@ -98,10 +95,7 @@ def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
 def spec_of(run: Run) -> BatchSpec | None:
     """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote
     it."""
-    try:
-        return BatchSpec.model_validate_json(run.spec) if run.spec else BatchSpec.model_validate(run.config.get("spec"))
-    except ValidationError:
-        return None
+    return parsed_spec(run.spec or json.dumps(run.config.get("spec")))
 
 
 def waiting(rows: PoolRows, groups: Sequence[str], run: str, version: int, spec: BatchSpec | None) -> JsonDict:
