@@ -14,9 +14,9 @@ from claw_r1.datapool.batch.candidates import Pool
 from claw_r1.datapool.view.planned_rows import FactSource, Renderer
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.journal.journal import Journal
 from claw_r1.trainer.metrics import TrainerMetrics
-from claw_r1.trainer.plan.journal import Journal
-from claw_r1.trainer.publication import Weights, WeightServer
+from claw_r1.trainer.versions.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
     from claw_r1.trainer.learn.examples import Example, LearnerBatch

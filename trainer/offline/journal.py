@@ -16,7 +16,7 @@ from pathlib import Path
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.records import Outgoing, Position, Record
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.journal.journal import Journal
 
 
 class FileTransactions:

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from claw_r1.trainer.learn.logprobs import LOGITS_MAX
-from claw_r1.trainer.plan.memory import LOGITS, ModelShape, bytes_per_rank, shape_of
+from claw_r1.trainer.ranks.memory import LOGITS, ModelShape, bytes_per_rank, shape_of
 
 TOKENS = 256
 SIZES = {

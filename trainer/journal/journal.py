@@ -31,7 +31,7 @@ from claw_r1.schemas.events import (
     WeightsPublished,
 )
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
-from claw_r1.trainer.plan.history import History, history_of
+from claw_r1.trainer.journal.history import History, history_of
 from claw_r1.trainer.progress import NO_BATCH
 
 log = structlog.get_logger()

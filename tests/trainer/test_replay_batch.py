@@ -10,7 +10,7 @@ import torch
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
 from claw_r1.trainer.errors import SettingsInvalid, Stopped
-from claw_r1.trainer.plan.replay_batch import check_planned, replay
+from claw_r1.trainer.replay_batch import check_planned, replay
 from claw_r1.trainer.run import TrainingRun
 from tests.trainer.incarnation import settings
 from tests.trainer.pooled import group

@@ -16,9 +16,9 @@ from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
 from claw_r1.trainer.app import may_concern
 from claw_r1.trainer.dependencies import Milestone
-from claw_r1.trainer.evaluations import EvaluatedGroup, Evaluations, pass_at, score
 from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.run import TrainingRun
+from claw_r1.trainer.versions.evaluations import EvaluatedGroup, Evaluations, pass_at, score
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
 from tests.trainer.runs_in_memory import events, world_of

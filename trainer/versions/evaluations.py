@@ -26,10 +26,10 @@ from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluat
 from claw_r1.schemas.http import Channel
 from claw_r1.trainer.dependencies import TrainerDependencies
 from claw_r1.trainer.progress import TrainingProgress
-from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.async_writer import BackgroundWriter
 from claw_r1.trainer.storage.directories import PartialDirectory, remove
+from claw_r1.trainer.versions.publication import Publisher
 
 log = structlog.get_logger()
 

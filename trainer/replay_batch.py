@@ -18,16 +18,16 @@ from claw_r1.datapool.view.planned_rows import FactSource
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.config.changes import changes_since
 from claw_r1.trainer.dependencies import PolicyLearner
-from claw_r1.trainer.errors import CheckpointInvalid, SettingsInvalid, Stopped
+from claw_r1.trainer.errors import SettingsInvalid, Stopped
+from claw_r1.trainer.journal.history import History
 from claw_r1.trainer.learn.examples import Example
 from claw_r1.trainer.plan.chat_template import ChatTemplate
-from claw_r1.trainer.plan.history import History
 from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch, read
 from claw_r1.trainer.progress import NO_BATCH
 from claw_r1.trainer.settings import TrainerSettings
-from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
+from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints, load_newest
 from claw_r1.weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ def replay(
             raise Stopped("asked to stop before the batch was replayed")
 
     render = ChatTemplate(settings.model_dir)
-    start = _load_newest(_checkpoints_before(sequence, settings, history), learner)
+    start = _loaded_before(_checkpoints_before(sequence, settings, history), learner)
     before = [n for n in range(start + 1, sequence) if n not in history.given_up]
     for earlier in before:
         learner.train(learner_batch(read(history.plans[earlier], facts, learner.vocabulary, render)), go_on)
@@ -92,25 +92,19 @@ def check_planned(sequence: int, history: History, run_id: str) -> None:
 
 
 def _checkpoints_before(sequence: int, settings: TrainerSettings, history: History) -> list[Checkpoint]:
-    """The newest first."""
+    """The oldest first."""
     kept = Checkpoints(settings.out_dir / "checkpoints", settings.checkpoints_kept).all()
-    return [each for each in reversed(kept) if each.sequence < sequence and each.sequence not in history.given_up]
+    return [each for each in kept if each.sequence < sequence and each.sequence not in history.given_up]
 
 
-def _load_newest(usable: Sequence[Checkpoint], learner: PolicyLearner) -> int:
+def _loaded_before(usable: Sequence[Checkpoint], learner: PolicyLearner) -> int:
     """The last batch in the weights that were loaded. A running trainer may delete a checkpoint at any moment."""
-    for checkpoint in usable:
-        try:
-            learner.load(checkpoint.path)
-        except CheckpointInvalid as damage:
-            log.warning("checkpoint_unusable", batch=checkpoint.sequence, error=str(damage))
-        else:
-            return checkpoint.sequence
-    if usable:
+    loaded, _damages = load_newest(usable, lambda checkpoint: learner.load(checkpoint.path))
+    if loaded is None and usable:
         raise SettingsInvalid(
             "no checkpoint before the batch can be loaded; name an out_dir without any to begin at batch 0"
         )
-    return NO_BATCH
+    return NO_BATCH if loaded is None else loaded.sequence
 
 
 def _version_made(sequence: int, history: History) -> PublishedVersion | None:

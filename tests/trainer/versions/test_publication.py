@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from claw_r1.rollout.fetch import manifest_of
 from claw_r1.schemas.events import WeightsPublished
-from claw_r1.trainer.publication import probe_ids
 from claw_r1.trainer.run import TrainingRun
+from claw_r1.trainer.versions.publication import probe_ids
 from claw_r1.weights.archive import FromArchive
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.digests import Digest

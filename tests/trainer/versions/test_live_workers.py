@@ -5,7 +5,7 @@ import threading
 from claw_r1.eventlog.records import Record
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import WorkerReported
-from claw_r1.trainer.live_workers import behind, wait_for_all
+from claw_r1.trainer.versions.live_workers import behind, wait_for_all
 from tests import facts
 
 

@@ -12,7 +12,7 @@ from claw_r1.schemas.events import (
     RunStarted,
     WeightsPublished,
 )
-from claw_r1.trainer.plan.history import History, history_of
+from claw_r1.trainer.journal.history import History, history_of
 from tests import facts
 
 
