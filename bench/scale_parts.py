@@ -18,7 +18,7 @@ from bench.processes import Measured, broker, topics_on
 from bench.report import Figures
 from claw_r1.claw.local.kafka.node import new_cluster_id
 from claw_r1.eventlog.kafka.admin import end_offsets
-from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.processes.child import module_argv
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.e2e.hosts import Host, Switch
 from tests.patience import until

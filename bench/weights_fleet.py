@@ -21,7 +21,7 @@ from bench.models import Shape, make
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.supervisor import Stop, Supervisor
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished, WorkerReported
 from claw_r1.schemas.http import CONTROL_HEADER, TOKENS_HEADER, adapter_run

@@ -31,7 +31,7 @@ from bench.weights_fleet import (
 )
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.events import TensorSpec, WeightsPublished
 from claw_r1.weights.carry.carrier_handle import CARRIER, Transport, carried_by
 from claw_r1.weights.carry.from_carrier import Carriage

@@ -18,7 +18,6 @@ Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then
 record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
 """
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,6 +32,7 @@ from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.errors import RecordRefused, RecordTooLarge, Retryable
 from claw_r1.eventlog.protocols import Log, OnAssigned, OnRevoked
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.runtime.stop_signals import stop_event
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event
 from claw_r1.schemas.topics import Topic
@@ -95,15 +95,7 @@ def consume(
         log, topics, group_id, work, rest=rest, on_assigned=on_assigned, on_revoked=on_revoked, limits=limits
     )
     with closing(loop):
-        loop.run(stop_on_signals() if stop is None else stop)
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set from now on. For the main thread."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+        loop.run(stop_event() if stop is None else stop)
 
 
 @dataclass(frozen=True, slots=True)

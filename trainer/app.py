@@ -20,10 +20,10 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
-from claw_r1.runtime import child
 from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.runtime.processes import child
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask

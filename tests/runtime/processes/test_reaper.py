@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
-from claw_r1.runtime import child
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 from tests.children import is_gone
 from tests.patience import until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.process
 # A command with a child of its own that ignores SIGTERM, like an engine that hangs. It prints both pids.
 STUBBORN = (
@@ -26,7 +26,7 @@ STUBBORN = (
 # Starts a reaper and tells its pid, then waits: the supervisor's part.
 PARENT = (
     "import sys, time\n"
-    "from claw_r1.runtime.child import start\nfrom claw_r1.runtime.reaper import KILL_NOW, reaped\n"
+    "from claw_r1.runtime.processes.child import start\nfrom claw_r1.runtime.processes.reaper import KILL_NOW, reaped\n"
     "reaper = start(reaped([sys.executable, '-c', sys.argv[1]]), death_signal=KILL_NOW)\n"
     "print(reaper.pid, flush=True); time.sleep(60)"
 )

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from claw_r1.runtime.component import Component, State
 from claw_r1.runtime.errors import ComponentDied, ProcessError
-from claw_r1.runtime.process_identity import ProcessId
-from claw_r1.runtime.processes import Processes
-from claw_r1.runtime.restarts import RestartBudget
+from claw_r1.runtime.processes.component import Component, State
+from claw_r1.runtime.processes.process_identity import ProcessId
+from claw_r1.runtime.processes.processes import Processes
+from claw_r1.runtime.processes.restarts import RestartBudget
 from tests.patience import until
 
 pytestmark = pytest.mark.process

@@ -9,8 +9,8 @@ from enum import StrEnum
 from os import environ
 from pathlib import Path
 
-from claw_r1.runtime.child import start
-from claw_r1.runtime.restarts import RestartBudget
+from claw_r1.runtime.processes.child import start
+from claw_r1.runtime.processes.restarts import RestartBudget
 
 
 class State(StrEnum):

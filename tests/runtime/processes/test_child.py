@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from tests import children
 from tests.patience import PATIENCE_S
 

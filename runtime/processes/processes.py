@@ -1,7 +1,7 @@
 """The components of one program: started, watched, restarted within a budget, stopped together, never left behind.
 
 One owner calls `poll` at least once a second from the thread that started the children (the kernel ends them with that
-thread, see `runtime/die_with_parent.py`).
+thread, see `runtime/processes/die_with_parent.py`).
 """
 
 import signal
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from claw_r1.runtime import child as child_process
-from claw_r1.runtime.component import Component, ComponentState, State
 from claw_r1.runtime.errors import ComponentDied, ProcessError, describe_exit
-from claw_r1.runtime.restarts import Deaths
+from claw_r1.runtime.processes import child as child_process
+from claw_r1.runtime.processes.component import Component, ComponentState, State
+from claw_r1.runtime.processes.restarts import Deaths
 
 log = structlog.get_logger()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from claw_r1.runtime.child import POLL_S
 from claw_r1.runtime.files import write_atomically
+from claw_r1.runtime.processes.child import POLL_S
 
 
 @dataclass(frozen=True)

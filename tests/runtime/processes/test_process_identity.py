@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.process_identity import ProcessId
 from tests.patience import until
 
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from claw_r1.runtime import die_with_parent
-from claw_r1.runtime.die_with_parent import PROGRAM_NOT_FOUND, dying_with_parent
+from claw_r1.runtime.processes import die_with_parent
+from claw_r1.runtime.processes.die_with_parent import PROGRAM_NOT_FOUND, dying_with_parent
 
 STRANGER = "999999999"
 """The number of a process that is no parent of anybody."""

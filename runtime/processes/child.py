@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from claw_r1.runtime.die_with_parent import dying_with_parent
+from claw_r1.runtime.processes.die_with_parent import dying_with_parent
 
 POLL_S = 0.02
 

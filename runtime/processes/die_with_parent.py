@@ -1,7 +1,7 @@
 """A process that the kernel ends when its parent ends, even when the parent is killed with -9. Linux only.
 
 As a program it asks the kernel for that and then becomes another program:
-    python -I -S runtime/die_with_parent.py PARENT_PID SIGNAL PROGRAM [ARGUMENTS]
+    python -I -S runtime/processes/die_with_parent.py PARENT_PID SIGNAL PROGRAM [ARGUMENTS]
 It stands in for `preexec_fn`, which is unsafe in a process with threads (Kafka clients have many). Standard library only.
 The kernel watches the *thread* that started the child: start children from a thread that lives as long as they should.
 """

@@ -1,6 +1,6 @@
 """Whether a death is answered by a restart, and after which wait."""
 
-from claw_r1.runtime.restarts import UNLIMITED, Deaths, RestartBudget
+from claw_r1.runtime.processes.restarts import UNLIMITED, Deaths, RestartBudget
 
 
 def test_waits_double_up_to_a_ceiling() -> None:

@@ -1,6 +1,6 @@
 """No process of a command's group outlives the reaper; with `KILL_NOW` as its death signal the reaper outlives no parent.
 
-usage: python -m claw_r1.runtime.reaper COMMAND...
+usage: python -m claw_r1.runtime.processes.reaper COMMAND...
 
 For a command of several processes, such as vLLM, whose engine is a grandchild that no signal to its parent reaches. The
 reaper gives them a process group, ends when the command ends, and then kills what is left of the group.
@@ -12,14 +12,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from claw_r1.runtime.child import kill_group, module_argv, reap, start
+from claw_r1.runtime.processes.child import kill_group, module_argv, reap, start
 
 KILL_NOW = signal.SIGUSR1
 
 
 def reaped(argv: Sequence[str]) -> list[str]:
     """The command line that runs `argv` under a reaper. Its starter gives `KILL_NOW` as the death signal."""
-    return list(module_argv("claw_r1.runtime.reaper", *argv))
+    return list(module_argv("claw_r1.runtime.processes.reaper", *argv))
 
 
 def main(argv: Sequence[str]) -> int:
