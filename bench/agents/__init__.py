@@ -1,0 +1,1 @@
+"""The costs of agents: `python -m bench.agents`."""

@@ -1,0 +1,1 @@
+"""The waiting of a person at a browser: `python -m bench.dashboard`."""

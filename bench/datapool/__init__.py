@@ -1,0 +1,1 @@
+"""The costs of the pool: `python -m bench.datapool`."""

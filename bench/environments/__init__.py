@@ -1,0 +1,1 @@
+"""The learning of environments: `python -m bench.environments`."""

@@ -1,0 +1,1 @@
+"""The costs of the gateway: `python -m bench.gateway`."""

@@ -1,0 +1,1 @@
+"""The costs of the loop: `python -m bench.loop`."""

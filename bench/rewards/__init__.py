@@ -1,0 +1,1 @@
+"""The costs of scorers: `python -m bench.rewards`."""

@@ -1,0 +1,1 @@
+"""More processes and hosts: `python -m bench.scale`."""

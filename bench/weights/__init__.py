@@ -1,0 +1,1 @@
+"""The travel of versions: `python -m bench.weights`."""
