@@ -19,10 +19,10 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import CALLS, KEYS, Topic
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession
 from tests.consumers import published
 from tests.consumers.dashboard.overview_scene import worker
 from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
-from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
 PATHS = ("processes", "topics", "letters")
@@ -72,7 +72,7 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         unknown = http.post("operations/redrive", json={"ids": ["0@99"]}, headers={"x-page-token": token})
         assert (unknown.status_code, "0@99" in unknown.json()["detail"]) == (422, True)
 
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/operations?tab=letters", waits_for=".letters li")
         page.get_by_role("button", name="choose all 2 here").click()
         page.get_by_role("button", name="Try to redrive 2 (dry run)").click()

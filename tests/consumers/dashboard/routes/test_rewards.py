@@ -23,9 +23,9 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS, VERDICTS
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession
 from tests.consumers.dashboard.integration.test_on_broker import stream
 from tests.consumers.dashboard.stage import BrokerStage, DashboardStage, episode
-from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
 GAVE_UP, SAID = "It gave no number.", "Well counted." + PAYLOADS["script"]
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(opened: tuple[DashboardStage, T
 def test_a_bar_leads_to_the_evidence(browser: Browser) -> None:
     """By the mouse: a bar, what was said within it, why; what a judge wrote is text."""
     with scene().served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/rewards", waits_for=".bars button")
         page.get_by_role("group", name="values of judge/style@2").get_by_role("button", name="1: 2").click()
         expect(page.locator(".said-list li")).to_have_count(2)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from _pytest.assertion import rewrite
 
-from tests.rewriting import rewrite_share
+from tests.assertion_rewriting import rewrite_share
 
 FAILS = "def test_one():\n    left = {number}\n    assert left == 0\n"
 PROCESSES, FILES = 3, 7

@@ -26,19 +26,19 @@ PAYLOADS = {
 
 @cache
 def profile(browser: Browser) -> BrowserContext:
-    """The one profile of all sittings: a new one would start a process and compile our scripts again, which costs a CPU second."""
+    """The one profile of all sessions: a new one would start a process and compile our scripts again, which costs a CPU second."""
     context = browser.new_context(accept_downloads=True)
     context.set_default_timeout(PATIENCE_S * 1000)
     expect.set_options(timeout=PATIENCE_S * 1000)
     context.add_init_script(WATCH)
-    context.new_page()  # keeps the process between two sittings
+    context.new_page()  # keeps the process between two sessions
     return context
 
 
-class Sitting:
+class BrowserSession:
     """A person at a browser, and what it asked for.
 
-    Tabs of all sittings share a profile: what a page stores stays with its origin, which has a port of its own, and cookies go at the end.
+    Tabs of all sessions share a profile: what a page stores stays with its origin, which has a port of its own, and cookies go at the end.
     """
 
     def __init__(

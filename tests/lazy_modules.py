@@ -16,7 +16,7 @@ class UnusedModule(importlib.util._LazyModule):  # the loader's own class, which
         return super().__getattribute__(name)
 
 
-def lazily(name: str) -> ModuleType:
+def lazy_module(name: str) -> ModuleType:
     """Returns the module, which is loaded when it is first asked for a name. Raises ModuleNotFoundError."""
     if name in sys.modules:
         return sys.modules[name]
