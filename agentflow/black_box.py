@@ -29,8 +29,8 @@ from claw_r1.agentflow.episode import Episode
 from claw_r1.agentflow.errors import AgentFailed, InvalidPlan
 from claw_r1.agentflow.flow import AgentFlow, module_named
 from claw_r1.agentflow.settings import FlowSettings
-from claw_r1.runtime.die_with_parent import dying_with_parent
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes.die_with_parent import dying_with_parent
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 
 log = structlog.get_logger()
 

@@ -1,1 +1,1 @@
-"""Measurements, one module per room: `make bench-<room>` prints a table and writes bench/out/<room>.json."""
+"""Measurements, one folder per room: `make bench-<room>` prints a table and writes bench/out/<room>.json."""

@@ -15,7 +15,7 @@ ALONE = {
 
 def bench(name: str) -> Bench:
     """Returns the room's bench."""
-    found: Bench = importlib.import_module(f"bench.{name}").BENCH
+    found: Bench = importlib.import_module(f"bench.{name}.__main__").BENCH
     return found
 
 

@@ -1,6 +1,6 @@
 """The frame of every bench: parts in processes of their own, figures beside their targets, a table and `bench/out/NAME.json`.
 
-A module `bench/NAME.py` holds a `BENCH`: parts, sizes and targets, named without an import of what they measure. Then
+A module `bench/NAME/__main__.py` holds a `BENCH`: parts, sizes and targets, named without an import of what they measure. Then
 `python -m bench.NAME [--only PART]… [--SIZE N]…` measures, `make bench-NAME` sets up first, and `python -m bench` lists
 them all. No part pays for another's memory and threads; one that breaks has failed, and the others are measured. A part
 that was not asked for keeps the figures of its last run, each with its date.

@@ -9,8 +9,8 @@ import typer
 
 from claw_r1.claw.options import PASS_ON, Commands
 from claw_r1.claw.panels import AUTHORS, DATA, ENGINEERS, OPERATORS
-from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.logs import drain_logs
+from claw_r1.runtime.processes.child import module_argv
 
 
 class Room(NamedTuple):

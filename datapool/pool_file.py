@@ -195,8 +195,8 @@ class PoolFile:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Returns whether the file is to blame; not where there is no access to it, or somebody is at it. An empty file has no table, which is an error of
-    SQL's."""
+    """Returns whether the file is to blame; not where there is no access to it, or somebody is at it. An empty file has
+    no table, which is an error of SQL's."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode == sqlite3.SQLITE_ERROR
     return not isinstance(error, OSError)

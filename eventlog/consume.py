@@ -18,7 +18,6 @@ Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then
 record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
 """
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,6 +32,7 @@ from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.errors import RecordRefused, RecordTooLarge, Retryable
 from claw_r1.eventlog.protocols import Log, OnAssigned, OnRevoked
 from claw_r1.eventlog.records import Outgoing, Place, Position, Record
+from claw_r1.runtime.stop_signals import stop_event
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import Event
 from claw_r1.schemas.topics import Topic
@@ -88,22 +88,15 @@ def consume(
     """Work on all records of `topics`, as a member of the group, until `stop` is set; without it until SIGTERM or SIGINT.
 
     on_assigned: called after each poll, before the work on its records, with all partitions that this member holds.
-    on_revoked: called with partitions that this member gave up; work that remembers records forgets them.
-    The record in hand is finished at a stop, unless it waits to be tried again. Raises LogError, and whatever the work raises beside the module's errors.
+    on_revoked: called with partitions that this member gave up; work that remembers records forgets them. The record in
+    hand is finished at a stop, unless it waits to be tried again. Raises LogError, and whatever the work raises beside
+    the module's errors.
     """
     loop = ConsumerLoop(
         log, topics, group_id, work, rest=rest, on_assigned=on_assigned, on_revoked=on_revoked, limits=limits
     )
     with closing(loop):
-        loop.run(stop_on_signals() if stop is None else stop)
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set from now on. For the main thread."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+        loop.run(stop_event() if stop is None else stop)
 
 
 @dataclass(frozen=True, slots=True)

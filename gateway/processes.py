@@ -13,11 +13,11 @@ import structlog
 
 from claw_r1.gateway.serve import bind
 from claw_r1.gateway.settings import GatewaySettings
-from claw_r1.runtime.child import module_argv
-from claw_r1.runtime.component import Component
 from claw_r1.runtime.errors import ComponentDied
-from claw_r1.runtime.processes import Processes
-from claw_r1.runtime.restarts import UNLIMITED, RestartBudget
+from claw_r1.runtime.processes.child import module_argv
+from claw_r1.runtime.processes.component import Component
+from claw_r1.runtime.processes.processes import Processes
+from claw_r1.runtime.processes.restarts import UNLIMITED, RestartBudget
 from claw_r1.runtime.stop_signals import StopSignals
 
 POLL_S = 0.05

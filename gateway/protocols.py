@@ -1,7 +1,7 @@
 """The protocols that model calls are served in: the one place where they are registered.
 
-A client's path ends in the left side, of which the first that fits counts; the right side knows the engine's route. Paths, routing and the routes that
-engines are asked for come from this table. How to add a protocol: docs/changing.md.
+A client's path ends in the left side, of which the first that fits counts; the right side knows the engine's route.
+Paths, routing and the routes that engines are asked for come from this table. How to add a protocol: docs/changing.md.
 """
 
 from claw_r1.gateway.anthropic.messages import AnthropicMessages

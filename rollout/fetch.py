@@ -56,7 +56,8 @@ async def fetch(
 ) -> Fetched:
     """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once.
 
-    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker, where it has one. room: for the copy.
+    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker,
+    where it has one. room: for the copy.
     """
     began = time.monotonic()
     target = _as_taken(settings, target)

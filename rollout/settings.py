@@ -105,7 +105,8 @@ class RolloutSettings(BaseSettings):
     fetch_mb_per_s: float = Field(default=20, gt=0)
     """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
     copies_dir: Path | None = None
-    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room, else among temporary files. A trainer on this host is found only there."""
+    """Directory for the copy of the weights that this host's workers share. Not set: in /dev/shm where it has room,
+    else among temporary files. A trainer on this host is found only there."""
     archive_dir: Path | None = None
     """Directory, or mirror of one, into which a trainer writes its versions (its `archive_dir`): a worker that cannot reach the trainer
     reads them there. Not set: from exports."""

@@ -27,8 +27,8 @@ from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.sync import load
 from claw_r1.rollout.targets import Targets, is_same_weights, lag
 from claw_r1.rollout.watch import EngineWatch
-from claw_r1.runtime import child
-from claw_r1.runtime.restarts import Deaths, RestartBudget
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.restarts import Deaths, RestartBudget
 from claw_r1.schemas.events import WeightsPublished, WorkerState
 from claw_r1.schemas.http import BASE_LABEL
 from claw_r1.weights.carry.carrier_handle import CARRIER, carried_by

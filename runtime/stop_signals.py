@@ -1,6 +1,12 @@
-"""SIGTERM and SIGINT as a flag, for a program that ends what it runs in its own order."""
+"""SIGTERM and SIGINT as a flag, for a program that ends what it runs in its own order.
+
+The main thread decides which way. An event loop has its own (`add_signal_handler`: streams, workers, agents' runs), whose callbacks
+may take locks. `StopSignals` is for a loop that polls (`claw up`, the gateway's processes), `Interrupts` for a program that unwinds
+(the demo, an export), `stop_event` for waits of threads (consumers, a trainer's followers; `trainer/signals.py` adds a time limit).
+"""
 
 import signal
+import threading
 import time
 from types import FrameType
 
@@ -37,3 +43,11 @@ class Interrupts(StopSignals):
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         super()._on_signal(number, frame)
         self.check()
+
+
+def stop_event() -> threading.Event:
+    """An event that both signals set from now on, by a thread: the main one may be inside `wait`, which holds the event's lock."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set, daemon=True).start())
+    return stop

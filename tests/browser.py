@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.debian import unpacked
+from tests.debian_programs import unpacked
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ELSEWHERE = "trainer.example"

@@ -1,6 +1,6 @@
 """Processes that tests start: each leads a group of its own, and neither it nor what it started outlives the test.
 
-The kernel ends it with the thread that started it (`runtime/die_with_parent.py`), so a killed test run leaves nothing either.
+The kernel ends it with the thread that started it (`runtime/processes/die_with_parent.py`), so a killed test run leaves nothing either.
 """
 
 import signal
@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from claw_r1.claw.local.stack import answers
-from claw_r1.runtime import child
-from claw_r1.runtime.child import start
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.child import start
 
 HEAVY_START_S = 300.0
 """For whatever imports torch or vLLM: on a busy machine two minutes were not enough. pytest's own limit is above it."""

@@ -20,10 +20,10 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.reader import FactLookup, LogReader
 from claw_r1.eventlog.records import Record
-from claw_r1.runtime import child
 from claw_r1.runtime.monitoring.registry import watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.runtime.processes import child
 from claw_r1.runtime.tls.pem import weights_files
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.evaluation import EvaluatedTask
@@ -31,20 +31,20 @@ from claw_r1.schemas.events import GroupRecord
 from claw_r1.schemas.http import Channel
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import WORKERS
-from claw_r1.trainer import live_workers
 from claw_r1.trainer.dependencies import LivePool, TrainerDependencies
+from claw_r1.trainer.journal.journal import kafka_history, kafka_journal
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.offline.dataset import OfflineDataset
 from claw_r1.trainer.offline.journal import file_journal
 from claw_r1.trainer.offline.samples import AnybodysSamples, is_sample, unaged
 from claw_r1.trainer.plan.chat_template import ChatTemplate
-from claw_r1.trainer.plan.journal import kafka_history, kafka_journal
-from claw_r1.trainer.plan.replay_batch import check_planned, replay
 from claw_r1.trainer.ranks.launch import ALONE, Launched
 from claw_r1.trainer.ranks.leader import LedLearner, leading
+from claw_r1.trainer.replay_batch import check_planned, replay
 from claw_r1.trainer.run import RunEnding, TrainingRun
 from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.versions import live_workers
 from claw_r1.weights.carry.carrier_handle import CARRIER, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying
 from claw_r1.weights.device import resolved
@@ -147,7 +147,7 @@ def _answer(ending: RunEnding, run: TrainingRun) -> JsonDict:
 
 
 def replay_batch(settings: TrainerSettings, sequence: int, stop: threading.Event, ranks: Launched = ALONE) -> JsonDict:
-    """One planned batch again, see `claw_r1.trainer.plan.replay_batch`. Raises TrainerError, LogError."""
+    """One planned batch again, see `claw_r1.trainer.replay_batch`. Raises TrainerError, LogError."""
     with ExitStack() as resources:
         history = kafka_history(settings.log_settings(), settings.run_id, settings.model_id)
         check_planned(sequence, history, settings.run_id)

@@ -14,9 +14,9 @@ from claw_r1.datapool.batch.candidates import Pool
 from claw_r1.datapool.view.planned_rows import FactSource, Renderer
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
 from claw_r1.trainer.errors import Stopped
+from claw_r1.trainer.journal.journal import Journal
 from claw_r1.trainer.metrics import TrainerMetrics
-from claw_r1.trainer.plan.journal import Journal
-from claw_r1.trainer.publication import Weights, WeightServer
+from claw_r1.trainer.versions.publication import Weights, WeightServer
 
 if TYPE_CHECKING:
     from claw_r1.trainer.learn.examples import Example, LearnerBatch
@@ -79,8 +79,8 @@ class LivePool(Pool, Protocol):
 class TrainerDependencies:
     """Everything outside of the process. `reached` is told of milestones; in production it does nothing.
 
-    `render`: makes ids of the messages of calls that have none. `pool_grows`: others add to the pool, so that it is worth waiting for a whole batch.
-    `copies`: the directory in which workers of this host look for versions.
+    `render`: makes ids of the messages of calls that have none. `pool_grows`: others add to the pool, so that it is
+    worth waiting for a whole batch. `copies`: the directory in which workers of this host look for versions.
     """
 
     learner: PolicyLearner

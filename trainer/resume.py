@@ -3,7 +3,6 @@
 Invariant: what this does a second time, after a crash in the middle of it, ends in the same state.
 """
 
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,14 +13,14 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import BatchAssembled, BatchSkipped, RunStarted
 from claw_r1.trainer.dependencies import TrainerDependencies
 from claw_r1.trainer.errors import BatchLost, CheckpointForeign, CheckpointInvalid
-from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.journal.history import History
 from claw_r1.trainer.plan.training_batch import read
 from claw_r1.trainer.progress import TrainingProgress
-from claw_r1.trainer.publication import Publisher
 from claw_r1.trainer.settings import TrainerSettings
-from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints
+from claw_r1.trainer.storage.checkpoints import Checkpoint, Checkpoints, load_newest
 from claw_r1.trainer.storage.directories import clear_partial
 from claw_r1.trainer.update import Updater
+from claw_r1.trainer.versions.publication import Publisher
 from claw_r1.weights.manifest import WeightsManifest
 
 log = structlog.get_logger()
@@ -87,19 +86,11 @@ class Resumption:
 
         Only once another one was loaded: what keeps all of them from being loaded is no fault of theirs.
         """
-        damages: dict[Path, CheckpointInvalid] = {}
-        for checkpoint in reversed(usable):
-            try:
-                self._load(checkpoint)
-            except CheckpointForeign:
-                raise
-            except CheckpointInvalid as damage:
-                log.warning("checkpoint_unusable", batch=checkpoint.sequence, error=str(damage))
-                damages[checkpoint.path] = damage
-            else:
-                for path in damages:
-                    path.rename(path.with_name(path.name + DAMAGED))
-                return
+        loaded, damages = load_newest(usable, self._load, fatal=CheckpointForeign)
+        if loaded is not None:
+            for path in damages:
+                path.rename(path.with_name(path.name + DAMAGED))
+            return
         names = ", ".join(path.name for path in damages)
         raise CheckpointInvalid(
             f"no checkpoint of run {self._settings.run_id} can be loaded ({names}). Put one back, or move these away: "

@@ -25,11 +25,9 @@ from claw_r1.schemas.events import BatchTrained, RunEnded
 from claw_r1.trainer.config.changes import check_changes
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
 from claw_r1.trainer.errors import Stopped
-from claw_r1.trainer.evaluations import Evaluations
-from claw_r1.trainer.plan.history import History
+from claw_r1.trainer.journal.history import History
 from claw_r1.trainer.plan.planner import Planner
 from claw_r1.trainer.progress import NO_BATCH, USED_UP, TrainingProgress, reason_to_end, why_over
-from claw_r1.trainer.publication import Publisher, probe_ids
 from claw_r1.trainer.resume import Resumption
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.async_writer import BackgroundWriter, log_not_written
@@ -37,6 +35,8 @@ from claw_r1.trainer.storage.checkpoints import Checkpoints
 from claw_r1.trainer.storage.reports import Reports
 from claw_r1.trainer.storage.sinks import opened
 from claw_r1.trainer.update import Updater
+from claw_r1.trainer.versions.evaluations import Evaluations
+from claw_r1.trainer.versions.publication import Publisher, probe_ids
 from claw_r1.weights.snapshot import Snapshots
 
 log = structlog.get_logger()

@@ -18,11 +18,11 @@ from claw_r1.trainer.plan.learner_batch import learner_batch
 from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from claw_r1.trainer.plan.training_batch import TrainingBatch
 from claw_r1.trainer.progress import TrainingProgress
-from claw_r1.trainer.publication import Candidate, Publisher
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.async_writer import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import WEIGHTS_DIGEST, Checkpoints
 from claw_r1.trainer.storage.reports import Reports
+from claw_r1.trainer.versions.publication import Candidate, Publisher
 from claw_r1.weights.archive import VersionArchive
 
 log = structlog.get_logger()

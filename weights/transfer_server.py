@@ -75,8 +75,9 @@ class TransferServer:
         tls: ssl.SSLContext | None = None,
         carrying: Carrying | None = None,
     ) -> None:
-        """carrying: by which versions are carried to those who ask for it; closed with this. tls: of a server, which then offers by https; one that trusts authorities sends a worker without a certificate of theirs
-        nothing. The secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
+        """carrying: by which versions are carried to those who ask for it; closed with this. tls: of a server, which
+        then offers by https; one that trusts authorities sends a worker without a certificate of theirs nothing. The
+        secret is read from the environment (`SECRET_VARIABLE`). Raises SecretMissing off loopback, OSError."""
         check_secret(host)
         self.authorization, self.tls = authorization(), tls
         self._advertise_host = advertise_host or host

@@ -129,7 +129,7 @@ def large(ground: Ground) -> Figures:
 
 
 def _estimate(directory: str, job: Job) -> int:
-    from claw_r1.trainer.plan.memory import bytes_per_rank, shape_of
+    from claw_r1.trainer.ranks.memory import bytes_per_rank, shape_of
 
     shape = shape_of(Path(directory))
     assert shape is not None, "made in code, in words that it knows"

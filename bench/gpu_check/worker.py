@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from transformers import AutoModelForCausalLM
 
 from bench.medians import medians
-from bench.weights_fleet import RUN, announced, worker
+from bench.weights.fleet import RUN, announced, worker
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import TransferServer

@@ -51,7 +51,8 @@ def lineage(
     prefix: Prefix = "claw",
     as_json: AsJson = False,
 ) -> Answers:
-    """Trace weights to the requests behind them, a call to the versions trained on it, a verdict to its judge's calls; exit 1 when there is nothing."""
+    """Trace weights to the requests behind them, a call to the versions trained on it, a verdict to its judge's calls;
+    exit 1 when there is nothing."""
     from claw_r1.claw.data.lineage import run_lineage
 
     return run_lineage(name, every=every, limit=limit, prefix=prefix, as_json=as_json)

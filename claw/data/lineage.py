@@ -1,4 +1,5 @@
-"""`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it; from a verdict to its judge's calls."""
+"""`claw lineage`: from a weights version to the requests behind it, and from a call to the versions trained on it; from
+a verdict to its judge's calls."""
 
 import re
 from collections.abc import Iterator

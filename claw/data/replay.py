@@ -30,7 +30,8 @@ from claw_r1.schemas.topics import FACTS, TOPICS, Topic
 
 
 def run_replay(settings: ReplaySettings) -> Iterator[Answer]:
-    """Replays, and yields each record that goes nowhere else. Raises CannotRun for an unknown topic, bound or filter, or a target that is refused."""
+    """Replays, and yields each record that goes nowhere else. Raises CannotRun for an unknown topic, bound or filter,
+    or a target that is refused."""
     catalogued = (topic_of(name, settings.prefix) for name in settings.topics or [topic.name for topic in FACTS])
     topics = list({topic.name: topic for topic in catalogued}.values())
     holds = filter_of(settings.filters or (), topics)

@@ -11,7 +11,7 @@ from claw_r1.claw.home import claw_home
 from claw_r1.claw.local.stack import Stack
 from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace, worker_places
-from claw_r1.runtime.component import Component
+from claw_r1.runtime.processes.component import Component
 from claw_r1.schemas.http import Channel
 
 MODEL_ID = "verbs-tiny"

@@ -43,9 +43,9 @@ from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.admin import check_catalogue, end_offsets, with_topics
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.component import State
 from claw_r1.runtime.modules import EXTRAS, absent
-from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.processes.component import State
+from claw_r1.runtime.processes.processes import Processes
 from claw_r1.runtime.stop_signals import Interrupts
 from claw_r1.schemas.envelopes import envelope, new_id, now_us
 from claw_r1.schemas.events import KeyRecorded

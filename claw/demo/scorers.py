@@ -14,7 +14,7 @@ from claw_r1.claw.workers.places import WorkerPlace
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.component import Component
+from claw_r1.runtime.processes.component import Component
 from claw_r1.schemas.http import Channel
 from claw_r1.schemas.topics import CALLS, TRAJECTORIES
 

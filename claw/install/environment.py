@@ -14,7 +14,7 @@ from pathlib import Path
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.home import PROJECT, claw_home, in_checkout
 from claw_r1.claw.install.command import run, say
-from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.processes.child import module_argv
 
 VENV = PROJECT / ".venv"
 PYTHON = VENV / "bin" / "python"

@@ -14,10 +14,10 @@ from claw_r1.claw.local.status_file import TARGETS_FILE
 from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import module_argv
-from claw_r1.runtime.component import Component
 from claw_r1.runtime.files import write_atomically
-from claw_r1.runtime.restarts import RestartBudget
+from claw_r1.runtime.processes.child import module_argv
+from claw_r1.runtime.processes.component import Component
+from claw_r1.runtime.processes.restarts import RestartBudget
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.errors import RUN_WAS_OVER
 

@@ -19,8 +19,8 @@ from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.kafka.admin import offsets_at
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.records import readable
-from claw_r1.runtime.component import ComponentState, State
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.component import ComponentState, State
+from claw_r1.runtime.processes.process_identity import ProcessId
 from claw_r1.schemas.events import BatchTrained, WorkerReported
 from claw_r1.schemas.topics import BATCHES, WORKERS
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from claw_r1.runtime.component import ComponentState, State
 from claw_r1.runtime.files import write_atomically
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.component import ComponentState, State
+from claw_r1.runtime.processes.process_identity import ProcessId
 
 STATUS_FILE = "status.json"
 TARGETS_FILE = "targets.json"
@@ -37,7 +37,7 @@ def _target(state: ComponentState) -> dict[str, Any]:  # JSON, for Prometheus's 
 def read_status(run_dir: Path) -> list[ComponentState]:
     """The states that a manager wrote; empty when no manager ever ran there.
 
-    When the manager is gone its components are, too (`runtime/die_with_parent.py`), whatever the file says.
+    When the manager is gone its components are, too (`runtime/processes/die_with_parent.py`), whatever the file says.
     """
     status = _status(run_dir)
     states = [ComponentState(**{**entry, "state": State(entry["state"])}) for entry in status["components"]]

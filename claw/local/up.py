@@ -17,10 +17,10 @@ from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from claw_r1.eventlog.kafka.admin import with_topics
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import module_argv
-from claw_r1.runtime.component import Component, State
-from claw_r1.runtime.process_identity import ProcessId
-from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.processes.child import module_argv
+from claw_r1.runtime.processes.component import Component, State
+from claw_r1.runtime.processes.process_identity import ProcessId
+from claw_r1.runtime.processes.processes import Processes
 from claw_r1.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:

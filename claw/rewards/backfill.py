@@ -27,11 +27,11 @@ from claw_r1.consumers.rewards.rescoring.forecast import Forecast, forecast
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
-from claw_r1.eventlog.consume import stop_on_signals
 from claw_r1.eventlog.kafka.admin import as_on_broker
 from claw_r1.eventlog.kafka.reader import FactLookup
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.stop_signals import stop_event
 
 NICE = 10
 KINDS = {"call": "steps", "next": "steps", "group": "groups"}
@@ -90,7 +90,7 @@ def _score(
     tokens_max, daily = request.tokens_max, slot.options.budget
     if tokens_max is None and daily is not None:
         tokens_max = daily.tokens_per_day
-    stop = stop_on_signals()
+    stop = stop_event()
     begin_s = time.monotonic()
     progress = Progress(f"claw rewards backfill {slot.name}: {{done}} of {{total}} records")
     outcome = backfill(settings, slot, limits, span, stop=stop, holds=holds, tokens_max=tokens_max, progress=progress)

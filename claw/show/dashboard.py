@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 
 from claw_r1.claw.local.broker import resolve_broker
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 
 MODULE = "claw_r1.consumers.dashboard"
 STOP_S = 10.0

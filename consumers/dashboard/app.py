@@ -11,28 +11,24 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from claw_r1.consumers.dashboard.batch.routes import routes as batch_routes
-from claw_r1.consumers.dashboard.feedback.routes import routes as feedback_routes
 from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
-from claw_r1.consumers.dashboard.processes import ProgressWatch
-from claw_r1.consumers.dashboard.rewards.routes import routes as reward_routes
+from claw_r1.consumers.dashboard.processes import ProcessWatch
 from claw_r1.consumers.dashboard.rewards.trial import trial_slots
 from claw_r1.consumers.dashboard.routes import (
-    acts,
+    batch,
+    curation,
     explorer,
-    groups,
+    group,
     lab,
-    lineage,
-    lookup,
     operations,
     overview,
-    progress,
-    record,
+    rewards,
     runs,
     tokens,
     trajectory,
 )
+from claw_r1.consumers.dashboard.routes.parts import acts, lineage, lookup, record, state
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
 from claw_r1.consumers.dashboard.tokens.vocabularies import Vocabularies
@@ -56,11 +52,11 @@ from claw_r1.schemas.topics import KEYS
 
 STATIC = Path(__file__).parent / "static"
 ROUTES = (
-    progress.routes,
+    state.routes,
     lookup.routes,
     overview.routes,
     explorer.routes,
-    groups.routes,
+    group.routes,
     trajectory.routes,
     tokens.routes,
     record.routes,
@@ -68,12 +64,12 @@ ROUTES = (
     operations.routes,
     lab.routes,
     runs.routes,
-    batch_routes,
+    batch.routes,
     lineage.routes,
-    reward_routes,
-    feedback_routes,
+    rewards.routes,
+    curation.routes,
 )
-"""One router per view, in the order of the views."""
+"""One router per view, and per part of several views, in the order of the views."""
 MODULES = {f"/{path.stem}": f"/page/views/{path.name}" for path in sorted((STATIC / "views").glob("*.js"))}
 log = structlog.get_logger()
 
@@ -81,19 +77,19 @@ log = structlog.get_logger()
 def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
     sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
-    progress = ProgressWatch(source.log, now_us)
+    processes = ProcessWatch(source.log, now_us)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         telling = asyncio.create_task(source.live.run())
         try:
             source.start()
-            progress.start()
+            processes.start()
             with keys_followed(lambda: source.log.reader([KEYS]), sessions):
                 yield
         finally:
             telling.cancel()
-            progress.stop()
+            processes.stop()
             source.stop()
 
     return create_app(
@@ -107,7 +103,7 @@ def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageG
         state={
             "dashboard": source,
             "log_state": LogState(source.log),
-            "progress": progress,
+            "processes": processes,
             "orders": explorer.FrozenOrders(),
             "settings": settings,
             "vocabularies": Vocabularies(settings.tokenizer),

@@ -38,7 +38,7 @@ class LagSample(NamedTuple):
     left: int
 
 
-class ProgressWatch:
+class ProcessWatch:
     """A thread that asks the log again and again. Safe from any thread."""
 
     def __init__(self, log: PageLog, clock_us: Callable[[], int]) -> None:
@@ -49,7 +49,7 @@ class ProgressWatch:
     def start(self) -> None:
         """Begins to ask; a log in memory has no groups that could be asked for."""
         if isinstance(self._log, KafkaLog):
-            threading.Thread(target=self._run, name="dashboard-progress", daemon=True).start()
+            threading.Thread(target=self._run, name="dashboard-processes", daemon=True).start()
 
     def stop(self) -> None:
         """Asks no more."""

@@ -164,7 +164,8 @@ def file_entry(path: Path, rows: int) -> FileEntry:
 
 @contextmanager
 def new_directory(out: Path, beside: Path | None = None) -> Iterator[Path]:
-    """A place to write; it becomes `out` when everything is written, and goes when something fails. beside: where it lies meanwhile; default: `out`."""
+    """A place to write; it becomes `out` when everything is written, and goes when something fails. beside: where it
+    lies meanwhile; default: `out`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotExport(f"{out} is there already: name a directory that is new or empty")
     partial = (beside or out).with_name(f".{out.name}.partial")

@@ -20,7 +20,7 @@ from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
-from claw_r1.eventlog.consume import ConsumeLimits, consume, stop_on_signals
+from claw_r1.eventlog.consume import ConsumeLimits, consume
 from claw_r1.eventlog.errors import Fenced
 from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
@@ -30,6 +30,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
+from claw_r1.runtime.stop_signals import stop_event
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ def serve(settings: RewardsSettings, log_settings: LogSettings) -> None:
     log_to_stderr()
     slots = load(settings.config)
     warn_of_timeouts(slots, settings)
-    metrics, stop = RewardsMetrics(), stop_on_signals()
+    metrics, stop = RewardsMetrics(), stop_event()
     kafka = KafkaLog(log_settings)
     threads = [SlotThread(kafka, slot, settings, metrics, stop) for slot in slots]
     watched = monitored(

@@ -39,8 +39,8 @@ class TokenBudget:
         return self.tokens_max - self._paid
 
     def reserve(self, place: tuple[int, str], tokens: int) -> bool:
-        """Returns whether the question of a place, (partition, verdict_id), may be asked now; its tokens, or those of the dearest answer so far, are held
-        until `settle`.
+        """Returns whether the question of a place, (partition, verdict_id), may be asked now; its tokens, or those of
+        the dearest answer so far, are held until `settle`.
 
         With no request in flight it may: a caller that waits for room checks `left` first.
         """

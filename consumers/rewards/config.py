@@ -13,7 +13,8 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings, kind_of
 
 SLOT = re.compile(r"(?!.*\.g\d+$)[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+")
-"""`.g1` at the end is of a generation's group. Of what is safe in the name of a consumer group; a person's source (`human:…`) has a colon and is no scorer's."""
+"""`.g1` at the end is of a generation's group. Of what is safe in the name of a consumer group; a person's source
+(`human:…`) has a colon and is no scorer's."""
 RESERVED = "agent/completion"
 PROBLEMS = {"missing": "a value is required", "extra_forbidden": "there is no such setting"}
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}

@@ -12,7 +12,8 @@ TIMEOUT_S = 30.0
 
 @contextmanager
 def keys_followed(open_reader: Callable[[], Reader], sessions: PageSessions) -> Iterator[None]:
-    """open_reader: of `claw.keys`. All keys are known before the block, and each change within it; without keys nothing is read. Raises LogError."""
+    """open_reader: of `claw.keys`. All keys are known before the block, and each change within it; without keys nothing
+    is read. Raises LogError."""
     if sessions.keys is None:
         yield
         return

@@ -150,7 +150,8 @@ def supplied(
 ) -> tuple[Slots, list[Slots], Lacking]:
     """The slots with `reward_missing: {value: X}` in place of what is missing, and what is missing all the same.
 
-    closed: the group, so that nothing is waited for. Where the calls are judged, each one that lacks the slot takes the value; else the trajectory does, once.
+    closed: the group, so that nothing is waited for. Where the calls are judged, each one that lacks the slot takes the
+    value; else the trajectory does, once.
     """
     missing = spec.reward_missing
     if isinstance(missing, str):

@@ -1,8 +1,9 @@
 """The choice of the groups that make up a batch. Pure.
 
-Invariant: a selection is a function of the pool's rows, the spec and the run's own history. Every group that is not chosen has a reason that a person can read, of one of two kinds:
-`left_out` may change (more members, a reward) or concerns another run; `skipped` never will for this run, so the run
-says so once in a BatchSkipped and the group's admission capacity returns.
+Invariant: a selection is a function of the pool's rows, the spec and the run's own history. Every group that is not
+chosen has a reason that a person can read, of one of two kinds: `left_out` may change (more members, a reward) or
+concerns another run; `skipped` never will for this run, so the run says so once in a BatchSkipped and the group's
+admission capacity returns.
 """
 
 import math

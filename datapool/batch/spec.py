@@ -287,6 +287,14 @@ def of_text(text: str) -> BatchSpec:
         raise BatchSpecInvalid(first_problem(error)) from error
 
 
+def parsed_spec(text: str) -> BatchSpec | None:
+    """Returns the spec of a plan, as `to_json` wrote it; None where another version of the code wrote it."""
+    try:
+        return BatchSpec.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
 def fields_of(text: str) -> Any:  # Any: whatever a text says
     """Reads the fields of YAML or JSON, unchecked. Raises BatchSpecInvalid where it is neither."""
     try:

@@ -5,17 +5,15 @@ Invariant: reasons follow from the plan and the spec in it, whatever the pool's 
 
 import json
 
-from pydantic import ValidationError
-
 from claw_r1.datapool.batch.masks import step_filters
-from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec, parsed_spec
 from claw_r1.datapool.runs import Planned
 
 
 def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None) -> str | None:
     """Returns why a batch that holds the group does not train the trajectory, or the call of it; None: it does."""
     if trajectory_id not in batch.reward:
-        spec = spec_of(batch)
+        spec = parsed_spec(batch.spec)
         dropped = ", or its last reply was cut off (truncated: drop)" if spec and spec.truncated == "drop" else ""
         lacked = f", or it lacked a reward ({_required(spec)})" if spec and spec.rewards_required else ""
         return f"it was no ready member of its group then{dropped}{lacked}"
@@ -31,7 +29,7 @@ def why_left_out(batch: Planned, trajectory_id: str, call_id: str | None = None)
 
 def _not_chosen(batch: Planned, trajectory_id: str) -> str:
     """A member that counts in its group's baseline alone."""
-    total, spec = batch.reward[trajectory_id], spec_of(batch)
+    total, spec = batch.reward[trajectory_id], parsed_spec(batch.spec)
     if spec is not None and spec.return_min is not None and total < spec.return_min:
         return f"its return {total:g} was below return_min {spec.return_min:g}"
     reasons = []
@@ -48,7 +46,7 @@ def _not_chosen(batch: Planned, trajectory_id: str) -> str:
 
 def _why_masked(batch: Planned) -> str:
     """A plan keeps no scores and tags; where the spec filters no calls, only what the plan keeps is left."""
-    spec, words = spec_of(batch), ["not trainable then"]
+    spec, words = parsed_spec(batch.spec), ["not trainable then"]
     if batch.oldest_version is not None:
         words.append(f"older than version {batch.oldest_version}")
     if spec is None:
@@ -64,11 +62,3 @@ def _required(spec: BatchSpec) -> str:
 
 def _filters(spec: BatchSpec) -> str:
     return ", ".join(f"{field}: {json.dumps(value)}" for field, value in step_filters(spec).items())
-
-
-def spec_of(batch: Planned) -> BatchSpec | None:
-    """Returns the spec of the plan; None where another version of the code wrote it."""
-    try:
-        return BatchSpec.model_validate_json(batch.spec)
-    except ValidationError:
-        return None

@@ -186,7 +186,8 @@ def as_on_broker(settings: LogSettings) -> LogSettings:
 
 
 def topics_id(settings: LogSettings, topics: Sequence[Topic]) -> str:
-    """The ids that the cluster gave these topics when they were made: others have other ones, whatever their names. Raises TopicMissing, LogError."""
+    """The ids that the cluster gave these topics when they were made: others have other ones, whatever their names.
+    Raises TopicMissing, LogError."""
     names = [settings.catalogue().name(topic) for topic in topics]
     admin = AdminClient(admin_config(settings))  # its answers end with it
     answers = admin.describe_topics(TopicCollection(names), request_timeout=settings.connect_timeout_s)

@@ -1,7 +1,8 @@
 """The feedback of people on replies, over HTTP: thumbs, scores, better replies, comments and comparisons become events.
 
-Invariant: an annotator's key speaks only as the person whose name it has; operators, who run apps
-with many users, name the person; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered once all of it is.
+Invariant: an annotator's key speaks only as the person whose name it has; operators, who run apps with many users, name
+the person; agents, and callers without a key, speak for no person. A request is stored as a reward is, and answered
+once all of it is.
 
 Output: `rewards` (RewardAssigned, OutputEdited, PreferenceGiven, StepCurated), key group_id.
 """

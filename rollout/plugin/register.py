@@ -21,6 +21,6 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None or os.environ.get(DIE_WITH_PARENT) != "1":
         return
-    from claw_r1.runtime.die_with_parent import die_with_parent
+    from claw_r1.runtime.processes.die_with_parent import die_with_parent
 
     die_with_parent(parent.pid)

@@ -7,8 +7,8 @@ from claw_r1.rollout.plugin.guard import SECRET_VARIABLE
 from claw_r1.rollout.plugin.register import BACKEND, DIE_WITH_PARENT
 from claw_r1.rollout.process.adapter_place import linear_layers
 from claw_r1.rollout.settings import LORA_RANKS, RolloutSettings
-from claw_r1.runtime.child import module_argv
 from claw_r1.runtime.monitoring.tracing import PROTOCOL, PROTOCOLS, receiver
+from claw_r1.runtime.processes.child import module_argv
 
 CPU_KV_CACHE = "256M"
 SERVER = "claw_r1.rollout.process.vllm_server"

@@ -18,8 +18,8 @@ from claw_r1.rollout.process.adapter_place import VARIABLE as ADAPTER_VARIABLE
 from claw_r1.rollout.process.adapter_place import AdapterPlace
 from claw_r1.rollout.process.command import arguments, environment
 from claw_r1.rollout.settings import RolloutSettings
-from claw_r1.runtime import child
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 
 log = structlog.get_logger()
 

@@ -20,8 +20,8 @@ from claw_r1.rollout.process.command import SERVER, quiet_environment
 from claw_r1.rollout.process.preflight import check_gpus, check_model, check_port, object_in
 from claw_r1.rollout.process.server import KILL_TIMEOUT_S, free_port, open_log
 from claw_r1.rollout.rewards.settings import RewardServerSettings
-from claw_r1.runtime import child
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 from claw_r1.runtime.stop_signals import StopSignals
 
 CPU_KV_CACHE = "128M"

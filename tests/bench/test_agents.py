@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.agent_load import runner
+from bench.agents.load import runner
 
 
 @pytest.mark.kafka

@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Browser
 
-from bench import dashboard_page
-from bench.dashboard import BENCH
+from bench.dashboard import page
+from bench.dashboard.__main__ import BENCH
 from bench.report import table
 from tests.browser import browser
 from tests.soak import only_in_soak
@@ -23,7 +23,7 @@ def test_the_table_is_complete() -> None:
 @pytest.mark.process
 def test_a_page_is_measured(browser: Browser) -> None:
     """Rows are on the screen, and scroll."""
-    with dashboard_page.served(800) as (url, first_s):
+    with page.served(800) as (url, first_s):
         assert first_s > 0
-        assert dashboard_page.first_ms(browser, url, *dashboard_page.FIRST["first_rows_ms"]) > 0
-        assert dashboard_page.frame_ratio(browser, url) > 0
+        assert page.first_ms(browser, url, *page.FIRST["first_rows_ms"]) > 0
+        assert page.frame_ratio(browser, url) > 0

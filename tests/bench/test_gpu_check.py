@@ -25,7 +25,7 @@ class Missing(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1].split(","):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import claw_r1.trainer.learn.engine, claw_r1.trainer.learn.learner, claw_r1.trainer.plan.memory, claw_r1.weights.host_copies, claw_r1.weights.sources, claw_r1.weights.checkpoint
+import claw_r1.trainer.learn.engine, claw_r1.trainer.learn.learner, claw_r1.trainer.ranks.memory, claw_r1.weights.host_copies, claw_r1.weights.sources, claw_r1.weights.checkpoint
 import bench.gpu_check.__main__, bench.gpu_check.work
 """
 IN_SOAK = ("bf16", "worker")

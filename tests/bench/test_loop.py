@@ -7,9 +7,9 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 
 from bench.in_process import PlayedCall
-from bench.loop_demo import SAMPLE_S, CpuOfTree
+from bench.loop.demo import SAMPLE_S, CpuOfTree
 from bench.plain_loop import rows_of
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 
 
 @pytest.mark.parametrize(

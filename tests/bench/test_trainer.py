@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench import report, trainer, trainer_environments, trainer_staleness
+from bench import report, trainer_staleness
 from bench.in_process import batches_until
+from bench.trainer import environments
+from bench.trainer.__main__ import BENCH
 from claw_r1.claw.demo.models.tiny_model import Demonstration, Recipe
 from claw_r1.trainer.config.objective import ObjectiveSettings
 
@@ -16,7 +18,7 @@ from claw_r1.trainer.config.objective import ObjectiveSettings
 def test_the_table_says_what_is_met_and_what_is_missed() -> None:
     """Nested figures by dots; what begins with an underscore is not shown."""
     figures = {"tree_ratio": 2.5, "verbs": {"share_within_band": 0.5}, "_dates": {"x": "y"}}
-    text = report.table(figures, trainer.BENCH.targets)
+    text = report.table(figures, BENCH.targets)
     assert "tree_ratio" in text
     assert ">= 2.4: met" in text
     assert ">= 0.9: MISSED" in text
@@ -25,7 +27,7 @@ def test_the_table_says_what_is_met_and_what_is_missed() -> None:
 
 def test_a_part_that_breaks_is_said_to_have_failed() -> None:
     """And the others are measured; where it ran, its sizes are those that it takes, and floats have few digits."""
-    assert "failed" in report.measured("nonsense", "bench.trainer_nonsense:measure", {})["nonsense"]
+    assert "failed" in report.measured("nonsense", "bench.trainer.nonsense:measure", {})["nonsense"]
     assert report.call("tests.bench.test_trainer:doubled", {"size": 3, "other": 1}) == {"n": 6, "share": 0.3333}
 
 
@@ -115,10 +117,10 @@ def test_the_table_of_staleness_has_bands_of_whole_rows(tmp_path: Path) -> None:
 def test_the_model_of_two_environments_sees_each_as_often_as_its_own_model() -> None:
     """The steps of both, and their dialogues in proportion; which comes is drawn."""
     often = Recipe(steps=100, batch_dialogues=32), Recipe(steps=120, batch_dialogues=8)
-    joint = trainer_environments.joint_recipe(often)
+    joint = environments.joint_recipe(often)
     assert (joint.steps, joint.batch_dialogues) == (220, 19)
-    weights = {shown(word): trainer_environments.dialogues(recipe) for word, recipe in zip("ab", often, strict=True)}
-    speak, dice = trainer_environments.joint_demonstration(weights), random.Random(0)
+    weights = {shown(word): environments.dialogues(recipe) for word, recipe in zip("ab", often, strict=True)}
+    speak, dice = environments.joint_demonstration(weights), random.Random(0)
     share = sum(speak(dice)[0]["content"] == "a" for _ in range(2000)) / 2000
     assert share == pytest.approx(3200 / 4160, abs=0.03)
 
@@ -131,7 +133,7 @@ def test_an_environment_that_falls_behind_is_seen() -> None:
     """By the means of the last five batches over the seeds, and of the worst seed; one that gains makes up for nothing."""
     one = {"a": [0.0] * 5 + [0.9] * 5, "b": [0.5] * 5}, {"a": [0.1] * 5 + [0.8] * 5, "b": [0.9] * 5}
     other = {"a": [0.9] * 5, "b": [0.5] * 5}, {"a": [0.3] * 5 + [0.9] * 5, "b": [0.5] * 5}
-    figures = trainer_environments.figures_of([one, other])
+    figures = environments.figures_of([one, other])
     assert (figures["behind"], figures["behind_worst"]) == (pytest.approx(0.05), pytest.approx(0.1))
     assert figures["a"] == pytest.approx({"first": 0.2, "alone": 0.9, "together": 0.85})
 

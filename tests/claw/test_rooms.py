@@ -9,7 +9,7 @@ import pytest
 from tests.architecture.tree import sources
 from tests.claw.foreign import COMMANDS, folder_with_our_names, helps
 
-ARGV_OF_MODULES = "runtime/child.py"
+ARGV_OF_MODULES = "runtime/processes/child.py"
 OTHERS_FOLDERS = {"consumers/sandbox/grading.py": "the sandbox's own folder, in which only what was put there lies"}
 
 

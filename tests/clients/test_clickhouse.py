@@ -19,7 +19,7 @@ from claw_r1.claw.home import PROJECT
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.processes.child import module_argv
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured, GroupRecord, StepRecord, TrajectoryRecord
 from claw_r1.schemas.topics import FACTS, TOPICS

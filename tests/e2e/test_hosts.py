@@ -16,7 +16,7 @@ from claw_r1.claw.demo.verbs.tiny_model import ensure
 from claw_r1.claw.local.kafka.node import new_cluster_id
 from claw_r1.claw.local.stack import Stack
 from claw_r1.claw.workers.places import WorkerPlace, worker_places
-from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.processes.child import module_argv
 from tests.caches import share_caches
 from tests.e2e.hosts import Host, Switch
 from tests.patience import until

@@ -40,7 +40,7 @@ from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Agents, Found, GatewayProcess
 from tests.gateway.speaking import answer
 from tests.patience import PATIENCE_S, until
-from tests.secured import SecuredSite, environment
+from tests.secured_site import SecuredSite, environment
 from tests.soak import only_in_soak
 from tests.streams.pool import WorkerProcess
 from tests.tls_server import listening

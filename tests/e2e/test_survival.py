@@ -17,7 +17,7 @@ from tests.e2e.running_demo import ADDED, RunningDemo, processes_of, the_log_hol
 from tests.infra.alerts import ALERTS, found_promtool, promtool
 from tests.infra.recording import Recording
 from tests.infra.test_boards import EXPRESSIONS
-from tests.otlp import Receiver
+from tests.otlp_receiver import Receiver
 from tests.patience import PATIENCE_S, until
 from tests.soak import SOAK, in_soak, only_in_soak
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from bench.courses import COURSES, MEMBERS
+from bench.environments.courses import COURSES, MEMBERS
 from claw_r1.agentflow.flow import load_flow
 from claw_r1.trainer.settings import load
 from examples.calculator import demonstrations as of_problems

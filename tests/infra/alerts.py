@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import yaml
 
-from tests.debian import ROOT, unpacked
+from tests.debian_programs import ROOT, unpacked
 
 RULES = ROOT / "infra" / "alerts" / "claw.yaml"
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

@@ -10,7 +10,7 @@ from claw_r1.datapool.batch.eligibility import TOO_STALE
 from claw_r1.schemas.events import WorkerState
 from claw_r1.streams.partition.state import FoldOutcome
 from claw_r1.trainer.metrics import LAST, PHASES
-from tests.debian import ROOT
+from tests.debian_programs import ROOT
 from tests.docs.metrics_page import ROOMS, described
 from tests.infra.alerts import ALERTS, RULES, asked_for, promtool
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.debian import ROOT
+from tests.debian_programs import ROOT
 from tests.docs.metrics_page import ROOMS, described
 from tests.infra.alerts import asked_for, promtool
 

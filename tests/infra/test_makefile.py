@@ -33,7 +33,7 @@ def test_help_names_what_can_be_made_and_measured() -> None:
     assert [line.split()[0] for line in listed.splitlines()] == targets
     rooms = re.findall(r"bench-([a-z]+)", listed)
     assert {"agents", "weights"} <= set(rooms)
-    assert [room for room in rooms if not (PROJECT / "bench" / f"{room}.py").is_file()] == []
+    assert [room for room in rooms if not (PROJECT / "bench" / room / "__main__.py").is_file()] == []
 
 
 @pytest.mark.parametrize("level", ["0", "1"])

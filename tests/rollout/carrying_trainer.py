@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.carry.carrying import Carrying

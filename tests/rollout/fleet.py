@@ -13,7 +13,7 @@ import httpx
 import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import torch
 
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import WeightsPublished
 from tests import children

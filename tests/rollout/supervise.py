@@ -18,8 +18,8 @@ from claw_r1.rollout import supervisor
 from claw_r1.rollout.app import serve
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.settings import RolloutSettings
-from claw_r1.runtime import child
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import WeightsPublished, WorkerReported
 

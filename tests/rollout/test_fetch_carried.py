@@ -10,7 +10,7 @@ import torch
 
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.settings import RolloutSettings
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.events import WeightsPublished
 from claw_r1.weights.carry.carrier_handle import CARRIER
 from claw_r1.weights.carry.carrying import Carried, Carrying

@@ -29,9 +29,26 @@ def test_a_signal_ends_the_wait_and_not_the_program(number: signal.Signals) -> N
     assert program.returncode == 0
 
 
+INSIDE_A_WAIT = """
+import signal
+from claw_r1.runtime.stop_signals import stop_event
+stop = stop_event()
+with stop._cond:  # the lock that `stop.wait` holds before it sleeps and after it
+    signal.raise_signal(signal.%s)
+print(stop.wait(10))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_in_the_middle_of_a_wait_sets_the_event(name: str) -> None:
+    """The handler runs in the thread that waits: it takes no lock that this thread may hold."""
+    done = subprocess.run([sys.executable, "-c", INSIDE_A_WAIT % name], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("True\n", 0)
+
+
 SWALLOWED = """
 import signal
-from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.processes.processes import Processes
 from claw_r1.runtime.stop_signals import Interrupts
 interrupts = Interrupts()
 

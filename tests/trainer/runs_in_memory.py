@@ -5,7 +5,7 @@ import threading
 from claw_r1.schemas.topics import BATCHES, WEIGHTS
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import TrainerDependencies
-from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.journal.journal import Journal
 from tests.trainer.incarnation import RUN, FakeTransferServer
 from tests.trainer.pooled import group, pooled
 

@@ -22,7 +22,7 @@ from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
 from claw_r1.trainer.__main__ import _leave, main
 from claw_r1.trainer.errors import RUN_WAS_OVER
-from claw_r1.trainer.plan.journal import transactional_id
+from claw_r1.trainer.journal.journal import transactional_id
 from claw_r1.weights.host_copies import HostCopies
 from claw_r1.weights.sources import FromTrainer
 from tests import children, patience

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.runtime.child import start
+from claw_r1.runtime.processes.child import start
 from claw_r1.weights.archive import PATCH, UNFINISHED, WHOLE, FromArchive, VersionArchive
 from claw_r1.weights.errors import DeadlineExceeded, DigestMismatch, ManifestMismatch, TransferFailed
 from claw_r1.weights.host_copies import HostCopies
@@ -151,7 +151,7 @@ def test_no_directory_is_no_archive(tmp_path: Path) -> None:
 WRITING = """
 import sys
 from pathlib import Path
-from claw_r1.runtime.child import start
+from claw_r1.runtime.processes.child import start
 from claw_r1.weights.archive import VersionArchive
 from claw_r1.weights.snapshot import WeightsSnapshot
 from tests.weights.test_patch import version

@@ -1,4 +1,4 @@
-"""The run's own topics in a file: the records of `journal.py` for a run without a log.
+"""The run's own topics in a file: the records of `journal/journal.py` for a run without a log.
 
 Delivery: a line is one transaction; a last one left incomplete by a crash is cut off. Fencing: a lock on the file,
 refused to a second trainer.
@@ -16,7 +16,7 @@ from pathlib import Path
 from claw_r1.eventlog.errors import LogError
 from claw_r1.eventlog.records import Outgoing, Position, Record
 from claw_r1.trainer.errors import SettingsInvalid
-from claw_r1.trainer.plan.journal import Journal
+from claw_r1.trainer.journal.journal import Journal
 
 
 class FileTransactions:

@@ -14,7 +14,7 @@ from claw_r1.eventlog.kafka.reader import FactLookup, read_topics
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES
 from claw_r1.trainer.learn.deepspeed_config import resolved_stage
-from claw_r1.trainer.plan.memory import bytes_per_rank, shape_of
+from claw_r1.trainer.ranks.memory import bytes_per_rank, shape_of
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.weights.device import resolved
 

@@ -1,12 +1,11 @@
 """Every rank but the first: it performs what rank 0 sends, until rank 0 sends it away."""
 
-import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import structlog
 
+from claw_r1.runtime.stop_signals import stop_event
 from claw_r1.trainer.errors import RankLost, TrainerError
 from claw_r1.trainer.learn.learner import Learner
 from claw_r1.trainer.ranks.member import TRAIN, member
@@ -24,10 +23,7 @@ VERBS = frozenset({
 def follow(settings: TrainerSettings, place: RankPlace) -> int:
     """Runs until the run is over or stopped. Exit status; on a failure rank 0 gives the reason."""
     structlog.contextvars.bind_contextvars(rank=place.rank)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Rank 0 hears of it by the heartbeat, and decides; see trainer/signals.py for why a thread.
-        signal.signal(number, lambda *_: threading.Thread(target=stop.set, daemon=True).start())
+    stop = stop_event()  # rank 0 hears of it by the heartbeat, and decides
     try:
         with member(settings, place, stop) as (learner, group):
             while _obey(learner, group) != LEAVE:

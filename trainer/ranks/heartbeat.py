@@ -19,7 +19,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from claw_r1.runtime.logs import drain_logs
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.process_identity import ProcessId
 from claw_r1.trainer.ranks.place import RankPlace
 
 BEAT_S = 0.5

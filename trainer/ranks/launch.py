@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from subprocess import Popen
 
-from claw_r1.runtime import child
 from claw_r1.runtime.errors import describe_exit
+from claw_r1.runtime.processes import child
 from claw_r1.trainer.ranks.place import RankPlace
 
 LOOPBACK = "127.0.0.1"

@@ -5,12 +5,16 @@ incarnation is in the name, so that a trainer that was fenced off but does not k
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
+from claw_r1.trainer.errors import CheckpointInvalid
 from claw_r1.trainer.storage.directories import PartialDirectory, clear_partial, remove
 
+log = structlog.get_logger()
 NAME = re.compile(r"(\d{8,})-(\d+)")
 WEIGHTS_DIGEST = "weights.sha256"
 """File of a checkpoint: the digest of the weights in it, as their version has it."""
@@ -73,3 +77,22 @@ class Checkpoints:
     def clear_partial(self) -> None:
         """See `directories.clear_partial`."""
         clear_partial(self._folder)
+
+
+def load_newest(
+    usable: Sequence[Checkpoint], load: Callable[[Checkpoint], object], fatal: type[CheckpointInvalid] | tuple[()] = ()
+) -> tuple[Checkpoint | None, dict[Path, CheckpointInvalid]]:
+    """Loads the newest checkpoint that can be loaded, if any can; also returns why newer ones cannot. usable: the oldest
+    first. Raises what is `fatal`."""
+    damages: dict[Path, CheckpointInvalid] = {}
+    for checkpoint in reversed(usable):
+        try:
+            load(checkpoint)
+        except fatal:
+            raise
+        except CheckpointInvalid as damage:
+            log.warning("checkpoint_unusable", batch=checkpoint.sequence, error=str(damage))
+            damages[checkpoint.path] = damage
+        else:
+            return checkpoint, damages
+    return None, damages

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.config.extras import SINKS

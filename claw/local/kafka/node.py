@@ -24,9 +24,9 @@ from claw_r1.claw.local.java import find_java
 from claw_r1.claw.local.kafka.config import LOG4J, MECHANISM, java_command, server_properties
 from claw_r1.claw.tls.tls_dir import USER, TlsDir
 from claw_r1.eventlog.locks import exclusive
-from claw_r1.runtime.child import POLL_S, start
 from claw_r1.runtime.files import write_atomically, write_secret
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.child import POLL_S, start
+from claw_r1.runtime.processes.process_identity import ProcessId
 
 log = structlog.get_logger()
 

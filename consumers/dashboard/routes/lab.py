@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from claw_r1.consumers.dashboard.batch.drawn_rows import drawn
 from claw_r1.consumers.dashboard.batch.earlier import runs_before
-from claw_r1.consumers.dashboard.batch.routes import plan_of
+from claw_r1.consumers.dashboard.routes.batch import plan_of
 from claw_r1.consumers.dashboard.routes.parameters import Limit, Source
 from claw_r1.consumers.dashboard.source import DashboardSource, RunsState
 from claw_r1.consumers.pool.errors import PoolRefusal

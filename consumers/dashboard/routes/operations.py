@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from claw_r1.consumers.dashboard.processes import GATEWAYS, ProgressWatch, other_rows, reader_rows
+from claw_r1.consumers.dashboard.processes import GATEWAYS, ProcessWatch, other_rows, reader_rows
 from claw_r1.consumers.dashboard.routes.parameters import Source
-from claw_r1.consumers.dashboard.routes.record import checked_place, json_value, stored_record
+from claw_r1.consumers.dashboard.routes.parts.record import checked_place, json_value, stored_record
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
@@ -35,12 +35,12 @@ LetterId = Annotated[str, Field(pattern=r"^\d{1,9}@\d{1,18}$")]
 routes = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 
-async def _progress(request: Request) -> ProgressWatch:
-    progress: ProgressWatch = request.app.state.progress
-    return progress
+async def _processes(request: Request) -> ProcessWatch:
+    watch: ProcessWatch = request.app.state.processes
+    return watch
 
 
-Watched = Annotated[ProgressWatch, Depends(_progress)]
+Watched = Annotated[ProcessWatch, Depends(_processes)]
 
 
 class RedriveBody(BaseModel):
@@ -54,7 +54,7 @@ class RedriveBody(BaseModel):
 
 
 @routes.get("/processes", summary="All processes: state, version, rate, lag over time, and when it will be caught up.")
-def processes(source: Source, progress: Watched, _: Watching) -> Response:
+def processes(source: Source, watch: Watched, _: Watching) -> Response:
     """`places`: a reader's progress in each partition. `letters`: dead letters that wait; null: too many to count.
 
     A log in memory has no readers to query."""
@@ -68,7 +68,7 @@ def processes(source: Source, progress: Watched, _: Watching) -> Response:
         own = "caught up" if source.has_read_all else "still reading"
         page = {"name": "this page", "kind": "dashboard", "state": own, "version": f"generation {settings.generation}"}
         others = source.ask_runs(lambda state: list(other_rows(state, moment)))
-        rows = [each | progress.tell(each["name"]) for each in (gateways, *readers)]
+        rows = [each | watch.tell(each["name"]) for each in (gateways, *readers)]
         if not rows[0]["rate_per_s"]:
             rows[0]["state"] = "no call lately" if rows[0]["curve"] else "not known yet"
         return {"processes": [*rows, *others[:WORKERS_MAX], page], "letters": letters_waiting(source)}

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from claw_r1.consumers.dashboard.overview.alarms import alarms
 from claw_r1.consumers.dashboard.overview.log_state import LogState
-from claw_r1.consumers.dashboard.overview.progress import spec_of, standing, waiting
+from claw_r1.consumers.dashboard.overview.run_standing import spec_of, standing, waiting
 from claw_r1.consumers.dashboard.overview.tally import matching, tally
 from claw_r1.consumers.dashboard.routes.operations import letters_waiting
 from claw_r1.consumers.dashboard.routes.parameters import Source

@@ -4,8 +4,9 @@ call."""
 from collections.abc import Sequence
 
 from claw_r1.datapool.batch.rewards import slot_text
+from claw_r1.datapool.batch.spec import parsed_spec
 from claw_r1.datapool.runs import Planned, RunIndex
-from claw_r1.datapool.view.left_out import spec_of, why_left_out
+from claw_r1.datapool.view.left_out import why_left_out
 from claw_r1.datapool.view.token_lines import SampledStretch
 from claw_r1.schemas.json_values import JsonDict
 
@@ -94,7 +95,7 @@ def _advantage(stretch: SampledStretch, batch: Planned | None) -> tuple[float | 
         return None, "no batch has planned its group yet"
     if step.call_id not in batch.trained.get(step.trajectory_id, ()):
         return None, "it is not trained in this batch"
-    spec = spec_of(batch)
+    spec = parsed_spec(batch.spec)
     if spec is not None and spec.estimator.critic:
         return None, f"{spec.algorithm}: the critic makes it while the batch is trained, and no event keeps it"
     own = batch.call_advantages.get(step.trajectory_id, {})

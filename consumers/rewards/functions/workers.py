@@ -28,8 +28,8 @@ from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.rewards.functions.worker import PROGRESS, RuleResult, Setup, frame_of, messages, receive
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
-from claw_r1.runtime.child import has_ended, module_argv, reap, start
 from claw_r1.runtime.errors import describe_exit
+from claw_r1.runtime.processes.child import has_ended, module_argv, reap, start
 
 BATCH_MAX = 64
 BATCH_BYTES_MAX = 4 << 20

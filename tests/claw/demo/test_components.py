@@ -13,7 +13,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.stack import Stack
 from claw_r1.consumers.rewards.config import load as load_rewards
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.component import Component
+from claw_r1.runtime.processes.component import Component
 from claw_r1.trainer.settings import load
 
 

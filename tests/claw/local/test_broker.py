@@ -20,7 +20,7 @@ from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
 from claw_r1.claw.local.kafka.tools import tool_command
 from claw_r1.claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.process_identity import ProcessId
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from claw_r1.claw.local.broker_command import run_broker
 from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.kafka.tools import TOOLS
 from claw_r1.claw.local.ports import any_answers, split_servers
-from claw_r1.runtime.child import start
+from claw_r1.runtime.processes.child import start
 from tests import children
 from tests.caches import share_caches
 from tests.patience import until

@@ -15,9 +15,9 @@ from claw_r1.claw.local.stack import TRAINER_WARNINGS, Stack, remember
 from claw_r1.claw.local.status import as_text, show_status, with_engine
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import start
-from claw_r1.runtime.component import ComponentState, State
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.child import start
+from claw_r1.runtime.processes.component import ComponentState, State
+from claw_r1.runtime.processes.process_identity import ProcessId
 from claw_r1.schemas.topics import BATCHES, WORKERS
 from claw_r1.trainer.errors import RUN_WAS_OVER
 from tests import children

@@ -11,8 +11,8 @@ import pytest
 from claw_r1.claw.local.stack import ALERTS, Stack, prometheus_config
 from claw_r1.claw.local.status_file import TARGETS_FILE, read_manager, read_status, write_status
 from claw_r1.claw.local.up import run_down
-from claw_r1.runtime.component import ComponentState, State
-from claw_r1.runtime.process_identity import ProcessId
+from claw_r1.runtime.processes.component import ComponentState, State
+from claw_r1.runtime.processes.process_identity import ProcessId
 from tests.patience import until
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)"
@@ -23,8 +23,8 @@ import sys, time
 from pathlib import Path
 from functools import partial
 from claw_r1.claw.local.status_file import write_status
-from claw_r1.runtime.component import Component
-from claw_r1.runtime.processes import Processes
+from claw_r1.runtime.processes.component import Component
+from claw_r1.runtime.processes.processes import Processes
 tmp = Path(sys.argv[1])
 processes = Processes(partial(write_status, tmp))
 processes.start(Component("stubborn", (sys.executable, "-S", "-c", sys.argv[2]), tmp / "stubborn.log"))

@@ -11,7 +11,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.settings import UpSettings
 from claw_r1.claw.local.stack import Stack
 from claw_r1.claw.local.up import components, places_of, run_up, trainer_settings
-from claw_r1.runtime.component import Component
+from claw_r1.runtime.processes.component import Component
 
 
 @pytest.fixture

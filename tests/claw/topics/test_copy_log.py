@@ -21,7 +21,7 @@ from claw_r1.eventlog.kafka.admin import as_on_broker, create_topics, delete_rec
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import module_argv, start
+from claw_r1.runtime.processes.child import module_argv, start
 from claw_r1.schemas.events import (
     BatchAssembled,
     CallCaptured,

@@ -18,9 +18,9 @@ from claw_r1.schemas.events import (
 )
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests import facts
+from tests.browser_session import PAYLOADS
 from tests.consumers.dashboard.stage import DashboardStage, said
 from tests.consumers.runs import observed
-from tests.sitting import PAYLOADS
 
 SPEC = {"group_size": 2, "groups_per_batch": 2, "rewards_required": ["judge/style"]}
 MINUTE_US = 60_000_000

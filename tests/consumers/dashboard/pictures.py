@@ -13,9 +13,9 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser import ARGUMENTS, chromium
+from tests.browser_session import until
 from tests.consumers.dashboard.picture_scene import BATCHES, RUN, picture_stage
-from tests.debian import ROOT
-from tests.sitting import until
+from tests.debian_programs import ROOT
 
 GROUP, LAST = "sheep-14-1", BATCHES - 1
 MEMBER = f"g={GROUP}&t={GROUP}.0"

@@ -29,7 +29,7 @@ from tests.consumers.rewards.in_memory import (
     verdicts,
     words,
 )
-from tests.otlp import Receiver
+from tests.otlp_receiver import Receiver
 
 ROW_TOPICS = (TRAJECTORIES, GROUPS)
 

@@ -8,7 +8,7 @@ from claw_r1.datapool.batch.selection import Selection, select
 from claw_r1.datapool.digests import call_digest
 from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import Event
-from claw_r1.trainer.plan.history import history_of
+from claw_r1.trainer.journal.history import history_of
 from tests import facts
 from tests.datapool.batch.selecting import SPACIOUS, SPEC, chosen, planned, selected
 from tests.trainer.pooled import RUN, group, pooled

@@ -24,12 +24,12 @@ from tests.gateway.house import Answer, House, ask
 from tests.gateway.openai.responses_wire import PATH, Json, event, message, response
 from tests.gateway.packed import comment
 from tests.gateway.processes import GatewayProcess
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import openai
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 RESULT: Json = {"type": "function_call_output", "call_id": "c1", "output": "2"}
 

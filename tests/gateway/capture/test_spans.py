@@ -10,7 +10,7 @@ from claw_r1.runtime.monitoring.tracing import CONTENT, traced
 from claw_r1.schemas import cloudevents
 from tests.gateway.engine import Reply, ScriptedEngine, stream
 from tests.gateway.house import House
-from tests.otlp import Receiver
+from tests.otlp_receiver import Receiver
 
 PATH = "/t/g/v1/chat/completions"
 SSE = {"content-type": "text/event-stream"}

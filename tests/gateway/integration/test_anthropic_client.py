@@ -9,13 +9,13 @@ import pytest
 from tests.gateway.engine import Reply, ScriptedEngine
 from tests.gateway.house import House
 from tests.gateway.speaking import ANTHROPIC
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 from tests.patience import until
 
 if TYPE_CHECKING:
     import anthropic
 else:
-    anthropic = lazily("anthropic")
+    anthropic = lazy_module("anthropic")
 
 ASK: dict[str, Any] = ANTHROPIC.ask
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.gateway.engine import Reply, ScriptedEngine, stream
 from tests.gateway.house import House
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 from tests.patience import until
 
 if TYPE_CHECKING:
     import openai
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 MESSAGES: Any = [{"role": "user", "content": "Hello, what can you do?"}]
 

@@ -14,12 +14,12 @@ from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.engine import Json, Received, Reply, ScriptedEngine, whole
 from tests.gateway.house import House, ask
 from tests.gateway.packed import choice, comment, generation
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import openai
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 PROMPT = [1, 5, 6, 7]
 ASK: Json = {"model": "tiny", "prompt": PROMPT}

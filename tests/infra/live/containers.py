@@ -15,7 +15,7 @@ from claw_r1.claw.local.ports import free_ports
 from claw_r1.claw.local.stack import answers
 from claw_r1.eventlog.settings import LogSettings
 from tests import children
-from tests.debian import unpacked
+from tests.debian_programs import unpacked
 from tests.patience import until
 
 BASE_TARGETS = ("gateway", "streams", "kafka")

@@ -18,7 +18,7 @@ from claw_r1.claw.demo.verbs.tiny_model import ensure
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.claw.local.stack import Stack
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.runtime.child import module_argv
+from claw_r1.runtime.processes.child import module_argv
 from claw_r1.schemas.api_keys import new_key
 from claw_r1.weights.sources import SECRET_VARIABLE
 from tests import children

@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # a test helper without stubs
 import pytest
 import torch
 
-from claw_r1.runtime import child
+from claw_r1.runtime.processes import child
 from claw_r1.weights.carry.carrier_handle import CARRIER
 from claw_r1.weights.carry.carrying import Carrying
 from tests.children import HEAVY_START_S, is_gone

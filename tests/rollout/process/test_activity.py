@@ -12,8 +12,8 @@ from claw_r1.rollout.errors import ServerDied
 from claw_r1.rollout.process.activity import Activity, StartPatience, activity_of
 from claw_r1.rollout.rewards.settings import RewardServerSettings
 from claw_r1.rollout.settings import RolloutSettings
-from claw_r1.runtime import child
-from claw_r1.runtime.reaper import KILL_NOW, reaped
+from claw_r1.runtime.processes import child
+from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 
 LIMITS = {"start_timeout_s": 1000.0, "start_quiet_s": 300.0}
 EVERY_S = 50

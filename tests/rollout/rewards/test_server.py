@@ -20,7 +20,7 @@ from claw_r1.claw.local.ports import free_ports
 from claw_r1.consumers.rewards.judged import Judged, JudgedCall
 from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.scorer import GaveUp
-from claw_r1.runtime.child import start
+from claw_r1.runtime.processes.child import start
 from tests import children
 from tests.consumers.rewards.scripted_http import serving as answering
 from tests.patience import until

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from claw_r1.runtime.monitoring.registry import process_registry
 from claw_r1.runtime.monitoring.tracing import CONTENT, TracingRefused, receiver, spans, traced
-from tests.otlp import Receiver
+from tests.otlp_receiver import Receiver
 from tests.patience import until
 
 CALLERS = "00-{:032x}-{:016x}-01"

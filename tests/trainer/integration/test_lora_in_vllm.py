@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from claw_r1.schemas.codec import encode
 from claw_r1.trainer.config.lora import LoraSettings
 from claw_r1.trainer.learn.engine import EngineSettings, TrainingEngine
-from claw_r1.trainer.publication import Candidate, Publisher
+from claw_r1.trainer.versions.publication import Candidate, Publisher
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from tests.children import HEAVY_START_S
 from tests.patience import until

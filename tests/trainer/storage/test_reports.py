@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from claw_r1.trainer.storage.reports import Reports
 from tests.patience import until
-from tests.trainer.plan.test_history import trained
+from tests.trainer.journal.test_history import trained
 
 
 def test_a_resumed_run_keeps_the_points_of_all_its_batches(tmp_path):

@@ -17,7 +17,7 @@ from claw_r1.trainer.storage import sinks
 from claw_r1.trainer.storage.reports import Reports
 from tests.patience import until
 from tests.trainer.incarnation import settings
-from tests.trainer.plan.test_history import trained
+from tests.trainer.journal.test_history import trained
 
 pytestmark = pytest.mark.process
 LIBRARY = """

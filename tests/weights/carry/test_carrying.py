@@ -22,8 +22,8 @@ import pytest
 import torch
 
 from claw_r1.claw.tls.authority import Authority
-from claw_r1.runtime import child
 from claw_r1.runtime.files import write_secret
+from claw_r1.runtime.processes import child
 from claw_r1.runtime.tls.pem import PemFiles
 from claw_r1.weights.carry.carrier_handle import CARRIER, Carrier, carried_by
 from claw_r1.weights.carry.carrying import Carried, Carrying

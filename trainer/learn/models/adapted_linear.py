@@ -1,7 +1,7 @@
 """A linear layer with its adapter as one function: x W' + s · x A' B', added where the product lies.
 
 peft's own forward makes three more tensors of the output's size, and its backward two: by it a step of adapters took
-0.87 of a full one's CPU seconds, by this one 0.77 (`bench.trainer_step`). W is frozen: it has no gradient.
+0.87 of a full one's CPU seconds, by this one 0.77 (`bench.trainer.step`). W is frozen: it has no gradient.
 """
 
 from typing import Any

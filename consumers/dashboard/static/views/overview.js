@@ -1,5 +1,4 @@
 // One run: its curves, what of the pool is its and where that stands, its last batch, who has which version, and what is wrong.
-import { useEffect } from "preact/hooks";
 import { html, visible, Word } from "/web/shell.js";
 import { change, go, isOpen, Link, link, WayTo } from "../parts/address.js";
 import { Awaited, useAnswer } from "../parts/answers.js";
@@ -37,12 +36,6 @@ function Overview({ params }) {
     answer.again();
     log.again();
   });
-  const again = answer.data?.again_s;
-  useEffect(() => {
-    if (!again) return undefined;
-    const timer = setTimeout(answer.again, 1000 * again + 50);
-    return () => clearTimeout(timer);
-  }, [answer.data]);
   return html`<${Awaited} answer=${answer}>${(data) =>
     html`
       <${Head} data=${data} all=${run === ALL} />

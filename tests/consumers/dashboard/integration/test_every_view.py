@@ -18,12 +18,12 @@ from claw_r1.consumers.dashboard.app import STATIC
 from claw_r1.schemas.events import Event
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.overview_scene import plan
 from tests.consumers.dashboard.pictures import VIEWS
 from tests.consumers.dashboard.stage import DashboardStage, body
 from tests.consumers.runs import observed
-from tests.debian import ROOT
-from tests.sitting import PAYLOADS, Sitting, until
+from tests.debian_programs import ROOT
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -119,7 +119,7 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Browser, url: str, name
 
     Whoever has no mouse gets everywhere: something can be reached by keys, and `?` names the keys.
     """
-    one = Sitting(browser, url)
+    one = BrowserSession(browser, url)
     page = one.open(address(name), waits_for="header .stream.live")
     settled(page)
     assert page.locator("main").inner_text().strip()

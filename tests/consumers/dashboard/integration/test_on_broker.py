@@ -24,8 +24,8 @@ from claw_r1.schemas.events import FactPosition
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.browser import browser
+from tests.browser_session import BrowserSession
 from tests.consumers.dashboard.stage import BrokerStage, episode
-from tests.sitting import Sitting
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.kafka, pytest.mark.process, pytest.mark.slow]
@@ -69,7 +69,7 @@ def claw(settings: LogSettings, *arguments: str) -> list[dict[str, Any]]:
 
 def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, browser: Browser) -> None:
     """Curated, labelled, preferred and undone on the page: `claw pool steps` has it; judged by `claw`, the page has it."""
-    one = Sitting(browser, url)
+    one = BrowserSession(browser, url)
     page = one.open("/curation?g=g&t=t0", waits_for=".judge button")
     page.get_by_label("Quality", exact=True).fill("0.25")
     page.get_by_label("Quality", exact=True).press("Enter")

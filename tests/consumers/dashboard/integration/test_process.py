@@ -23,10 +23,10 @@ from claw_r1.schemas.events import RewardAssigned
 from claw_r1.schemas.topics import REWARDS
 from tests import patience
 from tests.browser import browser
+from tests.browser_session import BrowserSession, until
 from tests.children import end, start
 from tests.consumers.dashboard.stage import seed
 from tests.patience import PATIENCE_S
-from tests.sitting import Sitting, until
 from tests.soak import only_in_soak
 
 __all__ = ["browser"]
@@ -66,7 +66,7 @@ def test_killed_and_back_under_an_open_page(log_settings: LogSettings, tmp_path:
     seed(log_settings)
     (port,) = free_ports(1)
     with dashboard(log_settings, tmp_path / "log", port) as (url, process):
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/", waits_for="header .stream.live")
         page.evaluate(
             "window.heard = []; import('/page/parts/live.js').then(({onChange}) => onChange((update) => { window.heard.push(update); }))"
@@ -155,7 +155,7 @@ def test_a_broker_that_is_away_is_said_on_every_page(
     create_topics(settings)
     seed(settings)
     with dashboard(settings, tmp_path / "log") as (url, _):
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         pages = [one.open(path, waits_for="header .stream.live") for path in ("/explorer", "/curation")]
         local_broker.kill()
         for page in pages:

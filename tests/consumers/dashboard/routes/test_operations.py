@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
-from claw_r1.consumers.dashboard.processes import ProgressWatch
+from claw_r1.consumers.dashboard.processes import ProcessWatch
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
@@ -19,10 +19,10 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import CALLS, KEYS, Topic
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession
 from tests.consumers import published
 from tests.consumers.dashboard.overview_scene import worker
 from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
-from tests.sitting import PAYLOADS, Sitting
 
 __all__ = ["browser"]
 PATHS = ("processes", "topics", "letters")
@@ -72,7 +72,7 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
         unknown = http.post("operations/redrive", json={"ids": ["0@99"]}, headers={"x-page-token": token})
         assert (unknown.status_code, "0@99" in unknown.json()["detail"]) == (422, True)
 
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/operations?tab=letters", waits_for=".letters li")
         page.get_by_role("button", name="choose all 2 here").click()
         page.get_by_role("button", name="Try to redrive 2 (dry run)").click()
@@ -98,11 +98,11 @@ def test_a_real_broker_is_told_and_letters_are_redriven_once(broken: LogSettings
 def test_the_time_to_catch_up_follows_from_the_last_two_minutes() -> None:
     """Of what shrinks, the rest at the rate at which it shrank; of what grows nobody can say; of nothing left, now."""
     clock = iter(range(0, 10_000_000_000, 10_000_000))
-    progress = ProgressWatch(DashboardStage().log, lambda: next(clock))
-    assert progress.tell("streams") == {"rate_per_s": None, "curve": [], "caught_up_s": None}
+    watch = ProcessWatch(DashboardStage().log, lambda: next(clock))
+    assert watch.tell("streams") == {"rate_per_s": None, "curve": [], "caught_up_s": None}
     for done in range(0, 300, 10):  # one record per second, of 400
-        progress.sample({"streams": (done, 400 - done), "rewards": (done, done), "quick": (done, 0)})
-    told = {name: progress.tell(name) for name in ("streams", "rewards", "quick")}
+        watch.sample({"streams": (done, 400 - done), "rewards": (done, done), "quick": (done, 0)})
+    told = {name: watch.tell(name) for name in ("streams", "rewards", "quick")}
     assert [(each["rate_per_s"], each["caught_up_s"]) for each in told.values()] == [
         (1.0, 110.0),
         (1.0, None),
@@ -110,8 +110,8 @@ def test_the_time_to_catch_up_follows_from_the_last_two_minutes() -> None:
     ]
     assert told["streams"]["curve"][0] == [0, 400]
     for _ in range(200):
-        progress.sample({"streams": (290, 110)})
-    stuck = progress.tell("streams")
+        watch.sample({"streams": (290, 110)})
+    stuck = watch.tell("streams")
     assert (stuck["rate_per_s"], stuck["caught_up_s"], len(stuck["curve"])) == (0.0, None, 90)
 
 

@@ -14,10 +14,10 @@ from claw_r1.schemas.events import Sampling, VersionSpan
 from claw_r1.schemas.topics import CALLS
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.overview_scene import MINUTE_US, WholeStage, plan, played, scene, worker
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.runs import observed
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 
@@ -226,19 +226,19 @@ def test_an_unknown_run_is_a_sentence() -> None:
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[WholeStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[WholeStage, BrowserSession]]:
     stage = scene()
     with stage.served() as url:
-        one = Sitting(browser, url, viewport={"width": 1280, "height": 1000})
+        one = BrowserSession(browser, url, viewport={"width": 1280, "height": 1000})
         yield stage, one
         one.close()
 
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_page_is_live_and_harmless(sitting: tuple[WholeStage, Sitting]) -> None:
+def test_the_page_is_live_and_harmless(session: tuple[WholeStage, BrowserSession]) -> None:
     """Curves, stations, alarms, versions; a call appears without a reload; a point opens its batch; the run is in the address."""
-    stage, one = sitting
+    stage, one = session
     page = one.open("/overview", waits_for=".stations li")
     expect(page.locator(".alarms")).to_contain_text("3 groups lack judge/style")
     expect(page.locator(".alarms")).to_contain_text("is silent")
@@ -263,9 +263,9 @@ def test_the_page_is_live_and_harmless(sitting: tuple[WholeStage, Sitting]) -> N
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_each_number_on_the_page_opens_as_many_rows(sitting: tuple[WholeStage, Sitting]) -> None:
+def test_each_number_on_the_page_opens_as_many_rows(session: tuple[WholeStage, BrowserSession]) -> None:
     """As a person has it: the link is followed, and the list says the same number."""
-    _, one = sitting
+    _, one = session
     page = one.open("/overview?run=run", waits_for=".stations li")
     numbers = page.locator(".stations a[href^='/explorer'], .reasons li:has(a[href^='/explorer'])")
     several = numbers.count()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from claw_r1.consumers.dashboard.routes import lineage
+from claw_r1.consumers.dashboard.routes.parts import lineage
 from claw_r1.consumers.runs.summary import whole
 from claw_r1.schemas.envelopes import now_us
 from tests.consumers.dashboard.routes.test_lab import reading

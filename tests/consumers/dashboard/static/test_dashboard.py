@@ -13,19 +13,19 @@ from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
 from tests import facts
 from tests.browser import ELSEWHERE, browser
+from tests.browser_session import BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage, episode
 from tests.consumers.dashboard.test_log_watch import Fickle
-from tests.sitting import Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[DashboardStage, BrowserSession]]:
     stage = DashboardStage(episode("g", "t", "Which animal?", "a cat", 1.0))
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
@@ -39,9 +39,9 @@ import("/page/parts/live.js").then((live) => {
 HEARD = "heard.some((update) => live.concerns(update, 'trajectory', 'g', '%s'))"
 
 
-def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_eight_tabs_share_one_stream_and_are_all_live(session: tuple[DashboardStage, BrowserSession]) -> None:
     """A browser opens six connections to a host; the eighth tab must hear, and read."""
-    stage, one = sitting
+    stage, one = session
     pages = [one.open("/", waits_for="header .stream.live") for _ in range(8)]
     assert len(stage.live._readers) == 1
     for page in pages:
@@ -57,9 +57,9 @@ def test_eight_tabs_share_one_stream_and_are_all_live(sitting: tuple[DashboardSt
     one.clean(pages[7])
 
 
-def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_keys_and_unknown_views(session: tuple[DashboardStage, BrowserSession]) -> None:
     """`?` names the keys; an address that is no view says so."""
-    _, one = sitting
+    _, one = session
     page = one.open("/", waits_for="header .stream.live")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("these keys")
@@ -67,9 +67,9 @@ def test_keys_and_unknown_views(sitting: tuple[DashboardStage, Sitting]) -> None
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_first_view_asks_for_its_modules_at_once(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_a_first_view_asks_for_its_modules_at_once(session: tuple[DashboardStage, BrowserSession]) -> None:
     """What the document names is what runs, no more and no less; another view's modules come when it is seen."""
-    _, one = sitting
+    _, one = session
     page = one.open("/explorer", waits_for='[role="row"][aria-selected]')
     named = page.locator("link[rel=modulepreload]").evaluate_all("(links) => links.map((link) => link.href)")
     assert {each for each in one.requests if each.endswith(".js")} == {*named}
@@ -81,15 +81,15 @@ def test_a_first_view_asks_for_its_modules_at_once(sitting: tuple[DashboardStage
     one.clean(page)
 
 
-def test_a_home_asks_at_once_for_all_that_its_address_names(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_a_home_asks_at_once_for_all_that_its_address_names(session: tuple[DashboardStage, BrowserSession]) -> None:
     """The curves of a run that is named do not wait for its numbers; the session is asked for once, beside the modules."""
-    _, one = sitting
+    _, one = session
     page, held = one.tab(), list[Route]()
     page.route("**/api/v1/overview?run=*", lambda route: held.append(route))  # a builtin is no handler
     with page.expect_request("**/runs/curves?*"):
         page.goto(f"{one.url}/overview?run=run")
-    session = one.requests.index(f"{one.url}/api/v1/session")
-    assert session < min(at for at, url in enumerate(one.requests) if "/parts/" in url)
+    session_at = one.requests.index(f"{one.url}/api/v1/session")
+    assert session_at < min(at for at, url in enumerate(one.requests) if "/parts/" in url)
     assert one.requests.count(f"{one.url}/api/v1/session") == 1
     held[0].abort()
 
@@ -114,7 +114,7 @@ def test_by_the_name_of_another_machine_over_plain_http(browser: Browser) -> Non
     key = KeyRecorded(envelope=envelope("test"), digest=entry.partition(":")[2], name="ann", role="operator")
     stage.log.append([Outgoing(topic=KEYS, key=key.digest.encode(), value=encode(key))])
     with stage.served(keys=True) as url:
-        one = Sitting(browser, url.replace("127.0.0.1", ELSEWHERE))
+        one = BrowserSession(browser, url.replace("127.0.0.1", ELSEWHERE))
         page = one.open("/trajectory?g=g&t=t", waits_for="input")
         assert not page.evaluate("isSecureContext")
         page.locator("input").fill(secret)
@@ -144,7 +144,7 @@ def test_a_log_that_is_away_is_said_on_every_page(browser: Browser) -> None:
     stage = DashboardStage()
     stage.log = log = Fickle(stage.log.settings)
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         pages = [one.open(path, waits_for="header .stream.live") for path in ("/explorer", "/curation")]
         for away, banners in ((True, 1), (False, 0)):
             log.away = away

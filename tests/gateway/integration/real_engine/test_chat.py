@@ -13,13 +13,13 @@ from claw_r1.schemas.events import VersionSpan
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.gateway.raw import say
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 from tests.patience import until
 
 if TYPE_CHECKING:
     import openai
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 SPEECH: Any = [{"role": "user", "content": "Say something."}]
 

@@ -22,12 +22,12 @@ from claw_r1.schemas.events import CallCaptured, StepRecord, VersionSpan
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.gateway.integration.test_conversations import folded
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import openai
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -17,12 +17,12 @@ from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.engine import Json
 from tests.gateway.house import House
 from tests.gateway.integration.test_conversations import folded
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import anthropic
 else:
-    anthropic = lazily("anthropic")
+    anthropic = lazy_module("anthropic")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 

@@ -13,13 +13,13 @@ from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.house import House, ask
-from tests.lazily import lazily
+from tests.lazy_modules import lazy_module
 
 if TYPE_CHECKING:
     import openai
     from openai.types.responses import FunctionToolParam
 else:
-    openai = lazily("openai")
+    openai = lazy_module("openai")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.process]
 

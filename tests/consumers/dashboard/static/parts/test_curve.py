@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -31,14 +31,14 @@ INK = """() => {
 
 
 @pytest.fixture
-def one(browser: Browser) -> Iterator[Sitting]:
+def one(browser: Browser) -> Iterator[BrowserSession]:
     with DashboardStage().served() as url:
-        sitting = Sitting(browser, url)
-        yield sitting
-        sitting.close()
+        session = BrowserSession(browser, url)
+        yield session
+        session.close()
 
 
-def test_curves_are_drawn_walked_and_told(one: Sitting) -> None:
+def test_curves_are_drawn_walked_and_told(one: BrowserSession) -> None:
     """Both themes draw in their own colours; the arrows' value is said; Enter opens the point that was handed in."""
     page = one.open("/", waits_for="header .stream.live")
     page.evaluate(DRAW, [PAYLOADS["script"], [[2, 0.25], [5, 1]]])
@@ -75,7 +75,7 @@ BAND = DRAW.replace(
 PALE = INK.replace("data[at + 3] > 200", "data[at + 3] > 20 && data[at + 3] < 90")
 
 
-def test_two_edges_are_a_band(one: Sitting) -> None:
+def test_two_edges_are_a_band(one: BrowserSession) -> None:
     """What lies between them is filled in the colour of the first line; without them nothing is."""
     for edges in (False, True):
         page = one.open("/", waits_for="header .stream.live")

@@ -6,25 +6,25 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import browser
+from tests.browser_session import BrowserSession, until
 from tests.consumers.dashboard.training import LAX, TrainingStage, four_batches
-from tests.sitting import Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[TrainingStage, BrowserSession]]:
     stage = four_batches(task='"verbs"')
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
 
-def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_a_point_opens_its_batch_and_a_batch_its_lineage(session: tuple[TrainingStage, BrowserSession]) -> None:
     """By keys alone; the address holds it, and what comes of it is there without a reload."""
-    stage, one = sitting
+    stage, one = session
     page = one.open("/runs", waits_for=".curve-plot canvas")
     page.get_by_role("slider", name="reward", exact=True).focus()
     for key in ("End", "ArrowLeft", "Enter"):
@@ -53,9 +53,9 @@ def test_a_point_opens_its_batch_and_a_batch_its_lineage(sitting: tuple[Training
     one.clean(page)
 
 
-def test_every_link_to_a_batch_leads_to_it(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_every_link_to_a_batch_leads_to_it(session: tuple[TrainingStage, BrowserSession]) -> None:
     """From a trajectory's side, from the chip of its call, from its group and from lineage."""
-    _, one = sitting
+    _, one = session
     page = one.open("/batch?run=run&n=2", waits_for=".batch-members tbody tr")
     page.locator(".batch-members tbody a").nth(0).click()
     page.get_by_role("link", name="batch 2 of run", exact=True).click()
@@ -70,9 +70,9 @@ def test_every_link_to_a_batch_leads_to_it(sitting: tuple[TrainingStage, Sitting
     one.clean(page)
 
 
-def test_the_lab_stands_in_the_batch(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_the_lab_stands_in_the_batch(session: tuple[TrainingStage, BrowserSession]) -> None:
     """What was trained, by its own spec; another one says what it had changed; the address holds both."""
-    _, one = sitting
+    _, one = session
     page = one.open("/batch?run=run&n=1", waits_for=".batch-members tbody tr")
     page.keyboard.press("l")
     expect(page.get_by_role("heading", name="2 of 2 groups")).to_be_visible()

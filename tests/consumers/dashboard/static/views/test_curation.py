@@ -16,13 +16,13 @@ from claw_r1.schemas.events import KeyRecorded, OutputEdited, PreferenceGiven, R
 from claw_r1.schemas.topics import KEYS
 from tests import facts, patience
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage, body, episode, said
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-Seat = tuple[DashboardStage, Sitting]
+Seat = tuple[DashboardStage, BrowserSession]
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 AT_ONCE = "keys => { for (const key of keys) document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true})); }"
 """Keys pressed one by one are far enough apart on a slow machine that the second is of the next item."""
@@ -38,7 +38,7 @@ def seat(browser: Browser) -> Iterator[Seat]:
         episode("h", "u0", "How many spoons?", "three", 0.5),
     )
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
@@ -209,7 +209,7 @@ def test_signing_out_leaves_nothing_to_see(browser: Browser) -> None:
     record = KeyRecorded(envelope=facts.envelope(), digest=entry.partition(":")[2], name="ann", role="annotator")
     stage.log.producer().publish_now(KEYS, record.digest.encode(), record)
     with stage.served(keys=True) as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/curation", waits_for="form.sign-in")
         for _ in range(2):
             page.locator("[type=password]").fill(secret)
@@ -292,7 +292,7 @@ def test_what_agents_do_now_appears(browser: Browser) -> None:
     """An empty queue fills by itself."""
     stage = DashboardStage()
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/curation", waits_for=".subject p")
         expect(page.locator(".subject")).to_contain_text("No trajectory that is over")
         stage.tell(*episode("new", "n0", "Which animal?", "a cat"))
@@ -385,7 +385,7 @@ def test_what_two_share_is_folded(browser: Browser) -> None:
         call = facts.call("g", name, f"{name}-0", request=request, response_body=reply)
         stage.tell(call, facts.completed("g", name, calls=1))
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/curation?mode=pair", waits_for=".judge button")
         expect(page.locator(".sides .turn")).to_have_count(2)
         page.get_by_role("button", name="show turns that both share (2)").first.click()
@@ -400,7 +400,7 @@ def test_a_very_long_text_is_bounded(browser: Browser) -> None:
     replies = ("x" * 1_000_000, "\u202e\x00" * 500_000)
     stage = DashboardStage(*(episode("a", f"a{n}", "Which?", each) for n, each in enumerate(replies)))
     with stage.served() as url:
-        one = Sitting(browser, url, viewport={"width": 360, "height": 700})
+        one = BrowserSession(browser, url, viewport={"width": 360, "height": 700})
         page = one.open("/curation?mode=pair", waits_for=".judge button")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate("document.querySelectorAll('*').length") < 5000
@@ -422,7 +422,7 @@ def test_it_fits(browser: Browser, tmp_path: Path, mode: str) -> None:
     stage = DashboardStage(*(episode("trip", f"trip{n}", question, each) for n, each in enumerate(replies)))
     folder = Path(os.environ.get("CLAW_SCREENSHOTS", tmp_path))
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open(f"/curation?mode={mode}", waits_for=".judge button")
         for width, scheme in product((360, 1280), SCHEMES):
             page.set_viewport_size({"width": width, "height": 760})
@@ -522,7 +522,7 @@ def test_payloads_are_text_everywhere(browser: Browser) -> None:
         )
     texts = []
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         for address in (
             "/curation?overlap=9",
             "/curation?tab=history",
@@ -552,7 +552,7 @@ def test_a_second_key_before_the_first_is_in_the_log_is_for_the_next(browser: Br
     """The next one comes at once, and two keys judge two subjects, while the log takes its time; what the log refuses comes back."""
     stage = DashboardStage(*(episode(f"g{n // 2}", f"t{n}", "Which?", f"this {n}") for n in range(6)))
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open(f"/curation?mode={mode}", waits_for=".judge button")
         held: list[Route] = []
         page.route(

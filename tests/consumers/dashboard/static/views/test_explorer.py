@@ -10,22 +10,22 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage, episode
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 ROW = ".cells:not(.heads)"
-Open = Callable[[DashboardStage], Sitting]
+Open = Callable[[DashboardStage], BrowserSession]
 
 
 @pytest.fixture
 def opening(browser: Browser) -> Iterator[Open]:
     ends: list[Callable[[], object]] = []
 
-    def begin(stage: DashboardStage) -> Sitting:
+    def begin(stage: DashboardStage) -> BrowserSession:
         served = stage.served()
-        one = Sitting(browser, served.__enter__())
+        one = BrowserSession(browser, served.__enter__())
         ends.extend((lambda: served.__exit__(None, None, None), one.close))
         return one
 

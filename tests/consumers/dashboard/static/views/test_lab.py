@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, expect
 
 from claw_r1.datapool.batch.spec import of_text
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.training import TrainingStage, world
-from tests.sitting import PAYLOADS, Sitting, until
 from tests.trainer.pooled import group
 
 __all__ = ["browser"]
@@ -17,17 +17,17 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[TrainingStage, BrowserSession]]:
     stage = world()
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
 
-def test_a_what_if(sitting: tuple[TrainingStage, Sitting], tmp_path: Path) -> None:
+def test_a_what_if(session: tuple[TrainingStage, BrowserSession], tmp_path: Path) -> None:
     """The run's own spec first; what differs is said; the address, the text and the saved file are the same spec."""
-    _, one = sitting
+    _, one = session
     page = one.open("/lab", waits_for=".lab-sizes")
     expect(page.get_by_role("heading", name="2 of 2 groups")).to_be_visible()
     spec = page.get_by_label("Batch spec, YAML")
@@ -54,9 +54,9 @@ def test_a_what_if(sitting: tuple[TrainingStage, Sitting], tmp_path: Path) -> No
     one.clean(page)
 
 
-def test_a_typo_is_told(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_a_typo_is_told(session: tuple[TrainingStage, BrowserSession]) -> None:
     """The model's sentence; the fields stand beside the text."""
-    _, one = sitting
+    _, one = session
     page = one.open("/lab?spec=group_sizes%3A+2", waits_for=".lab-problem")
     expect(page.locator(".lab-problem")).to_have_text("group_sizes: no such field; did you mean group_size?")
     page.get_by_text("fields", exact=True).click()
@@ -74,7 +74,7 @@ def test_what_others_wrote_stays_text_and_the_preview_is_live(browser: Browser) 
     stage = TrainingStage(history)
     stage.begin("{}", run_id=PAYLOADS["script"])
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/lab?spec=%7Bgroup_size%3A+2%2C+groups_per_batch%3A+9%7D&run=run", waits_for=".lab-row")
         expect(page.get_by_role("heading", name="8 of 9 groups")).to_be_visible()
         stage.fill(group("fresh", [0.0, 1.0], at_us=99))

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.training import LAX, TrainingStage, four_batches
-from tests.sitting import PAYLOADS, Sitting, until
 from tests.trainer.pooled import group
 
 __all__ = ["browser"]
@@ -15,17 +15,17 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[TrainingStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[TrainingStage, BrowserSession]]:
     stage = four_batches()
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
 
-def test_each_link_of_a_lineage_leads_on(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_each_link_of_a_lineage_leads_on(session: tuple[TrainingStage, BrowserSession]) -> None:
     """From a call to the weights that it made, back to who sampled what they were trained on, and to all that this one sampled."""
-    _, one = sitting
+    _, one = session
     page = one.open("/runs?lineage=c1", waits_for="table")
     links = page.get_by_label("Links", exact=True)
     rows = links.locator("tbody tr")
@@ -52,9 +52,9 @@ def test_each_link_of_a_lineage_leads_on(sitting: tuple[TrainingStage, Sitting])
     one.clean(page)
 
 
-def test_two_runs_are_overlaid(sitting: tuple[TrainingStage, Sitting]) -> None:
+def test_two_runs_are_overlaid(session: tuple[TrainingStage, BrowserSession]) -> None:
     """Both in each curve, over tokens or time; the command that compares their settings."""
-    stage, one = sitting
+    stage, one = session
     stage.begin('{"learning_rate": 0.2}', "other")
     stage.train(0, LAX, "other", reward=0.9)
     page = one.open("/runs?run=run&run=other&x=tokens&m=reward", waits_for=".curve-plot canvas")
@@ -80,7 +80,7 @@ def test_what_trainers_and_agents_wrote_stays_text(browser: Browser) -> None:
         ]
     )
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         page = one.open("/runs", waits_for=".panel")
         expect(page.locator("main")).to_contain_text("No run has written")
         run = PAYLOADS["script"]

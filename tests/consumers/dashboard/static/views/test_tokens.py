@@ -11,9 +11,9 @@ from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.events import VersionSpan
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage
 from tests.consumers.dashboard.token_scenes import TIMED, planned, run_started, sampled, write_tokenizer
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -23,7 +23,7 @@ DETAIL = "aside.token-detail"
 
 
 @pytest.fixture
-def scene(browser: Browser, tmp_path: Path) -> Iterator[tuple[DashboardStage, Sitting]]:
+def scene(browser: Browser, tmp_path: Path) -> Iterator[tuple[DashboardStage, BrowserSession]]:
     model = tmp_path / "model"
     tokenizer = write_tokenizer(model)
     question = "Translate: " + "a long context. " * 20
@@ -41,7 +41,7 @@ def scene(browser: Browser, tmp_path: Path) -> Iterator[tuple[DashboardStage, Si
     )
     stage.report(run_started(model), planned(["c2"], masked=["c1"], oldest=4))
     with stage.served() as url:
-        one = Sitting(browser, url, viewport={"width": 1280, "height": 860})
+        one = BrowserSession(browser, url, viewport={"width": 1280, "height": 860})
         yield stage, one
         one.close()
 
@@ -52,7 +52,7 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=f"{folder}/tokens-{name}.png")
 
 
-def test_a_person_reads_a_reply_token_by_token(scene: tuple[DashboardStage, Sitting]) -> None:
+def test_a_person_reads_a_reply_token_by_token(scene: tuple[DashboardStage, BrowserSession]) -> None:
     """Text, bytes, the character they make, versions and training of a token are a key away, and in the address."""
     _, one = scene
     page = one.open("/tokens?g=g&t=t&c=c2", waits_for=LINES)
@@ -89,7 +89,7 @@ def test_a_person_reads_a_reply_token_by_token(scene: tuple[DashboardStage, Sitt
     one.clean(page)
 
 
-def test_context_is_folded_and_unfolds(scene: tuple[DashboardStage, Sitting]) -> None:
+def test_context_is_folded_and_unfolds(scene: tuple[DashboardStage, BrowserSession]) -> None:
     """A long prompt is one line until somebody opens it; what stands in it runs nothing."""
     _, one = scene
     page = one.open("/tokens?g=g&t=t&c=c2", waits_for=LINES)
@@ -108,7 +108,7 @@ def test_context_is_folded_and_unfolds(scene: tuple[DashboardStage, Sitting]) ->
     one.clean(page)
 
 
-def test_the_raw_record_stands_beside(scene: tuple[DashboardStage, Sitting]) -> None:
+def test_the_raw_record_stands_beside(scene: tuple[DashboardStage, BrowserSession]) -> None:
     """`r` shows what the log holds; a record that is no call has an address of its own."""
     _, one = scene
     page = one.open("/tokens?g=g&t=t&c=c2", waits_for=LINES)
@@ -125,7 +125,9 @@ def test_the_raw_record_stands_beside(scene: tuple[DashboardStage, Sitting]) -> 
     expect(page.locator("main")).to_contain_text("names no trajectory")
 
 
-def test_without_a_tokenizer_the_messages_are_there(scene: tuple[DashboardStage, Sitting], tmp_path: Path) -> None:
+def test_without_a_tokenizer_the_messages_are_there(
+    scene: tuple[DashboardStage, BrowserSession], tmp_path: Path
+) -> None:
     stage, one = scene
     stage.report(run_started(tmp_path / "none"))
     page = one.open("/tokens?g=g&t=t&c=c2", waits_for=LINES)
@@ -135,9 +137,9 @@ def test_without_a_tokenizer_the_messages_are_there(scene: tuple[DashboardStage,
     one.clean(page)
 
 
-def test_dark_and_narrow(browser: Browser, scene: tuple[DashboardStage, Sitting]) -> None:
+def test_dark_and_narrow(browser: Browser, scene: tuple[DashboardStage, BrowserSession]) -> None:
     _, one = scene
-    dark = Sitting(browser, one.url, viewport={"width": 1280, "height": 860}, color_scheme="dark")
+    dark = BrowserSession(browser, one.url, viewport={"width": 1280, "height": 860}, color_scheme="dark")
     page = dark.open("/tokens?g=g&t=t&c=c2&show=ids&record=1", waits_for=LINES)
     picture(page, "dark")
     page.set_viewport_size({"width": 360, "height": 740})
@@ -162,7 +164,7 @@ def test_of_ten_thousand_tokens_a_page_holds_some_hundred_lines(browser: Browser
     stage = DashboardStage([small, call, facts.completed("g", "t", calls=2, reward=1.0)])
     stage.report(run_started(model))
     with stage.served() as url:
-        one = Sitting(browser, url, viewport={"width": 1600, "height": 900})
+        one = BrowserSession(browser, url, viewport={"width": 1600, "height": 900})
         page = one.open("/tokens?g=g&t=t&c=c0", waits_for=LINES)
         page.evaluate(TIMED)
         until(page, "window.tookMs !== undefined")

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 from claw_r1.schemas.events import RewardAssigned
 from tests import facts
 from tests.browser import browser
+from tests.browser_session import PAYLOADS, BrowserSession, until
 from tests.consumers.dashboard.conversations import Speaker, told
 from tests.consumers.dashboard.stage import DashboardStage
-from tests.sitting import PAYLOADS, Sitting, until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -19,10 +19,10 @@ ADDRESS = "/trajectory?g=g&t=t"
 
 
 @pytest.fixture
-def sitting(browser: Browser) -> Iterator[tuple[DashboardStage, Sitting]]:
+def session(browser: Browser) -> Iterator[tuple[DashboardStage, BrowserSession]]:
     stage = DashboardStage()
     with stage.served() as url:
-        one = Sitting(browser, url)
+        one = BrowserSession(browser, url)
         yield stage, one
         one.close()
 
@@ -32,9 +32,9 @@ def place(page: Page) -> str:
     return str(page.evaluate("document.activeElement.id"))
 
 
-def test_a_conversation_is_read_by_keys(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_a_conversation_is_read_by_keys(session: tuple[DashboardStage, BrowserSession]) -> None:
     """j, k, n, p and the address name the same call; a deep link leads to it; what comes meanwhile is there."""
-    stage, one = sitting
+    stage, one = session
     calls = told(60)
     stage.tell(*calls, facts.reward("g", "t", 0.5, call_id="c00003", source="judge", name="style"))
     page = one.open(ADDRESS, waits_for="#call-0 .message")
@@ -63,9 +63,9 @@ def test_a_conversation_is_read_by_keys(sitting: tuple[DashboardStage, Sitting])
     one.clean(page)
 
 
-def test_what_is_new_appears(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_what_is_new_appears(session: tuple[DashboardStage, BrowserSession]) -> None:
     """Another call, without a reload."""
-    stage, one = sitting
+    stage, one = session
     first, second = told(2)
     stage.tell(first)
     page = one.open(ADDRESS, waits_for="#call-0 .message")
@@ -75,9 +75,9 @@ def test_what_is_new_appears(sitting: tuple[DashboardStage, Sitting]) -> None:
     one.clean(page)
 
 
-def test_hostile_texts_are_shown_and_do_nothing(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_hostile_texts_are_shown_and_do_nothing(session: tuple[DashboardStage, BrowserSession]) -> None:
     """In every field: roles, names, tools, arguments, reasoning, parts, ids, tags, tasks."""
-    stage, one = sitting
+    stage, one = session
     everything = "\n\n".join(PAYLOADS.values())
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
     document = {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+"}}
@@ -119,10 +119,10 @@ def written(stage: DashboardStage) -> list[float | None]:
     return [event.value for event in stage.words() if isinstance(event, RewardAssigned)]
 
 
-def test_a_stray_key_writes_nothing(sitting: tuple[DashboardStage, Sitting]) -> None:
+def test_a_stray_key_writes_nothing(session: tuple[DashboardStage, BrowserSession]) -> None:
     """Where one only reads, a digit is no reward, nor is it behind the help, whose letters open no view; after `e` it is, and the
     page says what becomes of the return."""
-    stage, one = sitting
+    stage, one = session
     stage.tell(*told(1), facts.completed("g", "t", calls=1, reward=0.25))
     page = one.open(ADDRESS, waits_for=".judge button")
     expect(page.locator(".judge")).to_contain_text("adds to the return, now 0.25")

@@ -1,0 +1,1 @@
+"""Routes that several views ask, as `static/parts/` is what several show."""

@@ -1,0 +1,265 @@
+"""The evaluation of versions: what counts, what is best, what is kept, and that training waits for it."""
+
+import itertools
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+from msgspec import structs
+
+from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.evaluation import EvaluatedTask
+from claw_r1.schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.trainer.app import may_concern
+from claw_r1.trainer.dependencies import Milestone
+from claw_r1.trainer.metrics import TrainerMetrics
+from claw_r1.trainer.run import TrainingRun
+from claw_r1.trainer.versions.evaluations import EvaluatedGroup, Evaluations, pass_at, score
+from tests.trainer.incarnation import RUN, settings
+from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
+from tests.trainer.runs_in_memory import events, world_of
+
+SAMPLES = 3
+
+
+def part(version, kind, number, tasks=2, samples=SAMPLES, every=2):
+    return EvaluatedTask(version=version, kind=kind, task=number, tasks=tasks, samples=samples, every=every, solved=1.0)
+
+
+def evaluation(version, greedy, samples, sampled_by=None):
+    """Facts of a whole evaluation. greedy: a return per task; samples: returns per task."""
+    history = []
+    for kind, returns in (("greedy", [[value] for value in greedy]), ("sample", samples)):
+        for number, values in enumerate(returns):
+            tags = part(version, kind, number).tags()
+            named = f"e{version}-{kind}{number}"
+            by = version if sampled_by is None else sampled_by
+            temperature = 0.0 if kind == "greedy" else 1.0
+            history += group(named, values, version=by, channel="val", tags=tags, temperature=temperature)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "share"), [(5, 2, 1, 0.4), (5, 2, 2, 0.7), (5, 0, 3, 0.0), (5, 3, 3, 1.0), (10, 1, 4, 0.4)]
+)
+def test_pass_at_k_is_that_of_its_authors(n, c, k, share):
+    """1 - C(n-c, k) / C(n, k), and the share of all choices of k samples that hold a solution."""
+    assert pass_at(n, c, k) == pytest.approx(share)
+    choices = list(itertools.combinations([True] * c + [False] * (n - c), k))
+    assert pass_at(n, c, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+
+
+def row(returned, first=4, last=4, run=RUN, reasons=()):
+    return TrajectoryRecord(
+        group_id="g", trajectory_id="t", status="completed", ready=not reasons, return_total=returned,
+        min_version=first, max_version=last, policy_run_id=run, reasons=reasons,
+    )  # fmt: skip
+
+
+def test_an_episode_counts_for_the_version_that_sampled_all_of_it():
+    """One that two versions, or those of another run, sampled, or that is not over, is left out; a failed one earned nothing."""
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    failed = row(None, reasons=("failed_without_outcome", "no_trainable_call"))
+    parts = [
+        EvaluatedGroup(part(4, "greedy", 0), record, [row(1.0, reasons=("no_trainable_call",))]),
+        EvaluatedGroup(part(4, "greedy", 1), record, [failed]),
+        EvaluatedGroup(part(4, "sample", 0), record, [row(1.0), row(0.0), row(1.0, last=5)]),
+        EvaluatedGroup(part(4, "sample", 1), record, [row(1.0, run="other"), row(0.9), row(1.0, reasons=("open",))]),
+    ]
+    outcome = score(parts, RUN)
+    assert [group.is_over for group in parts] == [True, True, True, False]
+    assert (outcome.counted, outcome.left_out, outcome.greedy) == (5, 3, 0.5)
+    assert outcome.pass_at == {"1": pytest.approx(0.25), "2": 1.0}
+    assert outcome.figure == 0.5
+    assert score(parts[:1], RUN).figure is None, "one of eight is too little"
+
+
+def test_a_failed_episode_solves_nothing():
+    """Not even where a return of 0 is a solution."""
+    failed = row(None, reasons=("failed_without_outcome", "no_trainable_call"))
+    rows = [structs.replace(failed, status="failed"), row(0.0)]
+    sampled = replace(part(4, "sample", 0), solved=0.0)
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    assert score([EvaluatedGroup(sampled, record, rows)], RUN).pass_at["1"] == 0.5
+
+
+def test_a_run_is_evaluated_and_keeps_its_best_version(tmp_path, model_dir):
+    """Versions 0, 2 and 4: the best is kept when later exports displace its own, and a resumed run says nothing twice."""
+    chosen = settings(tmp_path, model_dir, batches_max=4, hf_every=1, hf_kept=1, evaluation_wait_s=5.0)
+    scores = {0: [0.0, 0.0], 2: [1.0, 1.0], 4: [0.0, 1.0]}
+    arrives = []
+
+    def reached(milestone):
+        if milestone in (Milestone.STARTED, Milestone.PUBLISHED):
+            version = len(arrives)
+            arrives.append(version)
+            if version in scores:
+                history = evaluation(version, scores[version], [[1.0, 0.0, 0.0], [0.0] * SAMPLES])
+                apply_to(collaborators.pool, log, history)
+
+    log, collaborators = world_of(chosen, random_groups(8, 4), reached)
+    assert TrainingRun(chosen, collaborators).run() == "finished"
+    said = events(log, VersionEvaluated)
+    assert [(e.version, e.greedy, e.best) for e in said] == [(0, 0.0, True), (2, 1.0, True), (4, 0.5, False)]
+    assert all((e.trajectories, e.left_out) == (8, 0) for e in said)
+    assert said[0].pass_at == {"1": pytest.approx(1 / 6), "2": pytest.approx(1 / 3)}
+    best = Path(urlsplit(said[1].checkpoint_uri).path)
+    assert [path.name for path in (tmp_path / "hf").glob("best-*")] == [best.name]
+    assert best.name.startswith("best-00000002-")
+    assert (best / "model.safetensors").stat().st_size > 0
+    assert not list((tmp_path / "hf").glob("00000002-*")), "its own export was dropped by age"
+    assert not [record for record in collaborators.pool.groups() if record.channel == "val"], "memory is bounded"
+
+
+def test_training_waits_for_the_evaluation_of_its_version_and_not_for_ever(tmp_path, model_dir):
+    """It is trained only after the last group of it is over; one that never ends is given up after evaluation_wait_s."""
+    chosen = settings(tmp_path, model_dir, batches_max=1, evaluation_wait_s=30.0)
+    whole = evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2)
+    opened = [event for event in whole if type(event).__name__ == "GroupOpened"]
+    log, collaborators = world_of(chosen, [*random_groups(2, 4), *opened])
+    run = threading.Thread(target=TrainingRun(chosen, collaborators).run)
+    run.start()
+    run.join(1.5)
+    assert run.is_alive()
+    assert not events(log, BatchTrained)
+    apply_to(collaborators.pool, log, whole)
+    run.join(30)
+    assert [e.version for e in events(log, VersionEvaluated)] == [0]
+    assert len(events(log, BatchTrained)) == 1
+
+    impatient = settings(tmp_path / "impatient", model_dir, batches_max=1, evaluation_wait_s=0.2)
+    log, collaborators = world_of(impatient, [*random_groups(2, 4), *opened])
+    assert TrainingRun(impatient, collaborators).run() == "finished"
+    assert [(e.trajectories, e.left_out, e.best) for e in events(log, VersionEvaluated)] == [(0, 8, False)]
+
+
+class PlayedWhileWaiting:
+    """A clock that stands for the trainer's wait: it looks each 25 s, and after so many looks one more fact has arrived."""
+
+    def __init__(self, facts, looks):
+        self.pool, self.now_s, self._looks, self._looked = ReadRows(), 0.0, looks, -1
+        log, self._arriving = MemoryLog(LogSettings(partitions=2)), []
+
+        def append(item):
+            self._arriving.append([])
+            return log.append([item])[0]
+
+        for row in rows_of(facts, append):
+            self._arriving[-1].append(row)
+        self.wait(0)
+
+    def wait(self, _):
+        """As `threading.Event.wait`."""
+        self.now_s, self._looked = self.now_s + 25.0, self._looked + 1
+        for _, topic, key, value in self._arriving.pop(0) if self._looked % self._looks == 0 else ():
+            self.pool.apply(topic, key, value)
+
+
+@pytest.mark.parametrize(("looks", "counted"), [(2, [1]), (4, [])])
+def test_an_evaluation_whose_episodes_play_is_waited_for(tmp_path, looks, counted):
+    """An episode of ten calls, each within `evaluation_wait_s`, takes several times as long in all, and is part of the
+    evaluation; a call beyond it is not waited for."""
+    tags = part(0, "greedy", 0, tasks=1, samples=0).tags()
+    ids = [[5 + number] for number in range(10)]
+    played = group("e", [1.0], channel="val", tags=tags, temperature=0.0, ids=ids)
+    for number, fact in enumerate(played):
+        fact = structs.replace(fact, envelope=structs.replace(fact.envelope, occurred_at_us=number))
+        played[number] = fact
+    playing, committed = PlayedWhileWaiting(played, looks), []
+    dependencies = SimpleNamespace(
+        pool=playing.pool,
+        journal=SimpleNamespace(commit=committed.append),
+        producer="test",
+        stop=playing,
+        raise_if_stopped=lambda: None,
+        metrics=(metrics := TrainerMetrics()),
+    )
+    progress = SimpleNamespace(named_version=0, version=None)
+    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=60.0)
+    nowhere, writer = SimpleNamespace(exports=tmp_path), SimpleNamespace(wait=lambda: None)
+    Evaluations(chosen, dependencies, progress, nowhere, writer, {}, lambda: playing.now_s).look()
+    assert [event.trajectories for event in committed] == counted
+    assert metrics.registry.get_sample_value("claw_trainer_evaluations_given_up_total") == (0 if counted else 1)
+
+
+def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
+    """After `evaluation_quiet_s`, however many versions the run has gone on."""
+    (opened, *_) = group("e", [1.0], channel="val", tags=part(0, "greedy", 0, tasks=1, samples=0).tags())
+    committed, clock = [], [0.0]
+    dependencies = SimpleNamespace(
+        pool=pooled([opened]).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
+    )
+    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=0, evaluation_quiet_s=1000)
+    progress = SimpleNamespace(named_version=3, version=3)
+    evaluations = Evaluations(
+        chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {}, lambda: clock[0]
+    )
+    for now_s, events_committed in ((0.0, 0), (999.0, 0), (1001.0, 1)):
+        clock[0] = now_s
+        evaluations.look()
+        assert len(committed) == events_committed
+
+
+def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(tmp_path):
+    """Nothing is committed twice; a version that is not better than the best of history is not best."""
+    history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]
+    history += group("foreign", [1.0], run="other", channel="val", tags=part(2, "greedy", 0, tasks=1, samples=0).tags())
+    pool, committed = pooled(history).pool, []
+    dependencies = SimpleNamespace(pool=pool, journal=SimpleNamespace(commit=committed.append), producer="test")
+    progress = SimpleNamespace(named_version=3, version=3)
+    earlier = VersionEvaluated(envelope=None, run_id=RUN, version=0, trajectories=8, greedy=1.0, best=True)
+    chosen = settings(tmp_path, tmp_path / "model")
+    Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {0: earlier}).look()
+    assert [(event.version, event.best) for event in committed] == [(2, False)]
+    assert [record.group_id for record in pool.groups()] == ["foreign"], (
+        "another run's, which a view does not even keep"
+    )
+
+
+def test_nothing_is_a_figure_too(tmp_path):
+    """Returns may be negative: after a restart a best version that earned 0 is still better than one that lost."""
+    worth = [
+        VersionEvaluated(envelope=None, run_id=RUN, version=n, trajectories=8, greedy=g, best=True)
+        for n, g in ((0, -1.0), (1, 0.0))
+    ]
+    evaluated = {event.version: event for event in worth}
+    resumed = Evaluations(settings(tmp_path, tmp_path / "model"), None, None, None, None, evaluated)
+    assert resumed._best == {False: 0.0}
+
+
+def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_path):
+    """Whose tasks are held out says so, and is compared with its like; the best of trained tasks is no bar for it."""
+    played = []
+    for version, held_out, values in ((2, False, [1.0]), (4, True, [0.5]), (6, True, [0.25])):
+        task = replace(part(version, "greedy", 0, tasks=1, samples=0), held_out=held_out)
+        played += group(f"e{version}", values, version=version, channel="val", tags=task.tags(), temperature=0.0)
+    committed = []
+    dependencies = SimpleNamespace(
+        pool=pooled(played).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
+    )
+    progress, writer = SimpleNamespace(named_version=7, version=7), SimpleNamespace(wait=lambda: None)
+    nowhere = SimpleNamespace(exports=tmp_path)
+    Evaluations(settings(tmp_path, tmp_path / "model"), dependencies, progress, nowhere, writer, {}).look()
+    said = [(event.version, event.held_out, event.best) for event in committed]
+    assert said == [(2, False, True), (4, True, True), (6, True, False)]
+
+
+def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():
+    """What it would never look at would stay in memory for ever."""
+    tags = part(0, "greedy", 0).tags()
+
+    def concerns(channel, tags, run_id=RUN, reasons=()):
+        row = GroupRecord(
+            group_id="g", declared=True, ready=True, channel=channel, tags=tags, run_id=run_id, reasons=reasons
+        )
+        return may_concern(row, RUN)
+
+    assert concerns("val", tags)
+    assert not concerns("val", ())
+    assert not concerns("val", tags, "other")
+    assert concerns("train", ())
+    assert not concerns("", (), None, ("evicted",)), "a stub of a group that was anybody's"

@@ -1,0 +1,1 @@
+"""Versions of the weights after training: published, evaluated, and awaited by live workers."""

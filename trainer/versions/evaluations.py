@@ -1,0 +1,296 @@
+"""The results of evaluations of versions: groups of the channel `val`, which agents play beside the run, read from the
+pool.
+
+Input: the pool's groups whose tags are those of `claw_r1.schemas.evaluation`. Output: one `VersionEvaluated` per
+version, and the best version as an export that no later one displaces. A replay concludes nothing twice: evaluations
+in the run's history are settled, and their groups are forgotten, so memory holds only the running evaluations.
+
+While an evaluation of the version in memory is played, no batch is trained: its episodes would be sampled by two versions.
+From the first evaluation on, the tags give the interval in versions, so the next is awaited before its start.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
+from statistics import fmean
+
+import structlog
+
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
+from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.schemas.http import Channel
+from claw_r1.trainer.dependencies import TrainerDependencies
+from claw_r1.trainer.progress import TrainingProgress
+from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.async_writer import BackgroundWriter
+from claw_r1.trainer.storage.directories import PartialDirectory, remove
+from claw_r1.trainer.versions.publication import Publisher
+
+log = structlog.get_logger()
+
+OVER_THOUGH = frozenset({"no_trainable_call", "failed_without_outcome"})
+"""The reasons for which an episode that is over need not be ready: at temperature 0 no call can be trained."""
+COUNTED_SHARE_MIN = 0.5
+"""The share of its episodes that an evaluation must have counted to be the best one."""
+
+
+def pass_at(n: int, c: int, k: int) -> float:
+    """Chance that one of k of n samples, c of which are solutions, is one: 1 - C(n-c, k) / C(n, k).
+
+    The unbiased estimator of Chen et al. 2021 (Evaluating Large Language Models Trained on Code). 1 <= k <= n.
+    """
+    return 1.0 - comb(n - c, k) / comb(n, k)
+
+
+def is_over(row: TrajectoryRecord) -> bool:
+    """Returns whether an episode has ended and all of it has arrived. That it could not be trained is no matter
+    here."""
+    return set(row.reasons) <= OVER_THOUGH
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedGroup:
+    """One group of an evaluation with all of its members."""
+
+    task: EvaluatedTask
+    record: GroupRecord
+    rows: Sequence[TrajectoryRecord]
+
+    @property
+    def is_over(self) -> bool:
+        return self.record.closed or (len(self.rows) >= self.task.size and all(map(is_over, self.rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`counted`: episodes that the version sampled alone. `greedy`: their mean return at temperature 0. `held_out`: of tasks that
+    are not trained on."""
+
+    counted: int
+    left_out: int
+    greedy: float | None
+    pass_at: Mapping[str, float]
+    held_out: bool = False
+
+    @property
+    def figure(self) -> float | None:
+        """The figure by which versions are compared; None: too little was counted."""
+        enough = self.counted >= COUNTED_SHARE_MIN * (self.counted + self.left_out)
+        return (self.pass_at.get("1") if self.greedy is None else self.greedy) if enough else None
+
+
+def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
+    """A task counts for pass@k where at least k of its samples do."""
+    task = parts[0].task
+    returns: dict[EpisodeKind, list[list[float]]] = {"greedy": [], "sample": []}
+    solutions: list[list[bool]] = []
+    for part in parts:
+        rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
+        values = [row.return_total or 0.0 for row in rows]
+        returns[part.task.kind].append(values)
+        if part.task.kind == "sample":
+            pairs = zip(rows, values, strict=True)
+            solutions.append([row.status == "completed" and value >= task.solved for row, value in pairs])
+    counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
+    greedy = [value for values in returns["greedy"] for value in values]
+    shares: dict[str, float] = {}
+    for k in (1 << power for power in range(task.samples.bit_length())):
+        tasks = [solved for solved in solutions if len(solved) >= k]
+        if tasks:
+            shares[str(k)] = fmean(pass_at(len(solved), sum(solved), k) for solved in tasks)
+    left_out = task.tasks * (1 + task.samples) - counted
+    held_out = all(part.task.held_out for part in parts)
+    return Score(counted, left_out, fmean(greedy) if greedy else None, shares, held_out)
+
+
+def _is_of(row: TrajectoryRecord, run_id: str, version: int) -> bool:
+    return row.policy_run_id == run_id and row.min_version == row.max_version == version
+
+
+@dataclass(slots=True)
+class OpenEvaluation:
+    """The groups of one version's evaluation so far; of two groups of one part the first to end counts."""
+
+    moved_s: float
+    """The time when a fact of it last arrived: a group, a call, an end."""
+    parts: dict[tuple[EpisodeKind, int], EvaluatedGroup] = field(default_factory=dict)
+    progress: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """group_id -> the newest fact of each group."""
+
+    def see(self, record: GroupRecord, now_s: float) -> None:
+        """A group in its present state: its calls show that a long episode is alive."""
+        newest = record.last_progress_us, record.last_progress_event_id
+        if self.progress.get(record.group_id) != newest:
+            self.progress[record.group_id], self.moved_s = newest, now_s
+
+    def take(self, group: EvaluatedGroup) -> None:
+        earlier = self.parts.get(group.task.part)
+        if earlier is None or not earlier.is_over:
+            self.parts[group.task.part] = group
+
+    @property
+    def is_whole(self) -> bool:
+        """Every group of it is over."""
+        return all(len(self.parts) == group.task.parts and group.is_over for group in self.parts.values())
+
+
+class Evaluations:
+    """The evaluations of one incarnation of one run. `evaluated`: what earlier ones concluded, by version."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        dependencies: TrainerDependencies,
+        progress: TrainingProgress,
+        publisher: Publisher,
+        writer: BackgroundWriter,
+        evaluated: Mapping[int, VersionEvaluated],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._dependencies = dependencies
+        self._progress = progress
+        self._publisher = publisher
+        self._writer = writer
+        self._settled = set(evaluated)
+        self._best: dict[bool, float] = {}
+        """By whether the tasks are held out: figures of other tasks are not compared."""
+        for event in evaluated.values():
+            if event.best and (figure := _figure(event)) is not None:
+                self._best[bool(event.held_out)] = max(figure, self._best.get(bool(event.held_out), figure))
+        self._open: dict[int, OpenEvaluation] = {}
+        self._every: int | None = None
+        self._now_s = now_s
+
+    def look(self) -> None:
+        """Conclude what is over; wait, up to `evaluation_wait_s` without a sign of it, for the evaluation of the version in
+        memory. Once per round, between a plan and its training. Raises Stopped, Fenced, LogError."""
+        began_s = self._now_s()
+        while self._read() and self._is_awaited(began_s):
+            self._dependencies.raise_if_stopped()
+            self._dependencies.stop.wait(self._settings.poll_interval_s)
+        waited_s = self._now_s() - began_s
+        if waited_s > self._settings.wait_log_interval_s:
+            log.info("evaluation_waited_for", version=self._progress.version, waited_s=round(waited_s, 1))
+
+    def conclude_all(self) -> None:
+        """At the end of the run: with what there is."""
+        self.look()
+        for version in sorted(self._open):
+            self._conclude(version)
+
+    def _read(self) -> bool:
+        """Reads the groups, and returns whether this run is evaluated at all; what is over is concluded."""
+        for record in self._dependencies.pool.groups():
+            if record.channel == Channel.VALIDATION and record.run_id == self._settings.run_id:
+                task = EvaluatedTask.of(record.tags)
+                if task is not None:
+                    self._take(task, record)
+        for version, evaluation in sorted(self._open.items()):
+            quiet_s = self._now_s() - evaluation.moved_s
+            if evaluation.is_whole or quiet_s > self._settings.evaluation_quiet_s:
+                self._conclude(version)
+        return self._every is not None
+
+    def _take(self, task: EvaluatedTask, record: GroupRecord) -> None:
+        if task.version in self._settled:
+            self._dependencies.pool.forget(record.group_id)
+            return
+        self._every = task.every
+        rows = self._dependencies.pool.trajectories(record)
+        if rows is not None:
+            of_version = self._open.setdefault(task.version, OpenEvaluation(self._now_s()))
+            of_version.take(EvaluatedGroup(task, record, rows))
+        if (evaluation := self._open.get(task.version)) is not None:
+            evaluation.see(record, self._now_s())
+
+    def _is_awaited(self, began_s: float) -> bool:
+        version = self._progress.named_version
+        evaluation = self._open.get(version)
+        if version in self._settled or (evaluation is None and (self._every is None or version % self._every)):
+            return False
+        sign_s = began_s if evaluation is None else evaluation.moved_s
+        if self._now_s() - sign_s <= self._settings.evaluation_wait_s:
+            return True
+        self._every = None  # until the next one is seen
+        self._dependencies.metrics.evaluations_given_up.inc()
+        log.warning("evaluation_not_waited_for", version=version, began=evaluation is not None)
+        return False
+
+    def _conclude(self, version: int) -> None:
+        outcome = score(list(self._open[version].parts.values()), self._settings.run_id)
+        figure, earlier = outcome.figure, self._best.get(outcome.held_out)
+        is_best = figure is not None and (earlier is None or figure >= earlier)
+        export = self._keep(version) if is_best else None
+        self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
+        log.info(
+            "version_evaluated",
+            version=version,
+            greedy=outcome.greedy,
+            pass_at=outcome.pass_at,
+            best=is_best,
+            held_out=outcome.held_out,
+        )
+        if figure is not None and is_best:
+            self._best[outcome.held_out] = figure
+            for old in list(self._publisher.exports.glob("best-*")):
+                if export is not None and old != export:
+                    remove(old)
+        self._settled.add(version)
+        for group_id in self._open.pop(version).progress:
+            self._dependencies.pool.forget(group_id)
+
+    def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
+        run_id = self._settings.run_id
+        event_id = decision_id("VersionEvaluated", run_id, str(version))
+        return VersionEvaluated(
+            envelope=envelope(self._dependencies.producer, run_id=run_id, event_id=event_id),
+            run_id=run_id,
+            version=version,
+            trajectories=outcome.counted,
+            left_out=outcome.left_out,
+            greedy=outcome.greedy,
+            pass_at=dict(outcome.pass_at),
+            best=best,
+            held_out=outcome.held_out,
+            checkpoint_uri=None if export is None else export.resolve().as_uri(),
+        )
+
+    def _keep(self, version: int) -> Path | None:
+        """A copy of the version's export that shares its bytes on disk; None, and why, where the weights cannot be had."""
+        self._writer.wait()  # an export under way is the version's own, or drops an older one
+        try:
+            source = next(self._publisher.exports.glob(f"{version:08d}-*"), None)
+            if source is None and version == self._progress.version:
+                source = self._publisher.export(version, self._publisher.candidate())
+            if source is not None:
+                return _linked(source, source.with_name(f"best-{source.name}"))
+            reason = "the run went on before its evaluation was over, and it was not due for an export"
+        except OSError as error:
+            reason = str(error)
+        log.warning("best_version_not_kept", version=version, reason=reason)
+        return None
+
+
+def _figure(event: VersionEvaluated) -> float | None:
+    return Score(event.trajectories, event.left_out, event.greedy, event.pass_at).figure
+
+
+def _linked(source: Path, target: Path) -> Path:
+    """`target` with the files of `source`, whole or not at all; hard links where the file system has them."""
+    if not target.is_dir():
+        partial = PartialDirectory(target)
+        partial.fill(lambda: shutil.copytree(source, partial.path, copy_function=_link, dirs_exist_ok=True))
+    return target
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
