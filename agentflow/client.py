@@ -161,7 +161,8 @@ class GatewayClient:
         status: TrajectoryOutcome = "completed",
         revision: int | None = None,
     ) -> None:
-        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on; None: those before it in the log.
+        """End the trajectory. `calls` and `rewards` say how many must be there before it may be trained on; None: those
+        before it in the log.
 
         `reward` is a slot of its own and adds up with rewards assigned before; completing again replaces it as a whole.
         A higher `revision` outranks a lower one whatever gateways' clocks say, and `failed` a `completed` below it.

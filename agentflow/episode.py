@@ -218,7 +218,8 @@ class Episode(Branch):
             self._on_version(policy_version)
 
     async def reward(self, value: float, *, name: str | None = None, call_id: str | None = None) -> None:
-        """Assign a reward to a call (its `call_id`) or to the episode. It rides with the next call or the completion; `flush` stores it now.
+        """Assign a reward to a call (its `call_id`) or to the episode. It rides with the next call or the completion;
+        `flush` stores it now.
 
         name: by default `outcome` for the episode and `step` for a call. Rewards of different slots (subject and name) add up,
         `outcome` among them; within a slot the later one replaces the earlier.
@@ -230,7 +231,8 @@ class Episode(Branch):
         self._waiting.append({"value": finite, "name": slot[1], "call_id": call_id, "revision": self._revision})
 
     async def flush(self) -> None:
-        """Store the rewards that wait for the next call. Raises RewardRefused when all others are stored, and what the client raises."""
+        """Store the rewards that wait for the next call. Raises RewardRefused when all others are stored, and what the
+        client raises."""
         refused: RequestRefused | None = None
         while self._waiting:
             reward = self._waiting.pop(0)

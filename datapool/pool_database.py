@@ -51,8 +51,9 @@ class PoolDatabase:
         return self._snapshot()
 
     def save(self, snapshot: bytes, path: Path) -> None:
-        """Write all rows as they are now, and the snapshot, to `path` in one step: until a new file is whole, neither it nor a journal is there.
-        Raises OSError if a new one cannot be made, sqlite3.Error if an old one cannot be written: rows may be missing then."""
+        """Write all rows as they are now, and the snapshot, to `path` in one step: until a new file is whole, neither
+        it nor a journal is there. Raises OSError if a new one cannot be made, sqlite3.Error if an old one cannot be
+        written: rows may be missing then."""
         if self.path == path:
             self._keep(self._db, snapshot)
             self._db.execute("BEGIN")

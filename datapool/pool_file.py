@@ -211,7 +211,8 @@ def _sum(path: Path) -> str:
 
 
 def _remove(path: Path) -> None:
-    """With its journal: sqlite would take that for the one of a new file. The file goes first, and so is never there without its journal."""
+    """With its journal: sqlite would take that for the one of a new file. The file goes first, and so is never there
+    without its journal."""
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", path.with_suffix(SUM_SUFFIX).name):
         path.with_name(name).unlink(missing_ok=True)
 

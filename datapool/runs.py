@@ -1,7 +1,7 @@
-"""The work of training runs, folded from their events: actions, and the run that trained or skipped a group. Pure.
+"""The work of training runs, folded from their events: what each run did, and which run trained or skipped a group. Pure.
 
 Input: claw.training.batches and claw.weights in the order of each partition. Replaying gives the same.
-An event costs the same however many came before it, and of an unrequested plan only its groups are kept.
+An event costs the same however many came before it, and of a plan that the caller does not keep only its groups' ids stay.
 """
 
 import itertools

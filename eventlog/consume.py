@@ -14,8 +14,9 @@ of its group commits nothing of what it lost. Memory: the records of one poll an
 Work may keep records in hand until `rest` is asked, once per poll: what it returns belongs to all of them, so that much can be
 judged at once, or written together, before any offset moves.
 
-Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then ends the consumer; `RecordRefused` and undecodable bytes put the
-record into the dead letters; any other exception is a bug and ends the consumer before the record is committed.
+Errors of the work: `Retryable` is tried again, with pauses, for `retry_s`, then ends the consumer; `RecordRefused` and
+undecodable bytes put the record into the dead letters; any other exception is a bug and ends the consumer before the
+record is committed.
 """
 
 import threading

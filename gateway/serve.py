@@ -166,7 +166,7 @@ def _broker_answers(log_settings: LogSettings) -> bool:
 
 
 def _read_calls(log_settings: LogSettings, group_id: str) -> Iterator[Record]:
-    """Reads earlier calls under `claw_r1.gateway.capture.previous_responses.ReadCalls`."""
+    """Reads earlier calls (`claw_r1.gateway.capture.previous_responses.ReadCalls`)."""
     name, partition = log_settings.catalogue().name(CALLS), partition_of(group_key(group_id), log_settings.partitions)
     begin = begin_offsets(log_settings, [CALLS])[name, partition]
     end = Position(name, partition, end_offsets(log_settings, [CALLS])[name, partition])

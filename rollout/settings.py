@@ -95,7 +95,8 @@ class RolloutSettings(BaseSettings):
 
     transports: tuple[Transport, ...] = ("http",)
     """Ways by which versions may come from a trainer on another host, the best first; the trainer must offer them, too
-    (`offer_transports`). nccl, where both have GPUs, and gloo carry a version to all hosts at once; http serves whenever they do not."""
+    (`offer_transports`). nccl, where both have GPUs, and gloo carry a version to all hosts at once; http serves
+    whenever they do not."""
     carry_timeout_s: float = Field(default=60, gt=0)
     """How long a version may take by nccl or gloo, plus time for its size; then http is used."""
     offer_timeout_s: float = Field(default=5, gt=0)

@@ -77,7 +77,7 @@ class OwnedPartition:
         events, self.events = self.events, []
         self.bytes, self.taken_at_s = 0, time.monotonic()
         self._is_committed = False
-        return events, self.state.snapshot(now_us())
+        return events, self.state.take_batch(now_us())
 
     def commit(self, batch: FoldedBatch) -> None:
         """Returns when the batch is visible to committed readers. Raises Fenced and other LogErrors."""

@@ -148,6 +148,6 @@ def _facts(settings: LogSettings, state: PartitionState, targets: Mapping[str, i
 
 
 def _flush(producer: TransactionalProducer, state: PartitionState, done: Rebuilt) -> None:
-    batch: list[Outgoing] = [item for item in state.snapshot(now_us()) if item.topic is not DEAD_LETTERS]
+    batch: list[Outgoing] = [item for item in state.take_batch(now_us()) if item.topic is not DEAD_LETTERS]
     producer.commit(batch)
     done.rows += len(batch) - 1  # the position is no row

@@ -1,8 +1,8 @@
 """The takeover of a partition: its state in the pool, and facts that were acknowledged but never folded.
 
 Invariant: called only after the former owner is fenced, so what is read here is final. State comes from the pool's own
-records, put into a local cold store and made into states when facts ask for them. A
-position behind the group's offset is healed before the first event flows: Faust was seen to acknowledge records that it never delivered.
+records, put into a local cold store and made into states when facts ask for them. A position behind the group's offset
+is healed before the first event flows: Faust was seen to acknowledge records that it never delivered.
 """
 
 from collections.abc import Mapping, Sequence

@@ -51,8 +51,8 @@ class StreamsSettings(BaseSettings):
     """How long the open transaction of a dead owner may hold up readers, and so how long a broker outage may last."""
 
     keep_interval_s: float = Field(10.0, gt=0)
-    """Time between two saves of the pool's rows of this worker's partitions (in `CLAW_LOG_VIEWS_DIR`), from which its next start resumes. After a
-    kill it reads the rows of up to two intervals again."""
+    """Time between two saves of the pool's rows of this worker's partitions (in `CLAW_LOG_VIEWS_DIR`), from which its
+    next start resumes. After a kill it reads the rows of up to two intervals again."""
     standby: int = Field(0, ge=0, le=1)
     """1: this worker keeps copies of the pool's rows of the partitions that come to it when another worker leaves, so that
     a takeover reads only the rows written since. Disk and reading for up to two more than twice as many partitions as it

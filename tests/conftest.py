@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.assertion_rewriting import rewrite_share
 from tests.broker import broker, catalogue, killable_broker, local_broker, local_log, log_settings
-from tests.engines import tiny_model, vllm
+from tests.real_vllm import tiny_model, vllm
 from tests.scheduling import first, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from tests.soak import SOAK
 

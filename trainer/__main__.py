@@ -1,7 +1,8 @@
 """`python -m claw_r1.trainer --config F`: train a run to its end, or resume it.
 
 Exit status: 0 the run is over, or was asked to stop and can be resumed; 1 a rank was lost; 2 it could not go on (one line
-says why), or a replay was stopped; 3 the run was over before, and these settings continue nothing.
+says why), or a replay was stopped; 3 the run was over before, and these settings continue nothing. Nothing here starts it again:
+the supervisor of a stack does (`claw demo`, `claw up`), or Kubernetes.
 """
 
 import json
@@ -55,7 +56,7 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
         return 0 if flags.dry_run else follow(chosen, own)
     try:
         with signals.as_flag(chosen.stop_timeout_s) as stop:
-            answer = _answer(chosen, flags, stop, launched(own, chosen.ranks, command))
+            answer = _execute(chosen, flags, stop, launched(own, chosen.ranks, command))
     except Fenced:
         return _refuse(f"run {chosen.run_id} was taken over by another trainer; this one stops")
     except (LogError, PoolError, OSError) as error:
@@ -70,7 +71,7 @@ def _run(chosen: settings.TrainerSettings, flags: Namespace, command: Sequence[s
     return 0
 
 
-def _answer(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
+def _execute(chosen: settings.TrainerSettings, flags: Namespace, stop: Event, start: Ranks) -> dict[str, Any]:  # JSON
     """Does the work of the flags, and returns its result. Torch is imported once a broker answered: whoever mistyped an
     address waits for nothing."""
     from claw_r1.eventlog.kafka.admin import check_catalogue

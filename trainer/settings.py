@@ -129,8 +129,9 @@ class TrainerSettings(BaseSettings):
     hf_kept: int = Field(default=3, ge=1)
     """Newest exports that stay on disk."""
     archive_dir: Path | None = None
-    """Directory in which each version is kept below the run's id, for workers that cannot reach this trainer: what changed since the one
-    before it, where that is little, and the whole of every `archive_whole_every`-th. It may be mirrored file by file. Not set: none."""
+    """Directory in which each version is kept below the run's id, for workers that cannot reach this trainer: what
+    changed since the one before it, where that is little, and the whole of every `archive_whole_every`-th. It may be
+    mirrored file by file. Not set: none."""
     archive_whole_every: int = Field(default=20, ge=1)
     """Versions in a chain of patches, the whole one with them."""
     stop_timeout_s: float = Field(default=6.0, gt=0)
@@ -146,8 +147,9 @@ class TrainerSettings(BaseSettings):
     offer_advertise: str | None = None
     """Host name by which workers reach the weights. Not set: `offer_host`."""
     offer_transports: tuple[Transport, ...] = ("http",)
-    """Transports of versions to workers on other hosts that request them (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where trainer and worker have
-    GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of their own; http is always there."""
+    """Transports of versions to workers on other hosts that request them (`CLAW_ROLLOUT_TRANSPORTS`). nccl (where
+    trainer and worker have GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of
+    their own; http is always there."""
     probe_tokens: int = Field(default=48, ge=0, le=1024)
     """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)

@@ -95,8 +95,8 @@ class HostCopies:
     """The copies of this user in one directory, which should lie in a memory file system."""
 
     def __init__(self, directory: Path, room: "CopyRoom | None" = None) -> None:
-        """room: for the next copy that is not here. Raises OSError, also where another user could write to the directory: its copies are
-        believed by their names."""
+        """room: for the next copy that is not here. Raises OSError, also where another user could write to the
+        directory: its copies are believed by their names."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = directory.lstat()
         if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o022:
@@ -197,8 +197,9 @@ class _Place(NamedTuple):
 class CopyRoom:
     """Memory for the next copy, made ready while nobody waits for it: for one beside the others, or none.
 
-    To find its pages takes a good part of the time of a transfer. A host has memory for two copies, since it holds both while it loads one;
-    the second is this room as soon as the load is over. Safe to use from any thread: a fetch that was given up may still end.
+    To find its pages takes a good part of the time of a transfer. A host has memory for two copies, since it holds both
+    while it loads one; the second is this room as soon as the load is over. Safe to use from any thread: a fetch that
+    was given up may still end.
     """
 
     def __init__(self) -> None:
@@ -207,8 +208,8 @@ class CopyRoom:
         self._place: Future[_Place | None] | None = None
 
     def prepare(self, copy: HostCopy, nbytes: int) -> None:
-        """Room for another copy such as this one, if that had to be brought here. Returns at once; where there is no memory, there is no
-        room."""
+        """Room for another copy such as this one, if that had to be brought here. Returns at once; where there is no
+        memory, there is no room."""
         self.close()
         if not copy.is_found:
             self._place = self._thread.submit(_made, copy.directory, nbytes)
@@ -220,8 +221,8 @@ class CopyRoom:
         return len(place.pages) if place is not None and place.path.parent == directory else 0
 
     def put(self, descriptor: int, unfinished: Path, nbytes: int) -> tuple[int, mmap.mmap | None]:
-        """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is there now, and the
-        room's pages."""
+        """Puts the room in the place of an empty file, which this descriptor locks; returns the descriptor of what is
+        there now, and the room's pages."""
         future = self._take_place()
         if future is None or (place := future.result()) is None:
             return descriptor, None

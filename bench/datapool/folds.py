@@ -66,8 +66,8 @@ def _fold(facts: list[Record]) -> None:
     for number, record in enumerate(facts, 1):
         state.apply(record)
         if number % FLUSH_FACTS == 0:
-            state.snapshot(0)
-    state.snapshot(0)
+            state.take_batch(0)
+    state.take_batch(0)
 
 
 def faust(groups: int) -> Figures:

@@ -85,7 +85,7 @@ def pool_rows(facts: list[bytes], group_id: str) -> Rows:
         state.apply(
             Record(topic="claw.calls", partition=0, offset=offset, timestamp_ms=0, key=group_key(group_id), value=value)
         )
-        for row in state.snapshot(START_US):
+        for row in state.take_batch(START_US):
             if row.topic is not POSITIONS and row.key is not None:
                 rows[RowKey(row.topic.name, row.key)] = row
     return rows

@@ -20,7 +20,8 @@ GIB = 2**30
 DISK_INSTALLED_GIB = 1.0
 
 Lock = Literal["cpu", "gpu", "light", "demo", "rollout"]
-"""The lists of packages: of a checkout, with vLLM's CPU build, its CUDA build, or no engine; of an installed wheel, whole or for a worker."""
+"""The lists of packages: of a checkout, with vLLM's CPU build, its CUDA build, or no engine; of an installed wheel,
+whole or for a worker."""
 
 
 class Cost(NamedTuple):

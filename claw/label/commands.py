@@ -1,4 +1,5 @@
-"""`claw label`: what a person says of a reply, and what people said. The command only hands its options to `claw_r1.claw.label.label`."""
+"""`claw label`: what a person says of a reply, and what people said. The command only hands its options to
+`claw_r1.claw.label.label`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -18,7 +18,8 @@ from claw_r1.schemas.topics import REWARDS
 
 
 def run_agree(left: str, right: str | None, *, resamples: int, seed: int, prefix: str) -> Iterator[Answer]:
-    """Yields the report; exit code 1 when no subject has two ratings. right None: the raters of `left` among themselves. Raises CannotRun."""
+    """Yields the report; exit code 1 when no subject has two ratings. right None: the raters of `left` among
+    themselves. Raises CannotRun."""
     for pattern in (left, right or left):
         if "/" not in pattern:
             raise CannotRun(f"{pattern}: raters are slots, SOURCE/NAME, or a pattern of them, quoted: 'human:*/style'")

@@ -231,7 +231,8 @@ def reply_ending(call: object) -> str | None:
 
 
 def pool_change(live: LiveStream) -> Callable[[str, bytes], None]:
-    """`PoolView(on_row=…)`: each row becomes a change of its kind: group (g), trajectory (g, t); steps and tokens are their trajectory's."""
+    """`PoolView(on_row=…)`: each row becomes a change of its kind: group (g), trajectory (g, t); steps and tokens are
+    their trajectory's."""
 
     def on_row(topic: str, key: bytes) -> None:
         if topic == GROUPS.name:

@@ -136,7 +136,8 @@ class GrowingDataset:
 
 
 def is_at_rest(group: GroupState) -> bool:
-    """Returns whether nothing more is expected of a group but rewards. A declared one that misses something is closed by the streams one day."""
+    """Returns whether nothing more is expected of a group but rewards. A declared one that misses something is closed
+    by the streams one day."""
     if group.eviction is not None or group.closing is not None:
         return True
     if group.declaration is not None:

@@ -54,7 +54,7 @@ def key_text(ids: Iterable[str]) -> str:
     return "/".join(step_key(part, "", "").decode().split("/")[0] for part in ids)
 
 
-def place_of(kind: str, after: str | None) -> tuple[str, ...]:
+def ids_of_key(kind: str, after: str | None) -> tuple[str, ...]:
     """The ids that a page starts behind, of a key of `step_key_of`. Raises PoolRefusal."""
     if after is None:
         return ()

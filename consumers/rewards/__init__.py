@@ -7,6 +7,7 @@ complete, and get calls by position. Output: `RewardAssigned` or `ScoringFailed`
 
 Delivery: a verdict is kept (claw.rewards.verdicts, one transactional id per slot and partition, which fences the former owner)
 before it becomes a reward, and a reward is made from it alone: its ids are functions of content, slot, version and
-generation. So after any crash no kept verdict is requested again, and a replay changes nothing.
+generation. So after any crash no kept verdict is requested again, and a replay changes nothing. Of the log's rows comes a `Subject`,
+of that what is `Judged`, of that the scorer's `Opinion`, of that a `VerdictKept`, of that a `RewardAssigned`.
 Ordering: none is needed; a rewritten reward is the same event.
 """

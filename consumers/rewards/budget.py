@@ -38,8 +38,8 @@ class TokenBudget:
         """Tokens that are not spent, those that are reserved among them. Raises LogError."""
         return self.tokens_max - self._paid
 
-    def reserve(self, place: tuple[int, str], tokens: int) -> bool:
-        """Returns whether the question of a place, (partition, verdict_id), may be asked now; its tokens, or those of
+    def reserve(self, key: tuple[int, str], tokens: int) -> bool:
+        """Returns whether a question, by its (partition, verdict_id), may be asked now; its tokens, or those of
         the dearest answer so far, are held until `settle`.
 
         With no request in flight it may: a caller that waits for room checks `left` first.
@@ -47,12 +47,12 @@ class TokenBudget:
         held = max(tokens, self._dearest or 0)
         if self._reserved and (self._dearest is None or sum(self._reserved.values()) + held > self.left()):
             return False
-        self._reserved[place] = held
+        self._reserved[key] = held
         return True
 
-    def settle(self, place: tuple[int, str], tokens: int) -> None:
+    def settle(self, key: tuple[int, str], tokens: int) -> None:
         """An answer came, and cost this."""
-        self._reserved.pop(place, None)
+        self._reserved.pop(key, None)
         self._paid += tokens
         self._dearest = max(self._dearest or 0, tokens)
 

@@ -35,7 +35,7 @@ from claw_r1.schemas.topics import REWARDS, Topic
 
 log = structlog.get_logger()
 
-DETAIL_CHARACTERS_MAX = 4000
+KEPT_DETAIL_CHARACTERS_MAX = 4000
 POLL_S = 0.2
 BUDGET_SPENT = "budget_spent"
 
@@ -63,7 +63,7 @@ class SubjectSource(Protocol):
 class _Question:
     """Subjects of equal content, in one partition, that wait for one verdict."""
 
-    place: tuple[int, str]
+    key: tuple[int, str]
     """(partition, verdict_id)."""
     subjects: list[Subject] = field(default_factory=list)
     judged: Judged | None = None
@@ -180,14 +180,14 @@ class SlotScoring:
 
     def _questions(self) -> deque[_Question]:
         """Returns the questions that have no verdict and are not in flight yet."""
-        flying = {question.place for question in self._flying.values()}
+        flying = {question.key for question in self._flying.values()}
         questions: dict[tuple[int, str], _Question] = {}
         for subject in self._subjects:
-            place = (subject.partition, self._name(subject))
+            key = (subject.partition, self._name(subject))
             if self._kept(subject) is not None:
                 self._metrics.cached.labels(self._slot.name).inc()
-            elif place not in flying:
-                questions.setdefault(place, _Question(place)).subjects.append(subject)
+            elif key not in flying:
+                questions.setdefault(key, _Question(key)).subjects.append(subject)
         return deque(questions.values())
 
     def _name(self, subject: Subject) -> str:
@@ -207,20 +207,20 @@ class SlotScoring:
 
     def _look_up(self, partition: int, name: str) -> VerdictKept | None:
         """Returns the verdict in the log; once it was read, or written, it is in memory for the rest of the poll."""
-        place = (partition, name)
-        if (verdict := self._kept_now.get(place)) is None and (verdict := self._verdicts.get(*place)) is not None:
-            self._kept_now[place] = verdict
+        key = (partition, name)
+        if (verdict := self._kept_now.get(key)) is None and (verdict := self._verdicts.get(*key)) is not None:
+            self._kept_now[key] = verdict
         return verdict
 
     def _ask(self, questions: deque[_Question]) -> None:
-        """Hands over, from the front, those that the budget has room for, but those that cannot be put together."""
+        """Submits questions from the front while the budget has room; gives up those that cannot be put together."""
         batch: list[_Question] = []
         while questions:
             if self._budget is not None and self._budget.left() <= 0:
                 self._stop_at_budget(questions)
                 break
             try:
-                if not self._is_affordable(questions[0]):
+                if not self._reserve(questions[0]):
                     break
                 batch.append(questions.popleft())
             except Unjudgeable as error:
@@ -232,14 +232,13 @@ class SlotScoring:
             self._flying[answer] = question
         self._metrics.in_flight.labels(self._slot.name).set(len(self._flying))
 
-    def _is_affordable(self, question: _Question) -> bool:
-        """Returns whether the question may be asked beside those in flight, and counts it among them if so. Raises
-        Unjudgeable."""
+    def _reserve(self, question: _Question) -> bool:
+        """Puts the question together, and reserves its tokens. Returns whether the budget has them. Raises Unjudgeable."""
         if question.judged is None:
             question.judged = _assembled(question.subjects[0])
         if self._budget is None:
             return True
-        return self._budget.reserve(question.place, guessed_tokens(self._slot, question.judged))
+        return self._budget.reserve(question.key, guessed_tokens(self._slot, question.judged))
 
     def _stop_at_budget(self, questions: deque[_Question]) -> None:
         """No request follows: a command ends, and a day's other subjects have no value until there is room."""
@@ -287,14 +286,14 @@ class SlotScoring:
             self._give_up(question, reason, detail, tokens=opinion.tokens, calls=opinion.calls, seconds=seconds)
             return
         values = tuple(None if value is None else float(value) for value in opinion.values)
-        partition, name = question.place
+        partition, name = question.key
         cost = self._verdict(question.subjects[0], name, opinion.detail, opinion.tokens, opinion.calls, seconds)
         self._unkept[partition].append(replace(cost, values=values, spread=opinion.spread))
 
     def _pay(self, question: _Question, tokens: int) -> None:
         self._metrics.tokens.labels(self._slot.name).inc(tokens)
         if self._budget is not None:
-            self._budget.settle(question.place, tokens)
+            self._budget.settle(question.key, tokens)
 
     def _give_up(
         self,
@@ -332,7 +331,7 @@ class SlotScoring:
             generation=self._slot.generation,
             scope=scorer.scope,
             digest=subject.digest,
-            detail=detail[:DETAIL_CHARACTERS_MAX],
+            detail=detail[:KEPT_DETAIL_CHARACTERS_MAX],
             subject=subject.label,
             tokens=tokens,
             seconds=seconds,

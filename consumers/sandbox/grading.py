@@ -1,7 +1,8 @@
 """Code against its tests: how many it passed, where the code could write none of it.
 
-Invariant: the code runs in one sandbox, the tests in another; they share a socket on which the code can answer questions. Counts come
-from the tests' process, in which no code of a model runs; stdout of the code is an answer only where the tests are its expected outputs.
+Invariant: the code runs in one sandbox, the tests in another; they share a socket on which the code can answer
+questions. Counts come from the tests' process, in which no code of a model runs; stdout of the code is an answer only
+where the tests are its expected outputs.
 """
 
 import json

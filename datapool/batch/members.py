@@ -20,8 +20,8 @@ def trained_members(group: PooledGroup, spec: BatchSpec) -> list[PooledTrajector
 
 
 def baseline_only(group: PooledGroup, spec: BatchSpec) -> dict[str, str]:
-    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `unfinished`, `truncated`, `nothing_trainable` (all its
-    calls are masked) or `not_among_best`."""
+    """trajectory_id -> why it counts in baselines and is not trained: `return_low`, `unfinished`, `truncated`,
+    `nothing_trainable` (all its calls are masked) or `not_among_best`."""
     reasons = {member.record.trajectory_id: _unfit(member, spec) for member in group.members}
     candidates = may_be_trained(group, spec)
     reasons |= {member.record.trajectory_id: "nothing_trainable" for member in candidates}

@@ -53,8 +53,9 @@ def select(
 class Selector:
     """Selects for one run again and again.
 
-    Invariant: a selection equals one that remembers nothing. Whether a group is eligible is decided once for each row of it, whatever the
-    version is and whether the batch is full; where no row has changed, the selection before is the answer.
+    Invariant: a selection equals one that remembers nothing. Whether a group is eligible is decided once for each row
+    of it, whatever the version is and whether the batch is full; where no row has changed, the selection before is the
+    answer.
     """
 
     def __init__(self, pool: Pool, spec: BatchSpec, run_id: str) -> None:

@@ -14,7 +14,8 @@ from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 RECORD_BYTES_MAX = LARGEST_RECORD_BYTES - (64 << 10)
 """Key and value of a row; the rest is for its headers, for flags, and for the batch around it."""
 GROUP_MEMBERS_BYTES_MAX = 2 << 20
-"""Members of a group, and once more the list of its closing: 12,788 with ids of 36 bytes, 964 with the longest that the gateway takes."""
+"""Members of a group, and once more the list of its closing: 12,788 with ids of 36 bytes, 964 with the longest that the
+gateway takes."""
 MEMBER_BYTES = 128
 """A member beside its id, at most."""
 GROUP_SIZE_MAX = 10_000

@@ -140,7 +140,7 @@ def _trajectory(
 def _steps(
     group_id: str, trajectory_id: str, now: TrajectoryState, before: TrajectoryImage, rows: Rows
 ) -> TrajectoryImage:
-    """The image of all but the trajectory's own row. Only steps are looked at that something reaches which changed."""
+    """The image of all but the trajectory's own row; only steps that a change reaches are computed again."""
     touched = differing(before.state.steps, now.steps)
     was, captures = _captures(before.state), _captures(now)
     captured = [call_id for call_id in touched if was(call_id) is not captures(call_id)]

@@ -1,9 +1,9 @@
 """The chat messages of captured calls in any protocol. Pure: bodies are bytes.
 
-The one reader of bodies: inspect, export, quality and lineage use it. How each protocol's bodies become
-OpenAI's chat is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
-`claw_r1.datapool.delta_decoding.bodies` puts the bodies of a trajectory together, `claw_r1.datapool.view.request_bodies` those of a running
-reader of the log.
+The one reader of bodies: inspect, export, quality and lineage use it. How each protocol's bodies become OpenAI's chat
+is `claw_r1.datapool.view.chat_format`. A request body stands in the log as an edge against an earlier one:
+`claw_r1.datapool.delta_decoding.bodies` puts the bodies of a trajectory together,
+`claw_r1.datapool.view.request_bodies` those of a running reader of the log.
 """
 
 from collections.abc import Iterable, Sequence

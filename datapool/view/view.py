@@ -64,10 +64,11 @@ class PoolView:
     ) -> None:
         """keep: decides for each version of a group whether it is kept (default: all are); a group that is once not kept is forgotten.
 
-        group: rows of this group alone. run: rows of groups that are known to be of another run are passed over, undecoded. topics: without
-        `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there. listed: for the questions of
-        `claw_r1.datapool.view.listing.pages`. role: a name for the rows that are kept, where that is not all; without one such a view has no
-        file. on_row: called in the follower's thread after each row that was read, with `Topic.name` and the row's key.
+        group: rows of this group alone. run: rows of groups that are known to be of another run are passed over,
+        undecoded. topics: without `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        listed: for the questions of `claw_r1.datapool.view.listing.pages`. role: a name for the rows that are kept,
+        where that is not all; without one such a view has no file. on_row: called in the follower's thread after each
+        row that was read, with `Topic.name` and the row's key.
         """
         self._open_reader: Callable[[], Reader] = open_reader or (lambda: self._opened(settings, topics, group))
         self._names = {settings.catalogue().name(topic): topic.name for topic in TOPICS}
@@ -117,7 +118,8 @@ class PoolView:
         return LogReader(settings, topics, start=self.start_offsets, wants=wants)
 
     def _wants(self, group: str | None, topic: str, key: bytes | None, headers: Headers) -> bool:
-        """Returns whether a row is taken in, by its key and its headers. That a group is another run's has to be heard."""
+        """Returns whether a row is read, by its key and its headers. Rows of groups always are: they say that another
+        run has a group."""
         own = key or b""
         if group is not None and own != group_key(group) and not own.startswith(trajectory_key(group, "")):
             return False

@@ -58,8 +58,9 @@ def why(
 ) -> list[Explanation]:
     """Answers about every group, trajectory and call of that id; none when the pool knows no such id.
 
-    perspective None: nobody trains; only readiness is explained. A trajectory that is its own group is one answer, as a trajectory.
-    decoded: captured steps of these rows by (group_id, trajectory_id), where they were read already: of a long trajectory they take a second.
+    perspective None: nobody trains; only readiness is explained. A trajectory that is its own group is one answer, as a
+    trajectory. decoded: captured steps of these rows by (group_id, trajectory_id), where they were read already: of a
+    long trajectory they take a second.
     """
     return list(_Answers(rows, runs, perspective, decoded or {}).about(name))
 

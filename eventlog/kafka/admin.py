@@ -110,7 +110,8 @@ def create_topics(settings: LogSettings) -> list[str]:
 
 
 def with_topics(settings: LogSettings) -> LogSettings:
-    """Creates what the broker lacks of the catalogue. Returns the settings, with the partitions that a prefix which was there has kept."""
+    """Creates what the broker lacks of the catalogue. Returns the settings, with the partitions that a prefix which was
+    there has kept."""
     catalogue = settings.catalogue()
     if kept := [*_found(settings, [catalogue.name(topic) for topic in catalogue]).values()]:
         settings = settings.model_copy(update={"partitions": len(kept[0].partitions)})
@@ -177,7 +178,8 @@ def check_catalogue(settings: LogSettings, role: str) -> None:
 
 
 def as_on_broker(settings: LogSettings) -> LogSettings:
-    """With the partitions and replicas that the facts have there, whatever these settings say. Raises TopicMissing, BrokerUnreachable."""
+    """With the partitions and replicas that the facts have there, whatever these settings say. Raises TopicMissing,
+    BrokerUnreachable."""
     name = settings.catalogue().name(CALLS)
     if (topic := _found(settings, [name]).get(name)) is None:
         raise TopicMissing(name)

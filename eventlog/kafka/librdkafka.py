@@ -40,8 +40,8 @@ TRANSACTION_LINGER_MS = 100
 SESSION_TIMEOUT_MS, HEARTBEAT_MS = 10_000, 1_000
 """After the first without a sign of life a member of a group counts as dead, and others take its partitions over."""
 SILENCE_MS = 10_000
-"""So long after a request a broker without a reply counts as lost, and who leads its partitions by then is asked: well before a
-transaction's time is over."""
+"""A broker that is silent for so long after a request counts as lost, and the leaders of its partitions are looked up again: well
+before a transaction's time is over."""
 FRAME_BYTES = 64 << 10  # room for batch headers around the largest record
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE = (
@@ -99,8 +99,7 @@ def _common(settings: LogSettings) -> KafkaConfig:
 
 
 def _access(settings: LogSettings) -> KafkaConfig:
-    """Returns the proofs that the client gives and asks for. Raises
-    AccessRefused."""
+    """Returns the proofs that the client gives and asks for. Raises AccessRefused."""
     config: KafkaConfig = {"security.protocol": settings.security_protocol}
     if pem := settings.pem():
         config |= zip(("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"), pem.texts(), strict=True)
@@ -114,9 +113,8 @@ def _access(settings: LogSettings) -> KafkaConfig:
 
 
 class Password:
-    """Keeps the password of a client that cannot be made again without
-    taking its transactional id back from a successor. Its certificate is that of its beginning: a connection lives on when
-    that ends, and without one its program ends and is started again."""
+    """Refreshes the password of a client that must not be made again, since that would fence its successor. Its certificate
+    stays the one of its start: a connection outlives that, and where none is left the program ends and is started again."""
 
     def __init__(self, settings: LogSettings) -> None:
         """Raises AccessRefused."""
@@ -129,8 +127,7 @@ class Password:
 
 
 def token_of(settings: LogSettings) -> tuple[str, float]:
-    """A token of OAUTHBEARER and when it ends, seconds since 1970. Raises
-    AccessRefused."""
+    """A token of OAUTHBEARER and when it ends, seconds since 1970. Raises AccessRefused."""
     token = settings.secret()
     try:
         claims = token.split(".")[1]
@@ -271,8 +268,8 @@ def delivery_failure(error: KafkaError, topic: str) -> LogError:
 
 
 def heals(error: KafkaError) -> bool:
-    """Returns whether the same request may succeed soon, with nobody doing anything: also of topics that no broker takes since the
-    controller heard of none for a moment, for which Kafka has the code of too few brokers."""
+    """Returns whether the same request may succeed soon without anybody's doing; so may one for topics while all brokers are fenced
+    for a moment, which Kafka answers with the code of too few brokers."""
     fenced = error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
     return bool(error.retriable()) or error.code() in MOVING or fenced
 

@@ -111,11 +111,11 @@ def offsets_of(
 def out_of_range(consumer: Consumer, settings: LogSettings, place: Place, offset: int) -> LogError:
     low = offsets_of(consumer, settings, [place], OFFSET_BEGINNING)[place]
     if offset < low:
-        return cut(place, offset, low)
+        return history_cut(place, offset, low)
     return LogError(f"{place[0]} partition {place[1]} does not reach offset {offset}")
 
 
-def cut(place: Place, offset: int, low: int) -> HistoryCut:
+def history_cut(place: Place, offset: int, low: int) -> HistoryCut:
     return HistoryCut(
         f"{place[0]} partition {place[1]} begins at {low}, the read starts at {offset}: retention removed what was before"
     )

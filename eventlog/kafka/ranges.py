@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from claw_r1.eventlog.errors import HistoryCut, LogError
 from claw_r1.eventlog.kafka.librdkafka import KafkaConfig, consumer_config, fetched, lookup_config, record_of
-from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, cut, offsets_of, out_of_range
+from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, history_cut, offsets_of, out_of_range
 from claw_r1.eventlog.records import Place, Position, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Topic
@@ -124,7 +124,7 @@ class _RangeReader:
         highs = offsets_of(self._consumer, self._settings, list(ranges), OFFSET_END)
         for place, (start, end) in ranges.items():
             if start < lows[place]:
-                raise cut(place, start, lows[place])
+                raise history_cut(place, start, lows[place])
             if end > highs[place]:
                 raise LogError(f"{place[0]} partition {place[1]} ends at {highs[place]}, the range goes up to {end}")
 

@@ -5,9 +5,9 @@
     way w lock        the way is locked                 open     opens it with a key, which stays in the lock
                                                         back     the room before
 
-What does nothing (a wrong direction, no key to open with, an unknown word) still takes a turn. Nothing that the agent sees says how many
-keys it has. A key that was left behind lies one or two rooms before the lock that needs it. Leaving the last room wins 1.0;
-after 32 turns the game is over with half the share of the rooms that were passed.
+What does nothing (a wrong direction, no key to open with, an unknown word) still takes a turn. Nothing that the agent
+sees says how many keys it has. A key that was left behind lies one or two rooms before the lock that needs it. Leaving
+the last room wins 1.0; after 32 turns the game is over with half the share of the rooms that were passed.
 """
 
 import random

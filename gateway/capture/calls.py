@@ -36,7 +36,7 @@ from claw_r1.schemas.http import Channel
 JSON = (b"content-type", b"application/json")
 NO_HINTS = Hints()
 """The hints of a request whose caller is known: its messages need not stay in memory as objects."""
-MESSAGE_CHARACTERS_MAX = 1000
+REFUSAL_CHARACTERS_MAX = 1000
 """The most characters of a refusal that an engine wrote in no shape that clients of the protocol know."""
 
 
@@ -80,7 +80,7 @@ class ModelCalls:
         if call.attempt.finished is not None:
             await self._repeat(exchange, call, call.attempt.finished, started_s)
             return
-        self._admit(call)
+        self._require_capacity(call)
         if call.request.previous is not None:
             call = call._replace(request=await exchange.unless_gone(self._recorder.previous_responses.continued(call)))
             exchange.hold(len(call.request.forwarded))
@@ -116,11 +116,11 @@ class ModelCalls:
             span=span,
         )
 
-    def _admit(self, call: ModelCall) -> None:
+    def _require_capacity(self, call: ModelCall) -> None:
         """Raises Overloaded, InvalidRequest. The call is remembered by then, so that its retry is taken for no other call."""
         if self.in_flight > self._settings.calls_max:
             raise Overloaded("too many model calls in flight", retry_after_s=1.0)
-        self._crowds.admit(call.identity)
+        self._crowds.require_room(call.identity)
 
     async def _generate(self, exchange: Exchange, call: ModelCall) -> tuple[EngineAnswer | OpenStream, Finished | None]:
         """The engine's answer, captured if it is a whole reply. What fails on the way is recorded, unless the log fails."""
@@ -195,6 +195,6 @@ def _refusal(protocol: CallProtocol, answer: EngineAnswer, secrets: tuple[str, .
     message = protocol.error_message(body)
     if message is not None:
         return UpstreamRefused(redacted_message(message, secrets), status), body
-    text = redacted_message(error_text(redacted_body(body, secrets)), secrets)[:MESSAGE_CHARACTERS_MAX]
+    text = redacted_message(error_text(redacted_body(body, secrets)), secrets)[:REFUSAL_CHARACTERS_MAX]
     refusal = UpstreamRefused(text or f"the engine answers {status}", status)
     return refusal, protocol.error(refusal)

@@ -165,7 +165,7 @@ def choice_id(call_id: str, choice: int) -> str:
 
 
 def repeated(event: CallCaptured, attempt: int, received_us: int, key_name: str | None) -> CallCaptured:
-    """The same reply, given once more to a later try of its call: which of the captures counts is told by time.
+    """The same reply, given once more to a later attempt of its call; by their times it is decided which capture counts.
 
     key_name: of whoever tries again.
     """

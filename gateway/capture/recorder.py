@@ -51,7 +51,7 @@ class CallRecorder:
         self.awaits, self.lost = self._recent.awaits, self._recent.lost
 
     def begin(self, identity: Identity, headers: ClientHeaders, digest: str) -> Attempt:
-        """Begins an attempt under `RecentCalls.begin`."""
+        """Begins an attempt (`RecentCalls.begin`)."""
         return self._recent.begin(identity, headers, digest)
 
     async def record(

@@ -77,7 +77,7 @@ class Crowds:
         with self._lock:
             self._group(group_id).declared = True
 
-    def admit(self, who: Identity) -> None:
+    def require_room(self, who: Identity) -> None:
         """Make a trajectory a member of its group, unless it is one. Raises InvalidRequest when the group is full."""
         if who.trajectory_id == who.group_id:
             return

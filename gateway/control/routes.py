@@ -206,7 +206,7 @@ class Control:
         fresh = [decision_id("init", kind, *subject) if name else new_id() for kind in ("group", "trajectory")]
         group_id, trajectory_id = [own_id(request.scope[KEY], each) for each in fresh]
         who = Identity(group_id, trajectory_id)
-        self._crowds.admit(who)
+        self._crowds.require_room(who)
         event = trajectory_started(body, who, headers, self.producer)
         await self.publish(CALLS, who.group_id, event)
         base_url = "/".join((root, *(quote(each, safe="") for each in (who.trajectory_id, who.group_id))))
@@ -215,7 +215,7 @@ class Control:
     def _member(self, request: Request) -> Identity:
         """The trajectory of the path, which becomes a member of its group by this. Raises InvalidRequest."""
         who = _identity(request)
-        self._crowds.admit(who)
+        self._crowds.require_room(who)
         return who
 
     def _claim(self, run_id: str | None, group_id: str, *, takes_room: bool) -> bool:

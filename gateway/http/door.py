@@ -4,6 +4,9 @@ Invariant: nothing behind the door sees a request without a valid key, or the ke
 gets a reply or its connection ends, and the next request is served. What a request took of `held_bytes` is given back when
 it is over. A request that finds no room is refused; a reply never is, since an engine has worked for it: it counts, and
 keeps new requests out. Limits of one request times the number of requests would be more than any memory.
+
+A request is refused where its limit is: requests behind each other in `connection.py`, key and route here, bytes in `exchange.py`,
+calls in flight in `capture/calls.py`, members of a group in `control/crowding.py`, groups in `control/admission.py`.
 """
 
 import time

@@ -16,7 +16,7 @@ from claw_r1.schemas.json_values import Json
 
 
 def error_message(body: bytes) -> str | None:
-    """Returns the message of OpenAI's error object, under `CallProtocol.error_message`."""
+    """Returns the message of OpenAI's error object (`CallProtocol.error_message`)."""
     error = (object_of(body) or {}).get("error")
     if not isinstance(error, dict):
         return None

@@ -49,7 +49,7 @@ class Generate(TextCompletions):
     parse = staticmethod(parse_generate)
 
     def parse_reply(self, reply: UpstreamReply) -> EngineReply:
-        """Parses under `CallProtocol.parse_reply`. Raises UpstreamBroken for an engine that does not hand its tokens
+        """Parses a reply (`CallProtocol.parse_reply`). Raises UpstreamBroken for an engine that does not hand its tokens
         over, too."""
         understood = super().parse_reply(reply)
         choice = understood.choices[0]

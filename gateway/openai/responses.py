@@ -78,7 +78,7 @@ class Responses(PackedProtocol):
         return isinstance(fields, dict) and fields.get("type") in LAST and isinstance(fields.get("response"), dict)
 
     def open_stream(self) -> ReplyStream:
-        """Opens a stream under `CallProtocol.open_stream`."""
+        """Opens a stream (`CallProtocol.open_stream`)."""
         return ResponseStream(self)
 
     def error_event(self, error: GatewayError, number: int = 0) -> bytes:
@@ -87,7 +87,7 @@ class Responses(PackedProtocol):
         return b"event: error\ndata: %b\n\n" % dumps({**fields, "sequence_number": number})
 
     def reply_id(self, reply: bytes) -> str | None:
-        """Returns the id under `ContinuedProtocol.reply_id`."""
+        """Returns the id of the reply (`ContinuedProtocol.reply_id`)."""
         try:
             fields = loads(reply)
         except ValueError:
@@ -96,7 +96,7 @@ class Responses(PackedProtocol):
         return reply_id if isinstance(reply_id, str) else None
 
     def continued(self, request: CallRequest, turns: Sequence[EarlierCall] | None) -> CallRequest:
-        """Continues under `ContinuedProtocol.continued`: earlier input and output items, then this input. Instructions
+        """Continues an earlier call (`ContinuedProtocol.continued`): earlier input and output items, then this input. Instructions
         are not inherited."""
         if turns is None:
             message = f"Previous response with id '{request.previous}' not found."
@@ -122,7 +122,7 @@ class ResponseStream(PackedStream):
     """A stream whose events are numbered."""
 
     def error(self, error: GatewayError) -> bytes:
-        """Returns an error under `ReplyStream.error`: the number is one more than the last that was sent."""
+        """Returns an error (`ReplyStream.error`): the number is one more than the last that was sent."""
         numbers = SEQUENCE_NUMBER.findall(b"".join(self._passed))
         return Responses().error_event(error, int(numbers[-1]) + 1 if numbers else 0)
 

@@ -54,35 +54,35 @@ class Sampled(NamedTuple):
     """The faults of the data, in the codes of `Integrity.missing`."""
 
 
-class HandedOver(NamedTuple):
+class EngineTokens(NamedTuple):
     """All responses of one reply, in the order of their choices. `missing` says why there are none."""
 
     responses: tuple[Sampled, ...] = ()
     missing: tuple[str, ...] = ()
 
-    def followed_by(self, other: "HandedOver") -> "HandedOver":
+    def followed_by(self, other: "EngineTokens") -> "EngineTokens":
         """A stream hands over in parts."""
-        return HandedOver(self.responses + other.responses, self.missing + other.missing)
+        return EngineTokens(self.responses + other.responses, self.missing + other.missing)
 
 
-def cut(reply: UpstreamReply) -> tuple[bytes, HandedOver]:
+def split_tokens(reply: UpstreamReply) -> tuple[bytes, EngineTokens]:
     """The reply as the engine wrote it, and what its worker handed over; nothing where the worker does not."""
     body, length = reply.body, reply.headers.get(TOKENS_HEADER, "")
     if not length.isdecimal():
-        return body, HandedOver()
+        return body, EngineTokens()
     start = len(body) - int(length) - 1
     if start <= 0 or not body.startswith(MEMBER, start):
-        return body, HandedOver(missing=(INVALID,))
+        return body, EngineTokens(missing=(INVALID,))
     return body[:start] + b"}", parse(body[start + len(MEMBER) : -1])
 
 
-def parse(raw: bytes) -> HandedOver:
+def parse(raw: bytes) -> EngineTokens:
     """A list of generations; nothing, and the word for it, where it is none."""
     try:
         generations = GENERATIONS.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return HandedOver(missing=(INVALID,))
-    return HandedOver(tuple([_sampled(each, choice) for each in generations for choice in each.choices]))
+        return EngineTokens(missing=(INVALID,))
+    return EngineTokens(tuple([_sampled(each, choice) for each in generations for choice in each.choices]))
 
 
 def _sampled(generation: _Generation, choice: _Choice) -> Sampled:

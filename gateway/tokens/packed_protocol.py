@@ -1,8 +1,9 @@
 """The common part of the protocols whose tokens a worker hands over by itself: replies are passed on, not taken apart.
 
-A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembly`) and which event of it is
-the last. Invariant: a stream is added up while it passes, some at a time, so neither its end nor a piece of it, however
-long, holds the loop for longer than that takes. An engine that hands nothing over also works: its calls are stored, not trainable, with the reason.
+A protocol says how its whole reply looks (`outlines`), how a stream adds up to one (`assembly`) and which event of it
+is the last. Invariant: a stream is added up while it passes, some at a time, so neither its end nor a piece of it,
+however long, holds the loop for longer than that takes. An engine that hands nothing over also works: its calls are
+stored, not trainable, with the reason.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Protocol
 from claw_r1.gateway.call_protocol import EngineReply, ReplyStream
 from claw_r1.gateway.errors import GatewayError, UpstreamBroken
 from claw_r1.gateway.foreign_json import dumps, loads_shallow
-from claw_r1.gateway.tokens.engine_tokens import COMMENT, HandedOver, cut, parse
+from claw_r1.gateway.tokens.engine_tokens import COMMENT, EngineTokens, parse, split_tokens
 from claw_r1.gateway.tokens.reply import Outline, reply_of
 from claw_r1.gateway.tokens.sse import Splitter, data_of
 from claw_r1.gateway.upstream.http_upstream import UpstreamReply
@@ -72,7 +73,7 @@ class PackedProtocol(ABC):
 
     def parse_reply(self, reply: UpstreamReply) -> EngineReply:
         """Understand a whole reply of status 200. Raises UpstreamBroken when it makes no sense."""
-        body, handed_over = cut(reply)
+        body, engine_tokens = split_tokens(reply)
         try:
             fields = loads_shallow(body)
         except ValueError as broken:
@@ -82,7 +83,7 @@ class PackedProtocol(ABC):
         outlines = self.outlines(fields)
         if len(outlines) == 1:
             outlines = [outlines[0]._replace(body=body)]
-        return reply_of(body, outlines, handed_over, usage=fields.get("usage"))
+        return reply_of(body, outlines, engine_tokens, usage=fields.get("usage"))
 
     def open_stream(self) -> ReplyStream:
         """A stream that is about to arrive."""
@@ -140,7 +141,7 @@ class PackedStream:
     def __init__(self, protocol: PackedProtocol) -> None:
         self.over = False
         self.first_token_us: int | None = None
-        self._protocol, self._splitter, self._handed_over = protocol, Splitter(), HandedOver()
+        self._protocol, self._splitter, self._engine_tokens = protocol, Splitter(), EngineTokens()
         self._sum = EventSum(protocol.assembly())
         self._passed: list[bytes] = []
         self._held: list[bytes] = []
@@ -173,12 +174,12 @@ class PackedStream:
             return EngineReply(b"", b"", (), Usage(prompt_tokens=0, completion_tokens=0), self.over and not interrupted)
         body = dumps(whole)
         outlines = self._protocol.outlines(whole)
-        believed = not any(self._handed_over) and self._protocol.is_whole(outlines)
+        believed = not any(self._engine_tokens) and self._protocol.is_whole(outlines)
         ended = not interrupted and (self.over or believed)
         if len(outlines) == 1:
             outlines = [outlines[0]._replace(body=body)]
         flaws = flaws if ended else (*flaws, STREAM_END)
-        return reply_of(body, outlines, self._handed_over, usage=whole.get("usage"), ended=ended, flaws=flaws)
+        return reply_of(body, outlines, self._engine_tokens, usage=whole.get("usage"), ended=ended, flaws=flaws)
 
     def error(self, error: GatewayError) -> bytes:
         return self._protocol.error_event(error)
@@ -194,7 +195,7 @@ class PackedStream:
     def _pass(self, event: bytes) -> bytes:
         if event.startswith(OURS):
             if event.startswith(COMMENT):
-                self._handed_over = self._handed_over.followed_by(parse(event[len(COMMENT) :].strip()))
+                self._engine_tokens = self._engine_tokens.followed_by(parse(event[len(COMMENT) :].strip()))
             return b""
         self.over = self.over or (self._protocol.last in event and self._protocol.is_last(event))
         if self.over:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from claw_r1.gateway.call_protocol import Choice, EngineReply
 from claw_r1.gateway.foreign_json import count
-from claw_r1.gateway.tokens.engine_tokens import HandedOver, Sampled
+from claw_r1.gateway.tokens.engine_tokens import EngineTokens, Sampled
 from claw_r1.schemas.arrays import ITEM_BYTES
 from claw_r1.schemas.events import Usage
 from claw_r1.schemas.json_values import Json
@@ -29,7 +29,7 @@ class Outline(NamedTuple):
 def reply_of(
     body: bytes,
     outlines: Sequence[Outline],
-    handed_over: HandedOver,
+    engine_tokens: EngineTokens,
     *,
     usage: Json = None,
     ended: bool = True,
@@ -40,7 +40,7 @@ def reply_of(
     Where a reply with one choice was generated in several goes (tools of the engine's own), each go is a choice, in
     order; the last has the body.
     """
-    responses, flaws = handed_over.responses, (*handed_over.missing, *flaws)
+    responses, flaws = engine_tokens.responses, (*engine_tokens.missing, *flaws)
     if not responses:
         return _without_tokens(body, outlines, usage, ended, flaws)
     if len(outlines) == 1 < len(responses):

@@ -111,7 +111,7 @@ class PartitionState:
         except (UndecodableRecord, UnusableFact) as poison:
             outcome = "poison"
             if not is_redelivered:
-                self._bury(record, poison.reason, str(poison))
+                self._dead_letter(record, poison.reason, str(poison))
         self.advance(record.topic, record.offset + 1)
         self._moved = True
         self.folded += 1
@@ -147,19 +147,19 @@ class PartitionState:
             return before
         flagged = self._groups.states[folded.fact.group_id] = flag(before, folded.fact)
         if isinstance(bug, RecordOverfull):
-            self._bury(folded.record, "record_too_large", str(bug))
+            self._dead_letter(folded.record, "record_too_large", str(bug))
             return flagged
         log.error("streams_fold_bug", group_id=folded.fact.group_id, fact=type(folded.fact).__name__, exc_info=bug)
-        self._bury(folded.record, "fold_bug", f"{type(bug).__name__}: {bug}")
+        self._dead_letter(folded.record, "fold_bug", f"{type(bug).__name__}: {bug}")
         return flagged
 
-    def _bury(self, record: Record, reason: str, error: str) -> None:
+    def _dead_letter(self, record: Record, reason: str, error: str) -> None:
         log.warning(
             "streams_dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason
         )
         self._letters.append(dead_letter(record, reason, error, reader=READER))
 
-    def snapshot(self, now_us: int) -> list[Outgoing]:
+    def take_batch(self, now_us: int) -> list[Outgoing]:
         """The batch of everything since the last one: pool rows, dead letters, position. Resets what is pending."""
         rows = {group_id: self._project(group_id) for group_id in list(self._dirty)}
         batch = [

@@ -1,4 +1,4 @@
-"""Fixtures of the gateway's tests; their real vLLM is that of `tests/engines.py`."""
+"""Fixtures of the gateway's tests; their real vLLM is that of `tests/real_vllm.py`."""
 
 from collections.abc import Iterator
 

@@ -40,7 +40,7 @@ QUICK = {  # what is given up sooner than in production, so that a test sees it
     "STOP_TIMEOUT_S": 1,
     "RESTARTS_MAX": 1000,
 }
-ENGINE, REAPER = "tests.rollout.scripted_engine", "claw_r1.runtime.processes.reaper"
+ENGINE, REAPER = "tests.rollout.scripted_vllm", "claw_r1.runtime.processes.reaper"
 SLOW_S = 3 * PATIENCE_S
 DESCRIPTORS_BESIDE = 2
 """Those of a report, or of a check of health, that is just under way."""

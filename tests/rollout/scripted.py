@@ -26,7 +26,7 @@ from claw_r1.weights.manifest import WeightsManifest
 from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests.patience import PATIENCE_S
-from tests.rollout.scripted_engine import RIGHT_SCORE, ScriptedEngine
+from tests.rollout.scripted_vllm import RIGHT_SCORE, ScriptedVllm
 
 PROBE = (5, 6, 7)
 
@@ -37,7 +37,7 @@ class PlayedServer:
     secret = "s"  # of a script
     adapter: AdapterPlace | None = None
 
-    def __init__(self, url: str, engine: ScriptedEngine) -> None:
+    def __init__(self, url: str, engine: ScriptedVllm) -> None:
         self.url = self.local_url = url
         self.starts = 0
         self.looks = 0
@@ -131,7 +131,7 @@ class ScriptedWorker:
 
 @asynccontextmanager
 async def scripted_worker(
-    engine: ScriptedEngine,
+    engine: ScriptedVllm,
     trainer: Trainer,
     directory: Path,
     *,

@@ -64,7 +64,7 @@ class PlayedVllm(VllmServer):
 
     async def start(self) -> None:
         self.secret = "s"  # of a script
-        argv = child.module_argv("tests.rollout.scripted_engine", self.local_url.rpartition(":")[2])
+        argv = child.module_argv("tests.rollout.scripted_vllm", self.local_url.rpartition(":")[2])
         self._reaper = child.start(reaped(argv), death_signal=KILL_NOW)
 
 

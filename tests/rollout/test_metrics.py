@@ -6,7 +6,7 @@ from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.reporter import Status
 from tests.patience import until_async
 from tests.rollout.scripted import Trainer, scripted_worker
-from tests.rollout.scripted_engine import ScriptedEngine
+from tests.rollout.scripted_vllm import ScriptedVllm
 
 
 def value(metrics: RolloutMetrics, name: str, **labels: str) -> float | None:
@@ -15,7 +15,7 @@ def value(metrics: RolloutMetrics, name: str, **labels: str) -> float | None:
 
 async def test_versions_loads_and_lost_engines(tmp_path: Path) -> None:
     """It is ready from the first load on; an engine that hangs is counted, and its successor loads again."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     trainer.publish(0)
     async with scripted_worker(engine, trainer, tmp_path, health_timeout_s=1.0) as worker:
         metrics = worker.supervisor.metrics

@@ -11,7 +11,7 @@ from claw_r1.weights.sources import SECRET_VARIABLE
 from claw_r1.weights.transfer_server import TransferServer
 from tests.patience import PATIENCE_S, until_async
 from tests.rollout.scripted import Trainer, scripted_worker
-from tests.rollout.scripted_engine import ScriptedEngine
+from tests.rollout.scripted_vllm import ScriptedVllm
 
 
 def is_at(version: int, state: str = "ready") -> "object":
@@ -20,7 +20,7 @@ def is_at(version: int, state: str = "ready") -> "object":
 
 async def test_a_load_longer_than_the_health_deadline_is_no_hang(tmp_path: Path) -> None:
     """The first load and a later one go on until a question has passed its deadline; the engine is never restarted for it."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
 
     async def outlasts_a_question() -> None:
         before = engine.given_up
@@ -38,7 +38,7 @@ async def test_a_load_longer_than_the_health_deadline_is_no_hang(tmp_path: Path)
 
 async def test_an_engine_that_hangs_is_restarted(tmp_path: Path) -> None:
     """Beside a load, an engine that answers nothing for the deadline is given up."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     async with scripted_worker(engine, trainer, tmp_path, health_timeout_s=1.0) as worker:
         await worker.until(lambda report: report.state == "ready")
         before, engine.hangs = worker.server.starts, True
@@ -49,7 +49,7 @@ async def test_an_engine_that_hangs_is_restarted(tmp_path: Path) -> None:
 async def test_a_start_is_left_alone_as_long_as_it_moves(tmp_path: Path) -> None:
     """An engine that is busy becomes healthy long after the time without which nothing may move; one that does nothing is
     started again, and the report names the setting."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     engine.is_healthy = False
     async with scripted_worker(engine, trainer, tmp_path, start_quiet_s=0.3) as worker:
         await worker.until(lambda _: worker.server.looks >= 4)  # half a second apart
@@ -64,7 +64,7 @@ async def test_a_start_is_left_alone_as_long_as_it_moves(tmp_path: Path) -> None
 
 async def test_a_slow_worker_loads_the_newest_and_always_gets_on(tmp_path: Path) -> None:
     """Ten versions come while it loads one, and one whenever it fetches: it skips most, loads in order, and gets on."""
-    engine, versions = ScriptedEngine(), iter(range(1, 60))
+    engine, versions = ScriptedVllm(), iter(range(1, 60))
     loop = asyncio.get_running_loop()
 
     def publish(count: int) -> None:
@@ -86,7 +86,7 @@ async def test_a_slow_worker_loads_the_newest_and_always_gets_on(tmp_path: Path)
 
 async def test_updating_is_said_only_while_the_engine_is_paused(tmp_path: Path) -> None:
     """Between two loads the worker says `ready`, although the next version is already there to be fetched."""
-    engine, trainer = ScriptedEngine(load_s=0.05), Trainer()
+    engine, trainer = ScriptedVllm(load_s=0.05), Trainer()
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: report.state == "ready")
         trainer.publish(0)
@@ -100,7 +100,7 @@ async def test_updating_is_said_only_while_the_engine_is_paused(tmp_path: Path) 
 
 async def test_a_worker_beyond_the_bound_is_behind_until_it_has_the_new_version(tmp_path: Path) -> None:
     """Within `staleness_max` it stays ready; beyond it is `behind` and says why; with the new weights it is ready again."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     nobody = "http://127.0.0.1:9/weights"
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         trainer.publish(0, staleness_max=1)
@@ -118,7 +118,7 @@ async def test_a_worker_beyond_the_bound_is_behind_until_it_has_the_new_version(
 
 async def test_a_version_with_which_engines_end_is_given_up(tmp_path: Path) -> None:
     """Two engines end with it; the third serves the version before, from its copy, without a trainer; a newer one is loaded."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         trainer.publish(0, staleness_max=1)
         await worker.until(is_at(0))
@@ -140,7 +140,7 @@ async def test_a_version_with_which_engines_end_is_given_up(tmp_path: Path) -> N
 
 async def test_a_worker_without_a_version_that_can_be_loaded_takes_no_calls(tmp_path: Path) -> None:
     """The first one is given up: the worker is not ready with the weights of its directory, says why, and goes on."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     engine.unloadable = {trainer.publish(0).digest}
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: "given up" in (report.detail or ""))
@@ -151,7 +151,7 @@ async def test_a_worker_without_a_version_that_can_be_loaded_takes_no_calls(tmp_
 
 async def test_an_engine_killed_in_a_load_is_no_fault_of_the_version(tmp_path: Path) -> None:
     """One that ends by accident is replaced, and the version is loaded."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     engine.unloadable = {trainer.publish(0).digest}
     async with scripted_worker(engine, trainer, tmp_path) as worker:
 
@@ -166,7 +166,7 @@ async def test_an_engine_killed_in_a_load_is_no_fault_of_the_version(tmp_path: P
 
 async def test_an_offer_that_stalls_gives_way_to_another_trainers(tmp_path: Path) -> None:
     """A stopped trainer holds a fetch for its whole deadline only as long as nobody else offers a version."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     fetches, is_over = asyncio.Event(), asyncio.Event()
 
     async def stall(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +189,7 @@ async def test_an_offer_that_stalls_gives_way_to_another_trainers(tmp_path: Path
 async def test_another_secret_is_said_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that the trainer refuses names the variable that differs, and not its value."""
     monkeypatch.setenv(SECRET_VARIABLE, "of-the-trainer")
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     monkeypatch.setenv(SECRET_VARIABLE, "of-the-worker")
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         trainer.publish(0)
@@ -201,7 +201,7 @@ async def test_another_secret_is_said_in_the_report(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("how", ["signal", "wish"])
 async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> None:
     """By signal or by a person's wish: `draining` while a reply runs, the end when it has ended."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: report.state == "ready")
         engine.in_flight = 1
@@ -218,7 +218,7 @@ async def test_a_drain_waits_for_running_replies(tmp_path: Path, how: str) -> No
 
 async def test_a_probe_that_a_person_asks_for_is_made_between_two_loads(tmp_path: Path) -> None:
     """What it measures joins the phases of the last sync; an engine that has drifted since is taken out, and says why."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         trainer.publish(0)
         report = await worker.until(is_at(0))
@@ -236,7 +236,7 @@ async def test_a_probe_that_a_person_asks_for_is_made_between_two_loads(tmp_path
 
 async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     """Replies that run on are given up when the operator says so again."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: report.state == "ready")
         engine.in_flight = 1
@@ -248,7 +248,7 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
 
 async def test_a_drain_begins_after_the_load_that_runs(tmp_path: Path) -> None:
     """Replies that a load has frozen go on after it, and only then is the engine asked to end."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     drained = asyncio.Event()
     engine.load = drained.wait
     async with scripted_worker(engine, trainer, tmp_path) as worker:
@@ -264,7 +264,7 @@ async def test_a_drain_begins_after_the_load_that_runs(tmp_path: Path) -> None:
 
 async def test_reports_carry_what_the_engine_says_of_itself(tmp_path: Path) -> None:
     """KV use, seconds by what was done, and the phases of the last sync."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     trainer.publish(0)
 
     def is_whole(report: WorkerReported) -> bool:

@@ -21,7 +21,8 @@ class OptimizerSettings(BaseModel):
     epsilon: float = Field(default=1e-8, gt=0)
     """AdamW: added to the root of the mean of squared gradients."""
     decay: Literal["weights", "all"] = Field(default="weights", json_schema_extra={EARLIER: "all"})
-    """The parameters that weight_decay acts on. weights: matrices; norms, biases and embeddings are left out. A run keeps its first setting."""
+    """The parameters that weight_decay acts on. weights: matrices; norms, biases and embeddings are left out. A run
+    keeps its first setting."""
     offload: Literal["none", "cpu"] = "none"
     """The place of AdamW's state. cpu: host memory (ZeRO-Offload), at zero_stage 1, 2 or 3."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -200,7 +200,8 @@ class TrainingEngine:
     def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every saved tensor under its name in the HF checkpoint, whole, always in the same order, adapters merged.
 
-        A tied head is absent. They are no copies, and at stage 3 right until the next is asked for; there every rank iterates to the end.
+        A tied head is absent. They are no copies, and at stage 3 right until the next is asked for; there every rank
+        iterates to the end.
         """
         yield from self._tensors(partitioned=self._stage == 3)
 

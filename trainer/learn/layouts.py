@@ -15,7 +15,7 @@ from torch import Tensor
 
 from claw_r1.trainer.learn.attention import LayoutWish, TrieAttention
 from claw_r1.trainer.learn.examples import Example
-from claw_r1.trainer.learn.trees import computed, cut, in_order, trie
+from claw_r1.trainer.learn.trees import computed, in_order, partition_examples, trie
 from claw_r1.trainer.ranks.data_sharding import ALL, Share, dealt, nothing
 
 TREE_SAVES_MIN = 0.1
@@ -109,7 +109,7 @@ def _laid_out(examples: Sequence[Example], tokens_max: int, wish: LayoutWish) ->
         return as_rows
     ordered, shared = in_order(examples)
     lengths = np.array([len(example) for example in ordered])
-    parts = cut(lengths, shared, tokens_max)
+    parts = partition_examples(lengths, shared, tokens_max)
     tokens = computed(lengths, shared, parts)
     if wish == "auto" and tokens > (1 - TREE_SAVES_MIN) * as_rows.tokens_computed:
         return as_rows

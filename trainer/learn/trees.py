@@ -87,15 +87,16 @@ def _shared(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
     return int(differing.argmax()) if differing.any() else n
 
 
-def cut(lengths: Ints, shared: Ints, tokens_max: int) -> list[tuple[int, int]]:
+def partition_examples(lengths: Ints, shared: Ints, tokens_max: int) -> list[tuple[int, int]]:
     """[first, last) of the parts of examples `in_order` that are computed together, none of more than tokens_max tokens.
 
-    A part repeats the tokens shared by its first example and the previous one. Of all cuts, this one
+    A part repeats the tokens shared by its first example and the previous one. Of all partitions, this one
     repeats least, and of those has the fewest parts. An example longer than tokens_max is alone.
     """
     n = len(lengths)
     own = np.concatenate([[0], np.cumsum(lengths - shared)])
-    repeated = np.zeros(n + 1, dtype=np.int64)  # of the best cut of the first j examples, times n + 1, plus its parts
+    # Of the best parts of the first j examples, times n + 1, plus their number.
+    repeated = np.zeros(n + 1, dtype=np.int64)
     begins = np.zeros(n + 1, dtype=np.int64)
     for last in range(1, n + 1):
         fits = own[last] - own[:last] + shared[:last] <= tokens_max

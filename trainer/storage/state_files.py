@@ -50,7 +50,7 @@ class StateFiles:
         self._files: list[tuple[Path, MemoryFile]] = []
 
     def save(self, state_dict: object, path: str) -> None:
-        """Saves under `deepspeed.runtime.checkpoint_engine.CheckpointEngine.save`."""
+        """Saves (`deepspeed.runtime.checkpoint_engine.CheckpointEngine.save`)."""
         from torch.utils.serialization import config
 
         file = MemoryFile(self._memory)

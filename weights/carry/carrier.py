@@ -1,7 +1,7 @@
 """A process that carries versions between hosts by a collective: `python -m claw_r1.weights.carry.carrier TRANSPORT`.
 
-It owns the communicator, and the file that it sends or fills, open for so long, and can fail in one way only: by ending. Whoever started it
-gives it orders on stdin and reads on stdout how far it is, a line each:
+It owns the communicator, and the file that it sends or fills, open for so long, and can fail in one way only: by
+ending. Whoever started it gives it orders on stdin and reads on stdout how far it is, a line each:
 
     (start)                                loaded
     join RANK WORLD HOST PORT ADDRESS      listening PORT (rank 0 only), joined

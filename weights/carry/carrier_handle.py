@@ -37,7 +37,8 @@ def readable(source: int | socket.socket, timeout_s: float = 0.0) -> bool:
 
 
 def carried_by(transports: Sequence[Transport], runs_on_cpu: Callable[[], bool]) -> tuple[Transport, ...]:
-    """Returns those that stand before http, and that a processor has. runs_on_cpu: asked for nccl alone, since the answer may take seconds."""
+    """Returns those that stand before http, and that a processor has. runs_on_cpu: asked for nccl alone, since the
+    answer may take seconds."""
     before = takewhile(lambda name: name != "http", transports)
     return tuple(name for name in before if name == "gloo" or not runs_on_cpu())
 
@@ -73,8 +74,8 @@ class Carrier:
             raise TransferFailed(f"the carrier takes no orders: {error}") from error
 
     def expect(self, word: str, deadline: Deadline, also: Callable[[], object] = lambda: None) -> list[str]:
-        """The words after the next line's first. `also`: asked every tenth of a second, may raise. Raises TransferFailed for another word or
-        the carrier's end, DeadlineExceeded."""
+        """The words after the next line's first. `also`: asked every tenth of a second, may raise. Raises
+        TransferFailed for another word or the carrier's end, DeadlineExceeded."""
         first, *words = self.hear(deadline, also)
         if first != word:
             raise TransferFailed(f"the carrier says {first!r} in place of {word!r}")

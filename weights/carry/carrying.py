@@ -1,8 +1,9 @@
 """The trainer's side of carriers: who asks for one version within a short while gets it by one collective.
 
-Invariant: nothing here keeps the trainer's loop waiting, and a member that dies, stands still or talks nonsense costs its group this one version:
-the others are told by the end of their requests, and ask for it by HTTP. A group stands from version to version, and is replaced, never
-changed: when one of its workers asks with others, or without it, its carrier is ended.
+Invariant: nothing here keeps the trainer's loop waiting, and a member that dies, stands still or talks nonsense costs
+its group this one version: the others are told by the end of their requests, and ask for it by HTTP. A group stands
+from version to version, and is replaced, never changed: when one of its workers asks with others, or without it, its
+carrier is ended.
 """
 
 import json
@@ -87,8 +88,8 @@ class Carrying:
         bucket_bytes: int = 8 << 20,
         on_carried: Callable[[Carried], None] = lambda _: None,
     ) -> None:
-        """join_s: until a group stands, and until its first bucket is sent. bucket_bytes: so few that a bucket is still in the cache when it is
-        written."""
+        """join_s: until a group stands, and until its first bucket is sent. bucket_bytes: so few that a bucket is still
+        in the cache when it is written."""
         self.transports = tuple(transports)
         self._spawn, self._join_s, self._on_carried = spawn, join_s, on_carried
         self._bucket_bytes = bucket_bytes

@@ -1,7 +1,7 @@
 """The worker's side of carriers: a source of versions that fills the host's copy itself.
 
-Invariant: bytes that a carrier wrote count by their digest, as all others do. No carrier writes to a copy that has its name: it lets go of the file
-when it is done, and whatever goes wrong before ends it.
+Invariant: bytes that a carrier wrote count by their digest, as all others do. No carrier writes to a copy that has its
+name: it lets go of the file when it is done, and whatever goes wrong before ends it.
 """
 
 import fcntl
@@ -43,7 +43,8 @@ class Carriage:
         self._failures, self._rests_until_s = 0, 0.0
 
     def is_wanted(self, directory: Path) -> bool:
-        """Carriers were not tried in vain of late, and this worker is the one of its host that has one. directory: of the host's copies."""
+        """Carriers were not tried in vain of late, and this worker is the one of its host that has one. directory: of
+        the host's copies."""
         return bool(self.transports) and time.monotonic() >= self._rests_until_s and self._owns(directory)
 
     def _owns(self, directory: Path) -> bool:

@@ -1,7 +1,8 @@
 """A judge for verbs: a tiny Qwen3 that says whether a call is the right one, made in code and warmed up in about a minute.
 
-What it learns from is what it will be asked: the questions of `consumers/rewards/llm_judge`, by the rubric beside this file, with answers
-by the environment's rule. Its tokenizer has ids for the words of these questions, which so are 170 ids long and not 700.
+What it learns from is what it will be asked: the questions of `consumers/rewards/llm_judge`, by the rubric beside this
+file, with answers by the environment's rule. Its tokenizer has ids for the words of these questions, which so are 170
+ids long and not 700.
 
 Invariant: the bytes are a function of (seed, recipe, lessons, libraries), after which the directory is named.
 """

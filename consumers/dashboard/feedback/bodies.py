@@ -1,40 +1,12 @@
-"""The requests of the queue: parameters of its address, and bodies of its writes. Filters are those of `claw
-pool`.
-"""
+"""The requests of the queue: parameters of its address, and bodies of its writes."""
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field
 
 from claw_r1.consumers.dashboard.feedback.queue import QueueOrder
+from claw_r1.consumers.dashboard.filter_query import FilterQuery, Id, StrictBody
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
-from claw_r1.datapool.view.listing.pool_filter import PoolFilter
-
-Id = Annotated[str, Field(min_length=1, max_length=4096)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class _Filtered(_Strict):
-    """The rows to show, by the names that `claw pool` has for its filters; a field that is misspelt is refused."""
-
-    def filter(self) -> PoolFilter:
-        """Raises ValueError for a bound that is none."""
-        return PoolFilter(**{each.name: getattr(self, each.name) for each in fields(PoolFilter)})
-
-
-if TYPE_CHECKING:
-    FilterQuery = _Filtered
-else:  # its fields are those of PoolFilter, which stand in one place
-    HINTS = get_type_hints(PoolFilter, include_extras=True)
-    FilterQuery = create_model(
-        "FilterQuery",
-        __base__=_Filtered,
-        **{each.name: (HINTS[each.name], each.default) for each in fields(PoolFilter)},
-    )
 
 
 class QueueQuery(FilterQuery):
@@ -52,18 +24,18 @@ class QueueQuery(FilterQuery):
     limit: int = Field(default=50, ge=1, le=500)
 
 
-class JudgementBody(_Strict):
+class JudgementBody(StrictBody):
     """POST /api/v1/judgements"""
 
     group_id: Id
     trajectory_id: Id
     call_id: Id | None = None
     thumb: bool | None = None
-    scores: dict[str, float] = {}
+    scores: dict[str, float] = Field(default={})
     comment: str | None = None
     edit: str | None = None
     """A better reply to the call."""
-    withdraw: list[str] = []
+    withdraw: list[str] = Field(default=[])
 
     def remark(self) -> tuple[FeedbackSubject, Remark]:
         """Returns the feedback and its subject."""
@@ -77,7 +49,7 @@ class JudgementBody(_Strict):
         return FeedbackSubject(self.group_id, self.trajectory_id, self.call_id), remark
 
 
-class PreferenceBody(_Strict):
+class PreferenceBody(StrictBody):
     """POST /api/v1/preferences; of a tie, and of two bad ones, the order says nothing."""
 
     group_id: Id

@@ -13,11 +13,11 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
+from claw_r1.consumers.dashboard.filter_query import FilterQuery
 from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.errors import PoolRefusal
-from claw_r1.consumers.pool.listing import find, key_text, place_of
+from claw_r1.consumers.pool.listing import find, ids_of_key, key_text
 from claw_r1.consumers.pool.reasons import sentence_of
 from claw_r1.consumers.pool.text import Conversations
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
@@ -161,7 +161,7 @@ def rows(source: Source, _: Looking, orders: OpenOrders, which: Annotated[RowsQu
             "order": name,
             "total": len(order),
             "new": order.new(pool) if name == which.order_id else 0,
-            "place": order.place(pool, ids) if ids else None,
+            "place": order.index_of(pool, ids) if ids else None,
             "offset": which.offset,
             "rows": [{"key": key_text(row.ids), "ids": row.ids, "values": row.columns} for row in page],
         }
@@ -185,8 +185,9 @@ def endings(
 
 @routes.get("/facets", summary="How many rows of a filter have each value of some columns.")
 def facets(source: Source, _: Looking, which: Annotated[ListQuery, Query()]) -> Response:
-    """By filter: [value, rows], the most frequent 30; of time the newest. One that is asked a value is counted without it, tags
-    aside, since several may be asked. `says`: what each reason means, and what to do."""
+    """Up to 30 [value, rows] per field, the most frequent first, of time the newest. A field that is filtered is
+    counted without its own filter, but for tags, of which several may be given. `says`: what each reason means, and
+    what to do."""
     kind, pool_filter, *_order = which.order()
 
     def answer(pool: PoolRows) -> JsonDict:
@@ -286,7 +287,7 @@ def _behind(kind: RowKind, rest: PoolFilter, place: tuple[str, ...], facts: Look
 def _place(kind: RowKind, key: str | None) -> tuple[str, ...]:
     """The ids of a row's key. Raises PageProblem."""
     try:
-        return place_of(kind, key)
+        return ids_of_key(kind, key)
     except (ValueError, PoolRefusal) as error:
         raise PageProblem(422, f"that is no key of {kind}: take one that an answer names") from error
 

@@ -249,7 +249,8 @@ class _Worker:
         return None
 
     def _wait(self) -> bool:
-        """Waits until something can be read; False when the subject in work is over its deadline, or at closing. Raises UntrueProgress."""
+        """Waits until something can be read; False when the subject in work is over its deadline, or at closing. Raises
+        UntrueProgress."""
         assert self._peer is not None
         assert self._progress is not None
         while not self._closed.is_set():

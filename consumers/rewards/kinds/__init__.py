@@ -27,7 +27,8 @@ class ScorerSettings(BaseModel):
     name: str
     """Behind it."""
     use: str
-    """The kind, and what it needs to know at once: `judge`, `pooling`, `sandbox:pytest`, `my_module:function`, `trl:module:function`."""
+    """The kind, and what it needs to know at once: `judge`, `pooling`, `sandbox:pytest`, `my_module:function`,
+    `trl:module:function`."""
     version: int = Field(ge=1)
     """The version of the scorer, to be raised by every change of its verdicts: verdicts are kept, and asked for, by
     it."""

@@ -102,7 +102,7 @@ class JudgeScorer:
         authorization = {"authorization": f"Bearer {key}"} if key else {}
         self._http = HttpClient(settings.concurrency)
         self._client = ChatClient(self._http, settings.url, authorization, settings.slot)
-        self._places = asyncio.Semaphore(settings.concurrency)
+        self._free = asyncio.Semaphore(settings.concurrency)
         # Held to a form, an engine may list what is left of the probabilities, and nobody sees what was missing.
         self._structure = answers.structure(rubric) if settings.structured and not settings.soft else {}
 
@@ -116,7 +116,7 @@ class JudgeScorer:
 
     async def _opinion(self, subject: Judged) -> Opinion:
         posed = self._questions(subject)
-        async with self._places:
+        async with self._free:
             trail = JudgeTrail(self._trajectory_id(subject, posed), time.monotonic() + self._settings.timeout_s)
             try:
                 async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,5 @@
-"""The agreement of raters: a scorer with people, with its own other version, people with each other. Pure; scipy and krippendorff do the sums.
+"""The agreement of raters: a scorer with people, with its own other version, people with each other. Pure; scipy and
+krippendorff do the sums.
 
 A rater is a slot, `source/name`; a subject is what a reward is about. Each pair of ratings of one subject, one from
 either side, is an observation; among raters of one side each pair counts in both orders, so the order of names has no
@@ -167,7 +168,8 @@ def figures_of(units: Sequence[Sequence[Observation]], *, within: bool) -> Agree
 
 
 def kappa(table: RatingArray, weights: RatingArray) -> float | None:
-    """Cohen's (1968): 1 - observed / expected disagreement. table: counts, left by right; weights: of disagreements, 0 on the diagonal."""
+    """Cohen's (1968): 1 - observed / expected disagreement. table: counts, left by right; weights: of disagreements, 0
+    on the diagonal."""
     share = table / table.sum()
     expected = float((np.outer(share.sum(1), share.sum(0)) * weights).sum())
     return None if expected == 0 else 1.0 - float((share * weights).sum()) / expected

@@ -1,7 +1,7 @@
 """A trajectory's row and its captured calls as subjects. Pure: equal facts give equal subjects, in whatever order they came.
 
-Of a row that counts an end are judged: completed or failed, with exactly the calls that its completion counted. Who was abandoned
-is never trained, and not judged.
+A row is judged once it is completed or failed, with exactly the calls that its completion counted; an abandoned one is never
+trained, and never judged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""A stand-in for any code at all: it has every name and answers everything. Tests that stop with it as they did with some code are broken."""
+"""A stand-in for any code at all: it has every name and answers everything. Tests that stop with it as they did with
+some code are broken."""
 
 import ast
 import builtins

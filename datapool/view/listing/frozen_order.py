@@ -53,7 +53,7 @@ class FrozenOrder:
         mask[self._numbers] = False
         return int(np.count_nonzero(mask))
 
-    def place(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
-        """Returns the position of a row; None: it does not."""
-        places = np.flatnonzero(self._numbers == rows.tables.table(self._kind).number_of(ids))
-        return int(places[0]) if len(places) else None
+    def index_of(self, rows: PoolRows, ids: tuple[str, ...]) -> int | None:
+        """Returns the index of a row in this order; None: the order lacks it."""
+        indices = np.flatnonzero(self._numbers == rows.tables.table(self._kind).number_of(ids))
+        return int(indices[0]) if len(indices) else None

@@ -38,7 +38,8 @@ def neighbours(
     sort: str = "id",
     descending: bool = False,
 ) -> Neighbours:
-    """Beside a row within filter and order, whether the filter finds it itself or not. Raises ValueError for an unknown column."""
+    """Neighbours of a row in the filtered, sorted list, whether or not the filter finds the row. Raises ValueError for
+    an unknown column."""
     order = Order(rows, kind, pool_filter, sort, descending=descending)
     number = order.table.number_of(ids)
     if number < 0 or not order.table.has(number):

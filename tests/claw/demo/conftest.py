@@ -7,7 +7,7 @@ import pytest
 from claw_r1.claw.demo.verbs.judge import MODEL
 from claw_r1.claw.demo.verbs.tiny_model import ensure
 from tests.caches import CACHE
-from tests.engines import served
+from tests.real_vllm import served
 
 
 @pytest.fixture(scope="session")

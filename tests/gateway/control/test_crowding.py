@@ -27,7 +27,7 @@ def pooled(*members: str, left_out: int = 0, declared: bool = False, group: str 
 
 def refused(crowd: Crowds, trajectory: str, group: str = "g") -> bool:
     try:
-        crowd.admit(Identity(group, trajectory))
+        crowd.require_room(Identity(group, trajectory))
     except InvalidRequest as no:
         return no.code == "group_crowded"
     return False
@@ -71,7 +71,7 @@ def test_trajectories_that_are_their_own_group_leave_no_trace() -> None:
     """They are most of black-box traffic, and never crowd."""
     crowd = crowds()
     for number in range(10):
-        crowd.admit(Identity(f"t{number}", f"t{number}"))
+        crowd.require_room(Identity(f"t{number}", f"t{number}"))
     assert not crowd._seen
 
 
@@ -81,7 +81,7 @@ def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
     crowd = crowds()
     for number in range(100):
         crowd.declared(f"d{number}")
-        crowd.admit(Identity(f"g{number}", "a"))
+        crowd.require_room(Identity(f"g{number}", "a"))
     assert len(crowd._seen) <= 10
     assert crowd._remembered == sum(1 + len(one.members) for one in crowd._seen.values())
 
@@ -91,7 +91,7 @@ def test_members_of_a_declared_group_are_not_remembered() -> None:
     crowd = crowds()
     crowd.declared("g")
     for number in range(100):
-        crowd.admit(Identity("g", f"t{number}"))
+        crowd.require_room(Identity("g", f"t{number}"))
     assert crowd._remembered == 1
     assert not crowd._seen["g"].members
 

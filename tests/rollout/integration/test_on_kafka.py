@@ -18,7 +18,7 @@ from claw_r1.rollout.worker_name import claim
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import Trainer, scripted_worker
-from tests.rollout.scripted_engine import ScriptedEngine
+from tests.rollout.scripted_vllm import ScriptedVllm
 from tests.rollout.test_topics import published
 from tests.rollout.test_worker_name import REPORT
 from tests.soak import SOAK
@@ -83,7 +83,7 @@ async def test_a_worker_serves_on_without_its_broker_and_catches_up(local_broker
     what it has and answers, and afterwards it loads what is published and is heard of again."""
     settings = LogSettings(bootstrap_servers=local_broker.bootstrap, prefix="away", partitions=2)
     create_topics(settings)
-    log, engine, trainer = KafkaLog(settings), ScriptedEngine(), Trainer()
+    log, engine, trainer = KafkaLog(settings), ScriptedVllm(), Trainer()
     reports, producer = log.producer(), log.producer()
     both = {"feed": WeightsTopic(log, "m", "run"), "sink": ReportsTopic(reports)}
     async with scripted_worker(engine, trainer, tmp_path, **both) as worker:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from claw_r1.rollout.process.adapter_place import AdapterPlace
 from tests.rollout.scripted import Trainer, scripted_worker
-from tests.rollout.scripted_engine import ScriptedEngine
+from tests.rollout.scripted_vllm import ScriptedVllm
 
 NAME = "base_model.model.layers.0.up.lora_A.weight"
 
@@ -22,7 +22,7 @@ def served(place: AdapterPlace) -> tuple[dict[str, torch.Tensor], dict[str, obje
 
 async def test_an_adapter_is_put_in_place_while_the_engine_is_paused(tmp_path: Path) -> None:
     """No weights are loaded; at the end of each update, before the engine goes on, the adapter is that of the label."""
-    engine, trainer, place, seen = ScriptedEngine(), Trainer(), AdapterPlace(), list[tuple[str, float, bool]]()
+    engine, trainer, place, seen = ScriptedVllm(), Trainer(), AdapterPlace(), list[tuple[str, float, bool]]()
     place.clear()
     assert served(place)[0] == {}
     engine.on_finish = lambda: seen.append((engine.labels[-1], served(place)[0][NAME].mean().item(), engine.is_paused))
@@ -45,7 +45,7 @@ async def test_an_adapter_is_put_in_place_while_the_engine_is_paused(tmp_path: P
 @pytest.mark.parametrize(("rank", "says"), [(0, "no adapter"), (16, "rank 16, lora_rank_max is 8")])
 async def test_what_is_no_adapter_that_fits_is_not_loaded(tmp_path: Path, rank: int, says: str) -> None:
     """The version before it goes on, and the report says why."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     trainer.publish(0, rank=8)
     async with scripted_worker(engine, trainer, tmp_path, lora_rank_max=8) as worker:
         worker.server.adapter = AdapterPlace()
@@ -59,7 +59,7 @@ async def test_what_is_no_adapter_that_fits_is_not_loaded(tmp_path: Path, rank: 
 
 async def test_who_takes_no_adapters_gets_whole_versions(tmp_path: Path) -> None:
     """One trainer serves both kinds of workers."""
-    engine, trainer = ScriptedEngine(), Trainer()
+    engine, trainer = ScriptedVllm(), Trainer()
     trainer.publish(0, rank=4)
     async with scripted_worker(engine, trainer, tmp_path) as worker:
         await worker.until(lambda report: (report.state, report.version) == ("ready", 0))

@@ -46,7 +46,7 @@ def run(events, *, flush=4000):
 
 
 def commit(log, broker, state):
-    batch = state.snapshot(0)
+    batch = state.take_batch(0)
     broker.append(batch)
     for item in batch:
         log.rows[item.topic.name, item.key] = item.value

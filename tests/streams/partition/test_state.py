@@ -45,7 +45,7 @@ class Log:
         self.letters = []
 
     def commit(self, state):
-        for item in state.snapshot(0):
+        for item in state.take_batch(0):
             if item.topic is DEAD_LETTERS:
                 self.letters.append(item)
             else:
@@ -417,5 +417,5 @@ def test_a_quiet_partition_has_nothing_to_commit():
     """No transaction without a fact."""
     state, _ = applied(record(GOOD, 0))
     assert state.pending
-    state.snapshot(0)
+    state.take_batch(0)
     assert not state.pending

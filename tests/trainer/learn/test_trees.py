@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from claw_r1.trainer.learn.trees import computed, cut, in_order, trie
+from claw_r1.trainer.learn.trees import computed, in_order, partition_examples, trie
 from tests.trainer.examples import example
 from tests.trainer.learn.forests import forest
 
@@ -64,7 +64,7 @@ def test_a_cut_repeats_a_path_and_splits_no_example(seed, tokens_max):
     """Parts are all examples in order, each within the budget or a single example; counted tokens are those of the rows."""
     ordered, shared = in_order(forest(seed))
     lengths = np.array([len(each) for each in ordered])
-    parts = cut(lengths, shared, tokens_max)
+    parts = partition_examples(lengths, shared, tokens_max)
     assert [index for part in parts for index in range(*part)] == list(range(len(ordered)))
     rows = [trie(ordered[first:last]) for first, last in parts]
     assert all(len(row.ids) <= tokens_max or len(row.examples) == 1 for row in rows)
@@ -76,9 +76,9 @@ def test_a_cut_goes_where_little_is_shared():
     groups = [[example([group] * 50, [member, 7], index=member) for member in (1, 2, 3)] for group in (4, 5)]
     ordered, shared = in_order([each for group in groups for each in group])
     lengths = np.array([len(each) for each in ordered])
-    assert cut(lengths, shared, 57) == [(0, 3), (3, 6)]
-    assert cut(lengths, shared, 62) == [(0, 3), (3, 6)]
-    assert cut(lengths, shared, 112) == [(0, 6)]
+    assert partition_examples(lengths, shared, 57) == [(0, 3), (3, 6)]
+    assert partition_examples(lengths, shared, 62) == [(0, 3), (3, 6)]
+    assert partition_examples(lengths, shared, 112) == [(0, 6)]
 
 
 def test_the_row_does_not_depend_on_the_order_of_the_batch():

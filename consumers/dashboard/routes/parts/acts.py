@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
-from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery, Id
+from claw_r1.consumers.dashboard.filter_query import FilterQuery, Id
 from claw_r1.consumers.dashboard.personal_acts import ActKind, PersonalAct, saying, subjects
 from claw_r1.consumers.dashboard.routes.parameters import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.selection import (

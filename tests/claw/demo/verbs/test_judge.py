@@ -13,8 +13,8 @@ from claw_r1.claw.demo.verbs.judge import MODEL, call_of, is_right, lesson, make
 from claw_r1.schemas.keys import step_key
 from tests.caches import CACHE
 from tests.claw.demo.judging import agreement, judge_at, kappa, moved
-from tests.engines import served
 from tests.gateway.house import House
+from tests.real_vllm import served
 from tests.soak import only_in_soak
 
 BRIEF = Recipe(steps=1, batch_dialogues=2)

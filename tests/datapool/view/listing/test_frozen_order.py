@@ -25,7 +25,7 @@ def test_what_stands_does_not_move():
     assert names(order, rows) == ["a/t1", "b/t0", "a/t0"]
     assert [row.columns for row in order.rows(rows, 2, 1, ["return"])] == [{"return": 1.5}]
     assert order.new(rows) == 2
-    assert (len(order), order.place(rows, ("b", "t0")), order.place(rows, ("c", "t0"))) == (3, 1, None)
+    assert (len(order), order.index_of(rows, ("b", "t0")), order.index_of(rows, ("c", "t0"))) == (3, 1, None)
     assert names(order_of(rows), rows) == ["c/t0", "a/t0", "a/t1", "b/t0", "c/t1"]
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from claw_r1.consumers.dashboard.feedback.bodies import FilterQuery
+from claw_r1.consumers.dashboard.filter_query import FilterQuery
 from claw_r1.consumers.dashboard.routes.parts import acts
 from claw_r1.consumers.dashboard.routes.parts.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve

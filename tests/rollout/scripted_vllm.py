@@ -1,4 +1,4 @@
-"""An engine that is a script: vLLM's control routes, in a test's process or in one of their own, `scripted_engine PORT`."""
+"""An engine that is a script: vLLM's control routes, in a test's process or in one of their own, `scripted_vllm PORT`."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ RIGHT_SCORE = -1.0
 INFO = {"capabilities": ["tokens_json"], "kv_usage": 0.25, "seconds": {"idle": 1.0}}
 
 
-class ScriptedEngine:
+class ScriptedVllm:
     """vLLM's control routes. While it loads, its engine answers nothing: `/claw/info` waits, as the real one's does."""
 
     def __init__(self, load_s: float = 0.0) -> None:
@@ -92,6 +92,6 @@ async def _named() -> None:
 
 
 if __name__ == "__main__":
-    engine = ScriptedEngine()
+    engine = ScriptedVllm()
     engine.load = _named
     web.run_app(engine.app(), host="127.0.0.1", port=int(sys.argv[1]), print=None)
