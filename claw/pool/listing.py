@@ -8,7 +8,7 @@ from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.options import PageOptions
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.consumers.pool.event_json import as_plain
-from claw_r1.consumers.pool.listing import find, place_of, stats_of, step_key_of
+from claw_r1.consumers.pool.listing import find, ids_of_key, stats_of, step_key_of
 from claw_r1.datapool.batch.rewards import emptied, slot_text
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.records import PooledRow
@@ -36,7 +36,7 @@ def _stats_text(counts: JsonDict) -> Iterator[str]:
 
 def show_page(kind: str, filters: PoolFilter, page: PageOptions, *, prefix: str) -> Iterator[Answer]:
     """Yields one page and, as its last line, what the next one starts behind. Raises PoolRefusal for a bad key."""
-    place = place_of(kind, page.after)
+    place = ids_of_key(kind, page.after)
     topics = TOPICS if kind == "steps" or filters.asks_steps else (TRAJECTORIES, GROUPS)
     with open_pool(prefix, group=filters.group, topics=topics) as pool, closing(FactLookup(pool.settings)) as facts:
         rows = pool.view.ask(lambda rows: find(kind, rows, filters, place, page.limit + 1, facts))

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from claw_r1.consumers.dashboard.feedback.queue import QueueOrder
-from claw_r1.consumers.dashboard.filter_query import FilterQuery, Id, StrictBody
+from claw_r1.consumers.pool.filter_query import FilterQuery, Id, StrictBody
 from claw_r1.datapool.feedback import OVERALL, Comparison, FeedbackSubject, Remark
 
 

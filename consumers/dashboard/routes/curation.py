@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Response
 from claw_r1.consumers.dashboard.feedback.answers import queue_answer, subject_answer
 from claw_r1.consumers.dashboard.feedback.bodies import JudgementBody, PreferenceBody, QueueQuery
 from claw_r1.consumers.dashboard.feedback.view import FeedbackView
-from claw_r1.consumers.dashboard.filter_query import Id
 from claw_r1.consumers.dashboard.routes.parameters import Source, trajectory_of
 from claw_r1.consumers.dashboard.source import PRODUCER
+from claw_r1.consumers.pool.filter_query import Id
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, PageSession
 from claw_r1.datapool.feedback import (

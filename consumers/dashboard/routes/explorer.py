@@ -13,10 +13,10 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from claw_r1.consumers.dashboard.filter_query import FilterQuery
 from claw_r1.consumers.dashboard.routes.parameters import Source
 from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.errors import PoolRefusal
+from claw_r1.consumers.pool.filter_query import FilterQuery
 from claw_r1.consumers.pool.listing import find, ids_of_key, key_text
 from claw_r1.consumers.pool.reasons import sentence_of
 from claw_r1.consumers.pool.text import Conversations

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
-from claw_r1.consumers.dashboard.filter_query import FilterQuery, Id
 from claw_r1.consumers.dashboard.personal_acts import ActKind, PersonalAct, saying, subjects
 from claw_r1.consumers.dashboard.routes.parameters import CallIdQuery, GroupId, Source, TrajectoryIdQuery, trajectory_of
 from claw_r1.consumers.dashboard.selection import (
@@ -22,6 +21,7 @@ from claw_r1.consumers.dashboard.selection import (
 from claw_r1.consumers.dashboard.source import PRODUCER, DashboardSource
 from claw_r1.consumers.pool.curation import CurationRequest, curations, curations_undone
 from claw_r1.consumers.pool.eviction import EvictableRow, evictions
+from claw_r1.consumers.pool.filter_query import FilterQuery, Id
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, Operating
 from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events

@@ -7,11 +7,11 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from claw_r1.consumers.dashboard.filter_query import FilterQuery
 from claw_r1.consumers.dashboard.routes.parts import acts
 from claw_r1.consumers.dashboard.routes.parts.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
 from claw_r1.consumers.pool.eviction import evictions
+from claw_r1.consumers.pool.filter_query import FilterQuery
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.schemas.api_keys import Role, new_key
