@@ -1,1 +1,1 @@
-"""Measurements, one folder per room: `make bench-<room>` prints a table and writes bench/out/<room>.json."""
+"""Measurements, one folder per bench: `make bench-NAME` prints a table and writes bench/out/NAME.json."""

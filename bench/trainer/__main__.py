@@ -1,7 +1,7 @@
 """The costs of the trainer, and what it learns: beside plain ways of doing the same, and beside itself at other settings.
 
 Figures are CPU seconds (`ranks`: seconds of the clock) and ratios of both sides in one run, repeats interleaved, medians. Each
-part is a module `bench/trainer/PART.py` (`bench/trainer_staleness.py`) that says what it measures. The parts that learn, from `verbs` on, run with `--learn`,
+part is a module `bench/trainer/PART.py` (`staleness`: `bench/trainer_staleness.py`) that says what it measures. The parts that learn, from `verbs` on, run with `--learn`,
 or when they are named.
 """
 

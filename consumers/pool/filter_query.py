@@ -11,6 +11,8 @@ Id = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class StrictBody(BaseModel):
+    """The base of requests: a field that is misspelt is refused, and so is a number that is none."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import structlog
@@ -26,7 +26,7 @@ from claw_r1.eventlog.errors import (
 from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import LARGEST_RECORD_BYTES, Topic
+from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
 log = structlog.get_logger()
 
@@ -77,7 +77,6 @@ RETRY_S = 0.05
 TOKEN_LIFE_S = 300.0
 """How long a token that does not say when it ends is used."""
 REFUSAL_TIMEOUT_S, REQUEST_S = 3.0, 0.5
-IDLE_FETCH_MS = 500
 GATHERED_BYTES = 1 << 20
 """The bytes at which a fetch that gathers is answered before its time."""
 
@@ -180,11 +179,11 @@ def transactional_config(settings: LogSettings, transactional_id: str, timeout_m
     }
 
 
-def consumer_config(settings: LogSettings, *, group_id: str | None = None) -> KafkaConfig:
-    """Manual assignment, committed records only; a position that the log
-    does not hold is an error, never a jump.
+def consumer_config(settings: LogSettings, *, group_id: str | None = None, gather_ms: int = 0) -> KafkaConfig:
+    """Manual assignment, committed records only; a position that the log does not hold is an error, never a jump.
 
     group_id: None for a reader that commits nothing; librdkafka asks for the coordinator of its group all the same.
+    gather_ms: how long the broker gathers records for one answer; 0: each is sent at once.
     """
     largest = LARGEST_RECORD_BYTES + FRAME_BYTES
     return {
@@ -195,25 +194,12 @@ def consumer_config(settings: LogSettings, *, group_id: str | None = None) -> Ka
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": settings.fetch_wait_ms,
+        "fetch.wait.max.ms": gather_ms or settings.fetch_wait_ms,
+        "fetch.min.bytes": GATHERED_BYTES if gather_ms else 1,
         "max.partition.fetch.bytes": largest,
         "receive.message.max.bytes": 100 << 20,
         "queued.max.messages.kbytes": 16 << 10,
     }
-
-
-def reader_config(settings: LogSettings, topics: Sequence[Topic], gather_ms: int) -> KafkaConfig:
-    """A reader by position. gather_ms: how long the broker gathers records for one answer; 0: each is sent at once.
-
-    Behind a transaction stands a mark, which no reader is shown, and a fetch that finds nothing is what tells that the end is
-    reached: it may wait longer where nobody writes in transactions.
-    """
-    config = consumer_config(settings)
-    if gather_ms:
-        return {**config, "fetch.min.bytes": GATHERED_BYTES, "fetch.wait.max.ms": gather_ms}
-    if any(topic.transactional for topic in topics):
-        return config
-    return {**config, "fetch.wait.max.ms": max(settings.fetch_wait_ms, IDLE_FETCH_MS)}
 
 
 def member_config(settings: LogSettings, group_id: str, work_timeout_s: float) -> KafkaConfig:

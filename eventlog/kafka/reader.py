@@ -30,7 +30,6 @@ from claw_r1.eventlog.kafka.librdkafka import (
     headers_of,
     heals,
     patiently,
-    reader_config,
     record_of,
     request_failure,
 )
@@ -75,13 +74,13 @@ class LogReader:
         """Opens and assigns. `partitions` None: all. A place that a `start` mapping leaves out begins at the beginning.
 
         wants: by full topic name, key and headers; what it refuses is passed over before it is made into a record.
-        gather_ms: how much later a record may come, so that many come together: what costs the broker least.
+        gather_ms: how much later a record, and the answer to `end_offsets`, may come, so that many records come together.
         Raises BrokerUnreachable, TopicMissing.
         """
         self._settings = settings
         self._wants = wants
         self._secrets = SecretsWatch(settings)
-        self._config = partial(reader_config, settings, topics, gather_ms)
+        self._config = partial(consumer_config, settings, gather_ms=gather_ms)
         self._consumer = Consumer(self._config())
         try:
             names = [settings.catalogue().name(topic) for topic in topics]

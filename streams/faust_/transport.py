@@ -8,6 +8,7 @@ small facts a request for each, over every partition of every topic. Messages th
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -30,9 +31,9 @@ class SpacedFetches:
         self._answered_s: dict[int, float] = {}
 
     async def __call__(self, assignment: Untyped, node_id: int, request: Untyped) -> bool:
-        """Returns whether there is something new, as aiokafka's own method does; it ends with that for a task that is
-        cancelled, since an error of one would end all fetching."""
-        pause_s = self._answered_s.get(node_id, 0.0) + self._interval_s - time.monotonic()
+        """Returns whether there is something new, as aiokafka's own method does; False for a task that is cancelled, since
+        its error would end all fetching."""
+        pause_s = self._answered_s.get(node_id, -math.inf) + self._interval_s - time.monotonic()
         try:
             if pause_s > 0 and not _is_behind(assignment, request):
                 await asyncio.sleep(pause_s)

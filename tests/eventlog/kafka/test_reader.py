@@ -1,29 +1,14 @@
-"""What a reader asks of the broker, and when it hears of a record."""
+"""When a reader hears of a record."""
 
 import os
 
 import pytest
 
-from claw_r1.eventlog.kafka.librdkafka import GATHERED_BYTES, IDLE_FETCH_MS, reader_config
+from claw_r1.eventlog.kafka.librdkafka import GATHERED_BYTES
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import Outgoing
-from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.topics import CALLS, GROUPS, KEYS, WORKERS
-
-
-@pytest.mark.parametrize(
-    ("topics", "waits_ms"),
-    [((WORKERS, KEYS), IDLE_FETCH_MS), ((WORKERS, GROUPS), LogSettings().fetch_wait_ms)],
-    ids=["records only", "marks of transactions, too"],
-)
-def test_a_fetch_waits_long_where_no_mark_has_to_be_found(topics, waits_ms):
-    """A reader of a quiet topic asks twice a second; where transactions end in a mark, the end is found as soon as before."""
-    assert reader_config(LogSettings(), topics, 0)["fetch.wait.max.ms"] == waits_ms
-
-
-def test_a_longer_wait_of_the_settings_stands():
-    assert reader_config(LogSettings(fetch_wait_ms=2000), [KEYS], 0)["fetch.wait.max.ms"] == 2000
+from claw_r1.schemas.topics import CALLS
 
 
 @pytest.mark.kafka

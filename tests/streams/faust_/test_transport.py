@@ -78,7 +78,6 @@ async def test_a_broker_that_answered_is_left_alone_for_a_while():
         return True
 
     spaced = SpacedFetches(fetch, interval_s=1000)
-    spaced._answered_s |= dict.fromkeys((7, 8), -1000.0)  # their answers were long ago
     assert await (await a_task(spaced, 7)) is True
     waiting = await a_task(spaced, 7)
     assert await (await a_task(spaced, 8)) is True
