@@ -30,6 +30,13 @@ def test_paths_of_a_page_exist(page: str) -> None:
     assert [path for path in paths if not _exists(path)] == []
 
 
+def test_the_changelog_has_every_release() -> None:
+    """A release that can be read is one of which people are told: a merge once dropped all that the first had."""
+    releases = {path.stem for path in (ROOT / "claw/show/releases").glob("*.json")}
+    told = re.findall(r"^## (\S+) \(.*\)\n\n(?=\S)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {"0.1.0"} <= releases <= set(told)
+
+
 def test_architecture_reads_in_lines() -> None:
     """No line of ARCHITECTURE.md is longer than 120 characters, tables aside."""
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
