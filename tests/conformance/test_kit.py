@@ -41,7 +41,7 @@ def folded(records, flush_every):
     for number, record in enumerate(records):
         state.apply(record)
         if number % flush_every == 0 or number == len(records) - 1:
-            for row in state.snapshot(0):
+            for row in state.take_batch(0):
                 if row.topic.name.startswith("datapool."):
                     pool[row.topic.name, row.key] = row.value
                 assert row.topic is POSITIONS or row.topic.name.startswith(("datapool.", "dead-letters"))

@@ -110,7 +110,7 @@ def test_librdkafkas_own_partitioner_makes_a_dead_letter_that_redrive_mends(
     assert record.partition != partition_of(group.encode(), log_settings.partitions)
     state = PartitionState(record.partition, log_settings.partitions)
     assert state.apply(record) == "poison"
-    (letter,) = (item for item in state.snapshot(0) if item.topic.name == "dead-letters")
+    (letter,) = (item for item in state.take_batch(0) if item.topic.name == "dead-letters")
     assert dict(letter.headers)["claw_reason"] == b"wrong_partition"
     assert return_of(log_settings, group) == 1.0
 

@@ -92,7 +92,7 @@ def folded(records: list[Record], settings: LogSettings) -> dict[tuple[str, byte
     for record in records:
         states[record.partition].apply(record)
     rows = [
-        item for state in states.values() for item in state.snapshot(0) if item.topic not in (POSITIONS, DEAD_LETTERS)
+        item for state in states.values() for item in state.take_batch(0) if item.topic not in (POSITIONS, DEAD_LETTERS)
     ]
     return {(item.topic.name, item.key): item.value for item in rows}
 
