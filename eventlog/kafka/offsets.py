@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]  # its stubs forget to re-export them
 
 from claw_r1.eventlog.errors import HistoryCut, LogError, TopicMissing
-from claw_r1.eventlog.kafka.librdkafka import RETRY_S, UNKNOWN_TOPIC, patiently, unreachable
+from claw_r1.eventlog.kafka.librdkafka import RETRY_S, UNKNOWN_TOPIC, error_of, patiently, unreachable
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
 
@@ -97,7 +97,14 @@ def offsets_of(
     queries = [TopicPartition(*place, which) for place in places]
 
     def request() -> dict[Place, int]:
-        answers = consumer.offsets_for_times(queries, timeout=settings.connect_timeout_s)
+        try:
+            answers = consumer.offsets_for_times(queries, timeout=settings.connect_timeout_s)
+        except KafkaException as raised:
+            if error_of(raised).code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            # The client forgets who leads when it loses the broker for a moment: asking makes it know again.
+            known_topics(consumer, settings, sorted({name for name, _ in places}))
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from raised
         for answer in answers:
             if answer.error is not None:
                 raise KafkaException(answer.error)
