@@ -95,6 +95,7 @@ def offsets_of(
     timeout_s: how long a broker that is named leader a moment before it has the partition may take; as `patiently`.
     """
     queries = [TopicPartition(*place, which) for place in places]
+    names = sorted({name for name, _ in places})
 
     def request() -> dict[Place, int]:
         try:
@@ -103,15 +104,14 @@ def offsets_of(
             if error_of(raised).code() != KafkaError._UNKNOWN_PARTITION:
                 raise
             # The client forgets who leads when it loses the broker for a moment: asking makes it know again.
-            known_topics(consumer, settings, sorted({name for name, _ in places}))
+            known_topics(consumer, settings, names)
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from raised
         for answer in answers:
             if answer.error is not None:
                 raise KafkaException(answer.error)
         return {(answer.topic, answer.partition): answer.offset for answer in answers}
 
-    names = {name for name, _ in places}
-    about = names.pop() if len(names) == 1 else f"{len(names)} topics"
+    about = names[0] if len(names) == 1 else f"{len(names)} topics"
     return patiently(request, settings, about, timeout_s=timeout_s)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
 from claw_r1.consumers.dashboard.personal_acts import ActKind, PersonalAct, saying, subjects
@@ -21,7 +21,7 @@ from claw_r1.consumers.dashboard.selection import (
 from claw_r1.consumers.dashboard.source import PRODUCER, DashboardSource
 from claw_r1.consumers.pool.curation import CurationRequest, curations, curations_undone
 from claw_r1.consumers.pool.eviction import EvictableRow, evictions
-from claw_r1.consumers.pool.filter_query import FilterQuery, Id
+from claw_r1.consumers.pool.filter_query import FilterQuery, Id, StrictBody
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Judging, Looking, Operating
 from claw_r1.datapool.feedback import HUMAN, FeedbackFact, FeedbackSubject, Signature, undo_events
@@ -41,22 +41,20 @@ FACTS_TOLD_MAX = 200
 routes = APIRouter(prefix="/api/v1", tags=["acts"])
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CurationBody(_Body):
+class CurationBody(StrictBody):
     """POST /api/v1/curations"""
 
     kind: Literal["steps", "trajectories", "groups"] = "steps"
     """The rows that the filter selects: the steps that meet it, or all steps of the trajectories or groups that do."""
-    ids: Annotated[list[Id], Field(max_length=1000)] = []
-    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = []
+    ids: Annotated[list[Id], Field(max_length=1000)] = Field(default=[])
+    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = Field(
+        default=[]
+    )
     """[group], [group, trajectory] or [group, trajectory, call]: beside or instead of ids, which may be of several groups."""
     where: FilterQuery = FilterQuery()
     trainable: bool | None = None
     quality: float | None = None
-    scores: dict[str, float | None] = {}
+    scores: dict[str, float | None] = Field(default={})
     tags: list[str] | None = None
     note: str | None = None
     dry_run: bool = False
@@ -75,13 +73,15 @@ class CurationBody(_Body):
         return request
 
 
-class EvictionBody(_Body):
+class EvictionBody(StrictBody):
     """POST /api/v1/evictions"""
 
-    ids: Annotated[list[Id], Field(max_length=1000)] = []
+    ids: Annotated[list[Id], Field(max_length=1000)] = Field(default=[])
     group: Id | None = None
     """The group of the ids."""
-    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=2)]], Field(max_length=1000)] = []
+    places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=2)]], Field(max_length=1000)] = Field(
+        default=[]
+    )
     """[group] or [group, trajectory]."""
     why: Annotated[str, Field(min_length=1, max_length=10_000)]
     dry_run: bool = False
@@ -89,7 +89,7 @@ class EvictionBody(_Body):
     """The expected digest, like that of a CurationBody."""
 
 
-class UndoBody(_Body):
+class UndoBody(StrictBody):
     """POST /api/v1/acts/undo"""
 
     act_id: Id | None = None
