@@ -2,8 +2,8 @@
 
 Output: claw.calls, key group_id, plain facts (not transactional: Faust reads uncommitted), at least once.
 
-Invariant: a decision is written only when all facts that existed at the moment it was first due have been
-folded and the decision is still due. Otherwise a worker that returns after an hour would abandon trajectories completed
+Invariant: a decision is written only when it was taken from a state in which all facts that existed at the moment
+it was first due are folded. Otherwise a worker that returns after an hour would abandon trajectories completed
 meanwhile. Until a decision has returned through the log it would be taken again; that is harmless, and avoided
 for `RESEND_S`.
 """
@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -48,34 +49,40 @@ def by_age(retention_s: float) -> Decide:
     return lambda state, now_us: [*outlived(state.untouched(now_us - retention_us), now_us, retention_us)]
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The decisions of one look at the partitions, and those of them that may be written."""
+
+    taken: list[Decision] = field(default_factory=list)
+    ripe: list[Decision] = field(default_factory=list)
+
+
 class DecisionGate:
     """The gate for decisions that may be written: what was in the log when they fell due is folded. Pure."""
 
     def __init__(self) -> None:
         self._ends: dict[str, LogEnds] = {}
 
-    def unknown(self, due: Mapping[int, list[Decision]]) -> bool:
+    def ripe(self, taken: Sequence[Decision], state: PartitionState) -> list[Decision]:
+        """Returns the decisions whose evidence is complete. They must have been taken from the state as it is: by what is
+        folded since, another decision may be due, or none."""
+        return [decision for decision in taken if _folded(state, self._ends.get(decision.envelope.event_id))]
+
+    def unknown(self, due: Sequence[Decision]) -> bool:
         """Returns whether a decision is due that was not due before: the end of the log has to be asked for."""
         return not _ids(due) <= self._ends.keys()
 
-    def note(self, due: Mapping[int, list[Decision]], ends: LogEnds) -> None:
+    def note(self, due: Sequence[Decision], ends: LogEnds) -> None:
         """Remember the ends for decisions that are new."""
         self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
-    def ripe(self, due: Mapping[int, list[Decision]], states: States) -> list[Decision]:
-        """Returns the decisions whose evidence is complete. Those no longer due are forgotten: when one is due again
-        (after another owner of its partition, say), the log has more."""
+    def forget_all_but(self, due: Sequence[Decision]) -> None:
+        """When one is due again that was not meanwhile (its partition had another owner, say), the log has more."""
         self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
-        return [
-            decision
-            for number, decisions in due.items()
-            for decision in decisions
-            if _folded(states[number], self._ends.get(decision.envelope.event_id))
-        ]
 
 
-def _ids(due: Mapping[int, list[Decision]]) -> set[str]:
-    return {decision.envelope.event_id for decisions in due.values() for decision in decisions}
+def _ids(due: Sequence[Decision]) -> set[str]:
+    return {decision.envelope.event_id for decision in due}
 
 
 def _folded(state: PartitionState, ends: LogEnds | None) -> bool:
@@ -102,27 +109,31 @@ class DecisionWriter:
         self._gate = DecisionGate()
         self._sent_at_s: dict[str, float] = {}
 
-    async def due(self, states: States, now_us: int) -> dict[int, list[Decision]]:
-        """Per partition what is due and was not written just now. Others have their turn between two partitions."""
-        due: dict[int, list[Decision]] = {}
-        for number, state in states.items():
-            due[number] = [decision for decision in self._decide(state, now_us) if self._is_new(decision)]
+    async def due(self, states: States, now_us: int) -> Due:
+        """Returns what is due and was not written just now. Others have their turn between two partitions: facts are folded
+        there, so that each partition's decisions are judged before it."""
+        due = Due()
+        for state in states.values():
+            taken = [decision for decision in self._decide(state, now_us) if self._is_new(decision)]
+            due.taken.extend(taken)
+            due.ripe.extend(self._gate.ripe(taken, state))
             await asyncio.sleep(0)
         return due
 
-    async def act(self, due: Mapping[int, list[Decision]], states: States) -> None:
+    async def act(self, due: Due) -> None:
         """Write ripe decisions; `due` is of this moment. If the log does not answer, the next round tries again.
 
         Ripe ones go first: if something new fell due in every round, old ones would wait for ever.
         """
+        self._gate.forget_all_but(due.taken)
         try:
-            if ripe := self._gate.ripe(due, states):
+            if ripe := due.ripe:
                 await self._producer.publish_all(
                     [Outgoing.of(CALLS, group_key(decision.group_id), decision) for decision in ripe]
                 )
                 self._note(ripe)
-            if self._gate.unknown(due):
-                self._gate.note(due, await self._ask_ends())
+            if self._gate.unknown(due.taken):
+                self._gate.note(due.taken, await self._ask_ends())
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
 

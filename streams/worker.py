@@ -148,9 +148,8 @@ class StreamsWorker:
     async def _tick(self, writer: DecisionWriter) -> None:
         """Decisions are taken under the lock, where nothing is half folded, and written outside it."""
         async with self._flusher.lock:
-            states = self._ownership.states
-            due = await writer.due(states, now_us())
-        await writer.act(due, states)
+            due = await writer.due(self._ownership.states, now_us())
+        await writer.act(due)
 
     async def _ends(self) -> dict[Place, int]:
         ends: dict[Place, int] = await self._in_thread(end_offsets, self._log_settings, FACTS)

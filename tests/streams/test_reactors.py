@@ -184,18 +184,18 @@ def test_an_open_member_of_a_closed_group_is_abandoned_when_it_is_idle():
 
 def test_a_decision_waits_until_everything_before_it_is_folded():
     """A worker that was away must not abandon what was completed in its absence."""
-    due = {0: decide([group(declared(), facts.call())], 50, IDLE_US)}
+    due = decide([group(declared(), facts.call())], 50, IDLE_US)
     behind, there = PartitionState(0, 1, offsets={"c": 7}), PartitionState(0, 1, offsets={"c": 9})
     gate = DecisionGate()
     assert gate.unknown(due)
-    assert gate.ripe(due, {0: there}) == []
+    assert gate.ripe(due, there) == []
     gate.note(due, {("c", 0): 9, ("c", 1): 99})
     assert not gate.unknown(due)
-    assert gate.ripe(due, {0: behind}) == []
-    assert gate.ripe(due, {0: there}) == due[0]
+    assert gate.ripe(due, behind) == []
+    assert gate.ripe(due, there) == due
     gate.note(due, {("c", 0): 50})
-    assert gate.ripe(due, {0: there}) == due[0]
-    assert gate.ripe({0: []}, {0: there}) == []
+    assert gate.ripe(due, there) == due
+    gate.forget_all_but([])
     assert gate.unknown(due), "what is due no more is forgotten"
 
 
