@@ -11,6 +11,15 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def sync(path: Path) -> None:
+    """Writes what a file holds, or what a folder names, to the disk: a power failure takes it no more. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_secret(path: Path, text: str) -> None:
     """Writes a new file that only its owner can read, from its first byte
     on."""

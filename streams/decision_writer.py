@@ -53,7 +53,7 @@ def by_age(retention_s: float) -> Decide:
 class Due:
     """The decisions of one look at the partitions, and those of them that may be written."""
 
-    taken: list[Decision] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     ripe: list[Decision] = field(default_factory=list)
 
 
@@ -63,10 +63,10 @@ class DecisionGate:
     def __init__(self) -> None:
         self._ends: dict[str, LogEnds] = {}
 
-    def ripe(self, taken: Sequence[Decision], state: PartitionState) -> list[Decision]:
+    def ripe(self, decisions: Sequence[Decision], state: PartitionState) -> list[Decision]:
         """Returns the decisions whose evidence is complete. They must have been taken from the state as it is: by what is
         folded since, another decision may be due, or none."""
-        return [decision for decision in taken if _folded(state, self._ends.get(decision.envelope.event_id))]
+        return [decision for decision in decisions if _folded(state, self._ends.get(decision.envelope.event_id))]
 
     def unknown(self, due: Sequence[Decision]) -> bool:
         """Returns whether a decision is due that was not due before: the end of the log has to be asked for."""
@@ -77,7 +77,7 @@ class DecisionGate:
         self._ends = dict.fromkeys(_ids(due), ends) | self._ends
 
     def forget_all_but(self, due: Sequence[Decision]) -> None:
-        """When one is due again that was not meanwhile (its partition had another owner, say), the log has more."""
+        """Forgets decisions that are due no more: when one is due again (after another owner of its partition), the log has more."""
         self._ends = {event_id: self._ends[event_id] for event_id in _ids(due) & self._ends.keys()}
 
 
@@ -114,9 +114,9 @@ class DecisionWriter:
         there, so that each partition's decisions are judged before it."""
         due = Due()
         for state in states.values():
-            taken = [decision for decision in self._decide(state, now_us) if self._is_new(decision)]
-            due.taken.extend(taken)
-            due.ripe.extend(self._gate.ripe(taken, state))
+            decisions = [decision for decision in self._decide(state, now_us) if self._is_new(decision)]
+            due.decisions.extend(decisions)
+            due.ripe.extend(self._gate.ripe(decisions, state))
             await asyncio.sleep(0)
         return due
 
@@ -125,15 +125,15 @@ class DecisionWriter:
 
         Ripe ones go first: if something new fell due in every round, old ones would wait for ever.
         """
-        self._gate.forget_all_but(due.taken)
+        self._gate.forget_all_but(due.decisions)
         try:
             if ripe := due.ripe:
                 await self._producer.publish_all(
                     [Outgoing.of(CALLS, group_key(decision.group_id), decision) for decision in ripe]
                 )
                 self._note(ripe)
-            if self._gate.unknown(due.taken):
-                self._gate.note(due.taken, await self._ask_ends())
+            if self._gate.unknown(due.decisions):
+                self._gate.note(due.decisions, await self._ask_ends())
         except LogError as error:
             log.warning("streams_decisions_postponed", error=str(error))
 

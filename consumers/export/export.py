@@ -4,6 +4,7 @@ Memory: one partition's folded groups, CALLS_BYTES of calls, and one row group p
 """
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,9 @@ from claw_r1.consumers.export.tables import SEQUENCES, STEPS, TableWriter
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.reader import FactLookup
+from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.files import sync
 
 CALLS_BYTES = 32 << 20
 """Estimated size of the calls held at once; a larger trajectory is processed alone."""
@@ -164,16 +167,25 @@ def file_entry(path: Path, rows: int) -> FileEntry:
 
 @contextmanager
 def new_directory(out: Path, beside: Path | None = None) -> Iterator[Path]:
-    """A place to write; it becomes `out` when everything is written, and goes when something fails. beside: where it
-    lies meanwhile; default: `out`."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CannotExport(f"{out} is there already: name a directory that is new or empty")
+    """A place to write; it becomes `out` when everything is written and on disk, and goes when something fails. beside: where
+    it lies meanwhile; default: `out`. Raises CannotExport, also when another process writes there."""
     partial = (beside or out).with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    lock_path = partial.with_suffix(".lock")
+    if (lock := take_lock(lock_path)) is None:
+        raise CannotExport(f"{out} is written by another process")
     try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise CannotExport(f"{out} is there already: name a directory that is new or empty")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
         yield partial
         if partial.exists():
+            for path in [*partial.iterdir(), partial]:
+                sync(path)
             partial.replace(out)
+            sync(out.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        lock_path.unlink(missing_ok=True)
+        os.close(lock)

@@ -1,12 +1,13 @@
 """Export: what is in the tables, that a manifest makes the same bytes, and what is refused. On a real broker."""
 
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from claw_r1.consumers.export.errors import CannotExport
-from claw_r1.consumers.export.export import export, reproduce
+from claw_r1.consumers.export.export import export, new_directory, reproduce
 from claw_r1.consumers.export.manifest import NAME, DatasetManifest, load
 from claw_r1.consumers.export.offsets import resolve
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -156,3 +157,28 @@ def test_a_directory_that_holds_something_is_left_alone(log_settings: LogSetting
     exported(log_settings, tmp_path / "out")
     with pytest.raises(CannotExport, match="is there already"):
         exported(log_settings, tmp_path / "out")
+
+
+def test_two_exports_into_one_directory_do_not_meet(tmp_path: Path) -> None:
+    """The second is refused while the first writes; what the first has written stays, and is all that there is."""
+    out = tmp_path / "out"
+    with new_directory(out) as folder:
+        (folder / "steps.parquet").write_bytes(b"whole")
+        with pytest.raises(CannotExport, match="written by another process"), new_directory(out):
+            pass
+    assert [(path.name, path.read_bytes()) for path in out.iterdir()] == [("steps.parquet", b"whole")]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_dataset_has_its_name_when_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power failure must not leave a name over empty files: they are on disk before it, and itself when the command ends."""
+    out, synced, fsync = tmp_path / "out", [], os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, out.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    with new_directory(out) as folder:
+        (folder / "steps.parquet").write_bytes(b"whole")
+    assert synced == [("steps.parquet", False), (folder.name, False), (tmp_path.name, True)]
