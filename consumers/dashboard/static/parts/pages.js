@@ -34,7 +34,9 @@ export function usePages(path, size, about) {
         [...own.pages.keys()].sort((one, other) => Math.abs(other - middle) - Math.abs(one - middle))[0],
       );
     }
-    if (latest.current === own) draw((times) => times + 1);
+    if (latest.current !== own) return;
+    draw((times) => times + 1);
+    if (own.old.has(number)) need(...own.span); // what was read is of before a change that came meanwhile
   };
   const need = (first, last) => {
     own.span = [first, last];
@@ -48,7 +50,7 @@ export function usePages(path, size, about) {
       if (update !== null && !own.about(update)) return;
       timer ||= setTimeout(() => {
         timer = 0;
-        for (const number of own.pages.keys()) own.old.add(number);
+        for (const number of [...own.pages.keys(), ...own.busy]) own.old.add(number);
         need(...own.span);
       }, AGAIN_MS);
     });

@@ -15,6 +15,7 @@ const TABS = { queue: "Review", filter: "By filter", history: "History" };
 const NAMES = Object.keys(FILTERS);
 const isList = (name) => FILTERS[name]?.type === "list";
 const TURNS = 30;
+const [PAGE, ITEMS_MAX] = [50, 500]; // of the queue
 /** What is asked where the address has no `ask` of its own. */
 const ASK = {
   single: "How well does it do what its task asks? Judge the end, not the way.",
@@ -162,7 +163,7 @@ function Queue({ params }) {
     overlap: params.get("overlap"),
     people: params.getAll("people"),
     evaluation: params.get("evaluation"),
-    limit: 50,
+    limit: Math.min(PAGE * (1 + Math.floor(seen.size / PAGE)), ITEMS_MAX), // what is skipped stays open, and stands first
     ...filterOf(params),
   }).slice(1);
   const onScreen = useRef({ asked: "", key: "" });
@@ -288,7 +289,7 @@ function Queue({ params }) {
                 : "No trajectory that is over meets this filter."}</p>
               ${queue.data.open > 0 &&
                 html`<p><button class="primary" onClick=${() => setSeen(new Set())}>Go through what you skipped (${
-                  count(queue.data.open)
+                  count(items.length)
                 })</button></p>`}
               <${Said} />
             `}</div>

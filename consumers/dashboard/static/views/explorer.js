@@ -55,25 +55,30 @@ const pairOf = ([one, other, ...more]) =>
 const OF_CLIENT = new Set(["id", "reply"]);
 /** Columns to ask for: a version is shown with its run. */
 const columnsOf = (columns) =>
-  [...new Set([...columns, ...(columns.includes("version_max") ? ["run"] : [])])].filter((name) => !OF_CLIENT.has(name))
-    .join(",") || "changed";
+  [...new Set([...columns, "changed", ...(columns.includes("version_max") ? ["run"] : [])])].filter((name) =>
+    !OF_CLIENT.has(name)
+  ).join(",");
 const widthOf = (name, types) => WIDTHS[name] ?? WIDTHS[types[name].type];
 const targetOf = (kind, ids, f) => (kind === "groups" ? ["group", { g: ids.g, f }] : ["trajectory", { ...ids, f }]);
 
-/** How the replies of the rows that are looked at end, read once each: {key: text}. */
-function useEndings(kind, keys, wanted) {
+/** How the replies of the rows that are looked at end, read once for each change of a row: {key: {of, text}}. */
+function useEndings(kind, rows, wanted) {
   const [endings, setEndings] = useState({});
-  const missing = wanted ? keys.filter((key) => !(key in endings)).slice(0, ENDINGS_MAX) : [];
-  const query = missing.length ? `endings?${queryOf({ key: missing }, { kind })}` : null;
-  const answer = useAnswer(query);
+  const busy = useRef(false);
   useEffect(() => {
-    if (!answer.data) return;
-    setEndings((before) => ({
-      ...before,
-      ...Object.fromEntries(missing.map((key) => [key, ""])),
-      ...answer.data.endings,
-    }));
-  }, [answer.data]);
+    const missing = wanted && !busy.current
+      ? rows.filter((row) => endings[row.key]?.of !== JSON.stringify(row.values)).slice(0, ENDINGS_MAX)
+      : [];
+    if (!missing.length) return;
+    busy.current = true;
+    const take = (texts) => {
+      busy.current = false;
+      const fresh = missing.map((row) => [row.key, { of: JSON.stringify(row.values), text: texts[row.key] || "" }]);
+      setEndings((before) => ({ ...before, ...Object.fromEntries(fresh) }));
+    };
+    read(`endings?${queryOf({ key: missing.map((row) => row.key) }, { kind })}`)
+      .then((answer) => take(answer.endings), () => take({}));
+  });
   return endings;
 }
 
@@ -282,24 +287,22 @@ function Facets({ query, order, filter }) {
 function Conversations({ kind, query, filter, f }) {
   const [state, setState] = useState(null);
   const run = async (before) => {
+    const settle = (after) => setState((now) => (now?.query === before.query ? after : now)); // else another search is on
     setState({ ...before, busy: true });
     try {
       const answer = await read(
         `conversations?${query}${before?.after ? `&${new URLSearchParams({ after: before.after })}` : ""}`,
       );
-      setState((now) =>
-        now && now.query === before.query &&
-        {
-          query: before.query,
-          matches: [...before.matches, ...answer.matches].slice(0, 500),
-          looked: before.looked + answer.looked,
-          lost: before.lost + answer.lost,
-          tooLong: before.tooLong + answer.too_long.length,
-          after: answer.after,
-        }
-      );
+      settle({
+        query: before.query,
+        matches: [...before.matches, ...answer.matches].slice(0, 500),
+        looked: before.looked + answer.looked,
+        lost: before.lost + answer.lost,
+        tooLong: before.tooLong + answer.too_long.length,
+        after: answer.after,
+      });
     } catch (problem) {
-      setState({ ...before, problem, busy: false });
+      settle({ ...before, problem, busy: false });
     }
   };
   const begin = () => run({ query, matches: [], looked: 0, lost: 0, tooLong: 0, after: null });
@@ -460,9 +463,9 @@ function List({ params, types, kind, rows: { list, names, sort, desc, f } }) {
     },
   });
   const [onScreen, setOnScreen] = useState([0, 0]);
-  const keys = [];
-  for (let at = onScreen[0]; at < onScreen[1]; at += 1) if (list.row(at)?.values) keys.push(list.row(at).key);
-  const endings = useEndings(kind, keys, columns.includes("reply"));
+  const rows = [];
+  for (let at = onScreen[0]; at < onScreen[1]; at += 1) if (list.row(at)?.values) rows.push(list.row(at));
+  const endings = useEndings(kind, rows, columns.includes("reply"));
   const see = (first, last) => {
     list.seen(first, last);
     setOnScreen([first, last]);
@@ -512,7 +515,7 @@ function List({ params, types, kind, rows: { list, names, sort, desc, f } }) {
               const each = list.row(at);
               return html`
                 <${Row} index=${at} row=${each} kind=${kind} columns=${columns} types=${types}
-                  current=${at === index} ending=${endings[each?.key]} marked=${Boolean(
+                  current=${at === index} ending=${endings[each?.key]?.text} marked=${Boolean(
                     each && marks.includes(each.key),
                   )} choose=${choose} mark=${mark} f=${f} />
               `;

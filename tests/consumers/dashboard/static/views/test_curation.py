@@ -131,6 +131,25 @@ def test_what_is_skipped_comes_again_when_it_is_asked_for(seat: Seat) -> None:
     one.clean(page)
 
 
+def test_behind_what_is_skipped_the_rest_waits(browser: Browser) -> None:
+    """However many were skipped: they stay open, and stand before all others."""
+    stage = DashboardStage(*(episode("g", f"t{number:02}", "?", "!", 0.0) for number in range(52)))
+    with stage.served() as url:
+        one = BrowserSession(browser, url)
+        page = one.open("/curation", waits_for=".judge button")
+        skipped = set()
+        for _ in range(51):
+            skipped.add(judging(page))
+            page.keyboard.press("s")
+            until(page, f"!{sorted(skipped)}.includes(document.querySelector('.sides h3 .word')?.textContent)")
+            page.wait_for_selector(".sides h3 .word")
+        assert judging(page) not in skipped
+        page.keyboard.press("s")
+        expect(page.get_by_role("button", name="Go through what you skipped (52)")).to_be_visible()
+        one.clean(page)
+        one.close()
+
+
 def test_a_comment_and_a_better_reply(seat: Seat) -> None:
     """c and e open a field that has the keyboard; Ctrl Enter saves; keys typed there judge nothing."""
     stage, one = seat

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests import facts
 from tests.browser import browser
 from tests.browser_session import PAYLOADS, BrowserSession, until
-from tests.consumers.dashboard.stage import DashboardStage, episode
+from tests.consumers.dashboard.stage import DashboardStage, episode, said
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -253,6 +253,41 @@ def test_conversations_are_looked_into_on_demand(opening: Open) -> None:
     page.get_by_role("button", name="look into conversations").click()
     expect(page.locator(".conversations")).to_contain_text("1 with it among the first 2 looked through. That is all.")
     expect(page.locator(".conversations li a")).to_have_text("dog")
+    one.clean(page)
+
+
+def test_a_late_answer_does_not_end_a_newer_search(opening: Open) -> None:
+    """Neither one that has matches nor one that failed."""
+    one = opening(animals("cat", "dog"))
+    page = one.open("/explorer?text=a%20do", waits_for=".empty")
+    held: list[Route] = []
+    page.route("**/conversations?*", lambda route: held.append(route))  # playwright takes no built-in
+    look = page.get_by_role("button", name="look into conversations")
+    look.click()
+    page.keyboard.press("f")
+    page.keyboard.press("End")
+    page.keyboard.type("g")
+    until(page, "new URLSearchParams(location.search).get('text') === 'a dog'")
+    look.click()
+    while len(held) < 2:
+        page.wait_for_timeout(20)
+    held[0].abort()
+    expect(page.locator(".conversations")).to_contain_text("Looking…")
+    held[1].continue_()
+    expect(page.locator(".conversations li a")).to_have_text("dog")
+    expect(page.locator(".conversations [role=alert]")).to_have_count(0)
+
+
+def test_how_a_reply_ends_changes_with_its_row(opening: Open) -> None:
+    """The list is live: a trajectory that goes on ends otherwise."""
+    stage = animals("cat", "dog")
+    one = opening(stage)
+    page = one.open("/explorer?sort=id", waits_for=f"{ROW} a")
+    row = page.locator(ROW).first
+    expect(row).to_contain_text("a cat")
+    later = said("g", "cat", "And now?", "a tiger", envelope=facts.envelope(at_us=9))
+    stage.tell(replace(later, call_id="cat-1"))
+    expect(row).to_contain_text("a tiger")
     one.clean(page)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from claw_r1.schemas.events import RewardAssigned
 from tests import facts
@@ -72,6 +72,26 @@ def test_what_is_new_appears(session: tuple[DashboardStage, BrowserSession]) -> 
     stage.tell(second, facts.completed("g", "t", calls=2, reward=1.0))
     expect(page.locator("#call-1")).to_contain_text("result of search")
     expect(page.locator(".head")).to_contain_text("completed, ready")
+    one.clean(page)
+
+
+def test_what_comes_while_a_page_is_read_appears(session: tuple[DashboardStage, BrowserSession]) -> None:
+    """An answer that was asked for before the last change of a trajectory is not the last that is asked for."""
+    stage, one = session
+    stage.tell(*told(1))
+    page = one.open(ADDRESS, waits_for="#call-0 .message")
+    held: list[Route] = []
+    page.route("**/trajectory/messages?*", lambda route: route.continue_() if held else held.append(route))
+    stage.tell(facts.reward("g", "t", 0.5, call_id="c00000", source="judge", name="style"))
+    while not held:
+        page.wait_for_timeout(20)
+    before = held[0].fetch()
+    later = facts.reward("g", "t", 0.5, call_id="c00000", source="judge", name="tone")
+    stage.tell(later, facts.completed("g", "t", calls=1, reward=1.0))
+    expect(page.locator(".head")).to_contain_text("completed, ready")
+    page.wait_for_timeout(500)  # the page asks again this long after a change, if it does
+    held[0].fulfill(response=before)
+    expect(page.locator("#call-0")).to_contain_text("judge/tone")
     one.clean(page)
 
 
