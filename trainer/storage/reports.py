@@ -7,6 +7,7 @@ resumed, so it has one line per trained batch, whatever was killed when.
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import structlog
 
@@ -22,25 +23,28 @@ HIGHLIGHTS = ("reward", "max_logprob_gap", "staleness_max", "entropy", "kl_k3", 
 
 
 class Reports:
-    """Files of one run, open from construction until `close`."""
+    """Files of one run, open from construction until `close`. What a full disk takes of them is written; none of it ends a run."""
 
     def __init__(
         self, out_dir: Path, trained: Iterable[BatchTrained], sinks: Sequence[CurveSink] = (), *, board: bool = True
     ) -> None:
         """`trained`: the batches that the log holds already, in order. board: TensorBoard's files are written."""
-        earlier = list(trained)
-        out_dir.mkdir(parents=True, exist_ok=True)
-        path = out_dir / "metrics.jsonl"
-        write_atomically(path, "".join(map(line, earlier)))
-        self._lines = path.open("a", buffering=1)
+        earlier, path = list(trained), out_dir / "metrics.jsonl"
+        self._lines: TextIO | None = None
+        with attempt("metrics of earlier batches"):
+            out_dir.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, "".join(map(line, earlier)))
+        with attempt("metrics of all batches"):
+            self._lines = path.open("a", buffering=1)
         first = earlier[-1].sequence + 1 if earlier else 0
         self._board = PointsFile(out_dir / "tensorboard", purge_from=first) if board else None
         self._sinks = sinks
 
     def write(self, event: BatchTrained) -> None:
         """One more batch; on disk when it returns. The line that a full disk does not take, the next start writes from the log."""
-        with attempt("metrics of a batch"):
-            self._lines.write(line(event))
+        if self._lines is not None:
+            with attempt("metrics of a batch"):
+                self._lines.write(line(event))
         if self._board is not None:
             with attempt("points of a batch for TensorBoard"):
                 self._board.write(event.metrics, event.sequence)
@@ -52,8 +56,9 @@ class Reports:
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """Waits `patience_s` for the sinks. Idempotent."""
-        with attempt("metrics of the last batches"):
-            self._lines.close()
+        if self._lines is not None:
+            with attempt("metrics of the last batches"):
+                self._lines.close()
         close_all(self._sinks, patience_s)
 
 
