@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import aiohttp
@@ -21,6 +22,7 @@ from claw_r1.rollout.errors import EngineLost, RolloutError, ServerDied, SourceF
 from claw_r1.rollout.fetch import Fetched, fetch
 from claw_r1.rollout.metrics import RolloutMetrics
 from claw_r1.rollout.probe import probe
+from claw_r1.rollout.process.adapter_place import AdapterPlace
 from claw_r1.rollout.process.server import VllmServer
 from claw_r1.rollout.reporter import Reporter, ReportSink
 from claw_r1.rollout.settings import RolloutSettings
@@ -36,6 +38,9 @@ from claw_r1.weights.carry.from_carrier import Carriage
 from claw_r1.weights.host_copies import CopyRoom
 
 log = structlog.get_logger()
+
+Update = Callable[[], Awaitable[None]]
+"""Replaces the weights of a paused engine."""
 
 
 class WeightsFeed(Protocol):
@@ -171,6 +176,7 @@ class Supervisor:
                 continue
             try:
                 fetched = await self._fetch(target, is_first=is_first)
+                update = None if fetched is None else await self._update(engine, target, fetched)
             except SourceFailed as error:
                 self.metrics.not_had.inc()
                 if self._targets.goal is target:
@@ -179,10 +185,10 @@ class Supervisor:
                     self._rest(is_first=is_first)
                     await self._targets.changed(self._settings.retry_interval_s)
                 continue
-            if fetched is not None:
+            if fetched is not None and update is not None:
                 async with self._loads:
                     with watch.loading():
-                        await self._load(engine, target, fetched)
+                        await self._load(engine, target, fetched, update)
                     is_first, self._failure = False, None
                     self._rest()
 
@@ -214,11 +220,10 @@ class Supervisor:
         detail = "; ".join(reason for reason in (late, self._targets.refusal, self._failure) if reason)
         self._reporter.change(state=state, detail=detail[:500] or None)
 
-    async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> None:
+    async def _load(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched, update: Update) -> None:
         if self._reporter.status.state == "ready":
             self._reporter.change(state="updating")
         self._loading = target
-        update = await self._update(engine, target, fetched)
         times_ms = await load(engine, update, target.run_id, target.version)
         times_ms = {"fetch": round(fetched.seconds * 1000, 1), **times_ms}
         times_ms |= await probe(engine, self._settings, target)
@@ -233,15 +238,19 @@ class Supervisor:
         )
         self._reporter.change(loaded=target, sync_ms=times_ms, weights_from=fetched.summary())
 
-    async def _update(
-        self, engine: EngineClient, target: WeightsPublished, fetched: Fetched
-    ) -> Callable[[], Awaitable[None]]:
-        """Returns what loads a version: an adapter is written down now, while the engine samples, and put in its place then."""
+    async def _update(self, engine: EngineClient, target: WeightsPublished, fetched: Fetched) -> Update:
+        """Returns what loads a version: an adapter is written down now, while the engine samples, and put in its place then.
+
+        Raises SourceFailed: a disk that is full now may have room at the next try, and the version before goes on.
+        """
         path, manifest = fetched.copy.path, fetched.manifest
         if (place := self._server.adapter) is None or target.adapter is None:
             return partial(engine.update, {"manifest": manifest.to_json(), "path": path})
-        draft = await asyncio.to_thread(place.prepare, path, manifest, target.adapter)
-        return partial(asyncio.to_thread, place.serve, draft)
+        try:
+            draft = await asyncio.to_thread(place.prepare, path, manifest, target.adapter)
+        except OSError as error:
+            raise SourceFailed(f"its adapter cannot be written: {error}") from error
+        return partial(_serve, place, draft)
 
     async def _probe_on_request(self, engine: EngineClient) -> None:
         """A check that a person asks for; it must not meet a load. What it measures joins that of the last sync."""
@@ -269,6 +278,14 @@ class Supervisor:
         before, self._loaded = self._loaded, fetched
         if before is not None and before is not self._newest:
             before.copy.close()
+
+
+async def _serve(place: AdapterPlace, draft: Path) -> None:
+    """For an engine that is paused: it cannot go on with the label of a version whose adapter is not in its place."""
+    try:
+        await asyncio.to_thread(place.serve, draft)
+    except OSError as error:
+        raise EngineLost(f"the adapter could not be put in its place: {error}") from error
 
 
 async def _first_of(*coroutines: Coroutine[object, object, object]) -> None:

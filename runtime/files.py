@@ -5,10 +5,14 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A reader sees the old text or the new one, never a part."""
+    """A reader sees the old text or the new one, never a part. Raises OSError: then the old one is there, and nothing beside it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def sync(path: Path) -> None:

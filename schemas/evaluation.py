@@ -10,6 +10,8 @@ from typing import Literal, Self, get_args
 
 FRONT = "evaluation."
 EpisodeKind = Literal["greedy", "sample"]
+NUMBERS_END = 1 << 31
+"""Whoever opens a group chooses its tags: larger numbers, or their products, would not fit the event that says the outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class EvaluatedTask:
             kind = next(kind for kind in get_args(EpisodeKind) if kind == words["kind"])
             numbers = {name: int(words[name]) for name in ("version", "task", "tasks", "samples", "every")}
             held_out = words.get("held_out") == "true"
-            return cls(kind=kind, solved=float(words["solved"]), held_out=held_out, **numbers)
+            read = cls(kind=kind, solved=float(words["solved"]), held_out=held_out, **numbers)
         except (KeyError, ValueError, StopIteration):
             return None
+        is_sound = all(0 <= number < NUMBERS_END for number in numbers.values())
+        return read if is_sound and read.every and read.task < read.tasks else None

@@ -80,6 +80,8 @@ class Resumption:
         self._dependencies.journal.commit(self._started(), *first)
         self._progress.version, self._progress.digest = 0, candidate.manifest.digest
         self._progress.version_free = max(1, self._history.version_free)
+        if published is None:  # else what is announced in the end is archived
+            self._updater.archive(0, candidate)
 
     def _load_newest(self, usable: list[Checkpoint]) -> None:
         """Loads the newest of the checkpoints that can be loaded; newer ones are set aside under another name.

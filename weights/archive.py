@@ -23,6 +23,8 @@ from claw_r1.weights.sources import Base
 WHOLE, PATCH, UNFINISHED = ".whole", ".patch", ".unfinished"
 WHOLE_KEPT = 2
 """So that who is in the middle of the chain before the newest can end it."""
+STEP_NS = 10**9
+"""So much that a file system with coarse times keeps the order."""
 POLL_S = 0.2
 HEADER_BYTES_MAX = 100
 
@@ -67,9 +69,16 @@ class VersionArchive:
                     file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
+            self._make_newest(unfinished)
             unfinished.rename(self._directory / name)
         finally:
             unfinished.unlink(missing_ok=True)
+
+    def _make_newest(self, path: Path) -> None:
+        """Whatever the clock says: it may have been set back, or be that of another host, and `_forget` goes by these times."""
+        newest = max(other.stat().st_mtime_ns for other in self._directory.iterdir())
+        if path.stat().st_mtime_ns < newest:
+            os.utime(path, ns=(newest + STEP_NS, newest + STEP_NS))
 
     def _forget(self) -> None:
         """Removes what came before the oldest whole version that is kept, and what a kill left."""

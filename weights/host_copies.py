@@ -105,8 +105,9 @@ class HostCopies:
         self.sweep()
 
     def has(self, digest: str) -> bool:
-        """Returns whether a copy of this version is here, or is being made."""
-        return any(self.directory.glob(f"{digest}*"))
+        """Returns whether a copy of this version is here, or is being made. A link from where processes have other numbers is none."""
+        paths = self.directory.glob(f"{digest}*")
+        return any(sealed_file.is_own(path) or not path.is_symlink() for path in paths)
 
     def take(self, manifest: WeightsManifest, open_source: OpenSource, deadline: Deadline) -> HostCopy:
         """A copy that is there, or that somebody is about to finish, else one from the source. Blocks.

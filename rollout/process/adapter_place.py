@@ -6,6 +6,7 @@ label of that update is the adapter's.
 """
 
 import json
+import mmap
 import re
 import shutil
 import tempfile
@@ -29,28 +30,34 @@ class AdapterPlace:
         self.path = Path(self._folder.name) / "served"
 
     def clear(self) -> None:
-        """Serves an adapter that changes nothing; for an engine that is started."""
-        write_adapter(draft := self._draft(), [], rank=1, alpha=1)
-        self.serve(draft)
+        """Serves an adapter that changes nothing; for an engine that is started. What an engine left that ended in an update
+        goes. Raises OSError."""
+        for path in self.path.parent.iterdir():
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        self.serve(self._written([], rank=1, alpha=1))
 
     def prepare(self, copy: str, manifest: WeightsManifest, spec: AdapterSpec) -> Path:
-        """Writes an adapter for `serve`. copy: the path of its verified bytes. Raises OSError."""
-        flat = memoryview(Path(copy).read_bytes())
-        draft = self._draft()
-        write_adapter(draft, list(_tensors(manifest, flat)), rank=spec.rank, alpha=spec.alpha)
-        return draft
+        """Writes an adapter for `serve`, or nothing. copy: the path of its verified bytes. Raises OSError."""
+        with Path(copy).open("rb") as file:
+            flat = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return self._written(list(_tensors(manifest, flat)), rank=spec.rank, alpha=spec.alpha)
 
     def serve(self, draft: Path) -> None:
-        """Puts it in the place of the one before."""
+        """Puts it in the place of the one before; a full disk does not keep it from that. Raises OSError."""
         before = self.path.readlink() if self.path.is_symlink() else None
-        link = draft.with_suffix(".link")
-        link.symlink_to(draft)
-        link.replace(self.path)
+        _link_to(draft).replace(self.path)
         if before is not None:
             shutil.rmtree(before, ignore_errors=True)
 
-    def _draft(self) -> Path:
-        return Path(tempfile.mkdtemp(dir=self._folder.name))
+    def _written(self, tensors: list[tuple[TensorShape, memoryview]], *, rank: int, alpha: int) -> Path:
+        draft = Path(tempfile.mkdtemp(dir=self._folder.name))
+        try:
+            write_adapter(draft, tensors, rank=rank, alpha=alpha)
+            _link_to(draft).symlink_to(draft)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return draft
 
 
 def linear_layers(model: Path) -> list[str]:
@@ -63,6 +70,10 @@ def linear_layers(model: Path) -> list[str]:
         shapes |= {name: entry["shape"] for name, entry in header.items()}
     named = (BLOCK.search(name) for name, shape in shapes.items() if len(shape) == 2)
     return sorted({match[1] for match in named if match})
+
+
+def _link_to(draft: Path) -> Path:
+    return draft.with_suffix(".link")
 
 
 def _tensors(manifest: WeightsManifest, flat: memoryview) -> Iterator[tuple[TensorShape, memoryview]]:

@@ -49,11 +49,14 @@ class VllmServer:
         return f"http://{self._settings.advertise_host or self._settings.host}:{self._port}"
 
     async def start(self) -> None:
-        """Spawn; returns before vLLM is healthy."""
+        """Spawn; returns before vLLM is healthy. Raises ServerDied where the disk has no room for what it begins with."""
         self.secret = secrets.token_urlsafe(32)
         own = environment(self._settings, self.secret, os.environ)
         if self.adapter is not None:
-            self.adapter.clear()
+            try:
+                self.adapter.clear()
+            except OSError as error:
+                raise ServerDied(f"{self.adapter.path}: {error}") from error
             own[ADAPTER_VARIABLE] = str(self.adapter.path)
         command = reaped(arguments(self._settings, self._port))
         output = open_log(self._settings.log_file)

@@ -15,8 +15,8 @@ BASE = {
 }  # fmt: skip
 """What the project's own dependencies bring."""
 NOWHERE = {"openai": "examples of others' clients", "pytest": "the sandbox runs the one beside the tests"}
-USED_BY_OTHERS = {"cramjam", "jgo", "tensorboard"}
-"""By aiokafka, as a program, by DeepSpeed."""
+USED_BY_OTHERS = {"cramjam", "jgo"}
+"""By aiokafka, as a program."""
 LACKING = """
 import runpy, sys
 for module in sys.argv[2].split(","): sys.modules[module] = None  # importing it is a ModuleNotFoundError

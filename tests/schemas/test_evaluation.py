@@ -22,7 +22,33 @@ def test_tags_say_whether_their_tasks_are_held_out() -> None:
     assert (EvaluatedTask.of(silent), TASK.held_out) == (TASK, False)
 
 
-@pytest.mark.parametrize("tags", [(), ("evaluation",), TASK.tags()[1:], ("evaluation.version=x", *TASK.tags()[1:])])
+IMPOSSIBLE = (
+    {"every": 0},
+    {"every": -2},
+    {"task": 32},
+    {"task": -1},
+    {"task": 0, "tasks": 0},
+    {"samples": -1},
+    {"version": -1},
+    {"version": 2**63},
+    {"tasks": 2**63},
+    {"samples": 2**63},
+    {"every": 2**63},
+)
+"""Numbers with which no runner opens a group."""
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        (),
+        ("evaluation",),
+        TASK.tags()[1:],
+        ("evaluation.version=x", *TASK.tags()[1:]),
+        (f"evaluation.version={'9' * 5000}", *TASK.tags()[1:]),
+        *(replace(TASK, **numbers).tags() for numbers in IMPOSSIBLE),  # type: ignore[arg-type]  # numbers by name
+    ],
+)
 def test_other_tags_are_no_evaluation(tags: tuple[str, ...]) -> None:
     """A group of the channel val that somebody else plays is left alone."""
     assert EvaluatedTask.of(tags) is None

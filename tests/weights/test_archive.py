@@ -1,5 +1,6 @@
 """Versions in a directory: whoever reads it, from wherever, has the version or an error, and never another one under its name."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -81,6 +82,18 @@ def test_a_chain_is_as_long_as_it_is_told_and_old_ones_go(tmp_path: Path) -> Non
     assert not list(tmp_path.glob(f"*{UNFINISHED}"))
     whole = (tmp_path / (MANIFESTS[10].digest + WHOLE)).stat().st_size
     assert (tmp_path / (MANIFESTS[11].digest + PATCH)).stat().st_size < 0.1 * whole
+
+
+def test_a_clock_that_is_set_back_deletes_nothing_new(tmp_path: Path) -> None:
+    """Each version can be had after it was written; what is old goes as ever."""
+    archive, copies = archived(tmp_path / "run", range(5), whole_every=3), HostCopies(tmp_path / "copies")
+    ahead_s = time.time() + 3600
+    for number, path in enumerate(sorted((tmp_path / "run").iterdir(), key=lambda path: path.stat().st_mtime_ns)):
+        os.utime(path, (ahead_s, ahead_s + number))
+    for number in range(5, 12):
+        archive.add(WeightsSnapshot.of(version(number)))
+        assert same(take(copies, MANIFESTS[number], FromArchive(tmp_path / "run"), seconds=5), version(number))
+    assert kinds(tmp_path / "run") == {WHOLE: [6, 9], PATCH: [7, 8, 10, 11]}
 
 
 def test_a_skipped_step_is_no_new_version(tmp_path: Path) -> None:

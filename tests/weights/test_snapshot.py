@@ -1,5 +1,6 @@
 """One pass over the tensors into a file that nobody can change, hashed by another thread, found by the workers of its host."""
 
+import fcntl
 import gc
 import mmap
 import os
@@ -19,8 +20,8 @@ from claw_r1.rollout.fetch import default_directory
 from claw_r1.weights import sealed_file
 from claw_r1.weights.digests import BLAKE3, SHA256, Digest, algorithm_of
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
-from claw_r1.weights.host_copies import HostCopies, shared_directory
-from claw_r1.weights.manifest import WeightsManifest, memory_of
+from claw_r1.weights.host_copies import HostCopies, host_directories, shared_directory
+from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
 from claw_r1.weights.sealed_file import link_of
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.staging import Staging, Stagings
@@ -287,12 +288,32 @@ def test_links_of_another_name_space_are_left_alone(tmp_path: Path) -> None:
     snapshot = shown(Snapshots(copies.directory), version(1))
     assert snapshot.manifest == manifest
     theirs = copies.directory / f"{manifest.digest}.of-1"
+    assert copies.has(manifest.digest)
     link_of(copies.directory, manifest.digest).rename(theirs)
     copies.sweep()
     assert theirs.is_symlink()
+    assert not copies.has(manifest.digest), "it can be opened there alone"
     source = Memory(version(1))
-    assert same(take(copies, manifest, source), version(1))
-    assert source.opened == 1
+    copy = take(copies, manifest, source)
+    assert same(copy, version(1))
+    assert (source.opened, copies.has(manifest.digest)) == (1, True)
+
+
+def test_a_link_of_another_name_space_chooses_no_place_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of another container cannot open what it leads to, and needs room for a copy of its own."""
+    monkeypatch.setattr("claw_r1.weights.host_copies.MEMORY", tmp_path)
+    too_large = WeightsManifest((TensorShape("t", "uint8", (1 << 60,)),), "b3:" + "7" * 64)
+    memory, files = host_directories()
+    memory.mkdir(mode=0o700)
+    (memory / f"{too_large.digest}.of-1").symlink_to("/proc/7/fd/12")
+    assert default_directory(too_large) == files
+    copy = memory / f"{too_large.digest}.unfinished"
+    descriptor = os.open(copy, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert default_directory(too_large) == memory, "a copy that is being made here is shared"
+    os.close(descriptor)
 
 
 def test_trainer_and_worker_look_in_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from claw_r1.datapool.batch.eligibility import word_of
 from claw_r1.runtime.files import write_atomically
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.settings import TrainerSettings
+from claw_r1.trainer.storage.async_writer import attempt
 
 log = structlog.get_logger()
 
@@ -114,12 +115,14 @@ class Skips:
         self._write()
 
     def _write(self) -> None:
-        path = self._settings.warnings_file
-        if path is not None and not self._warnings:
-            path.unlink(missing_ok=True)
-        elif path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(list(self._warnings.values())))
+        if (path := self._settings.warnings_file) is None:
+            return
+        with attempt("warnings for `claw status`"):  # they stand in the log as well
+            if self._warnings:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, json.dumps(list(self._warnings.values())))
+            else:
+                path.unlink(missing_ok=True)
 
 
 def what_to_do(word: str, group_id: str, settings: TrainerSettings) -> str:

@@ -4,8 +4,9 @@ Invariant: a disk that is full or gone costs a checkpoint or an export, said in 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import structlog
 
@@ -45,8 +46,15 @@ def log_not_written(name: str, error: OSError) -> None:
     log.error("not_written", name=name, error=" ".join(str(error).split()))
 
 
-def _attempt(name: str, write: Callable[[], object]) -> None:
+@contextmanager
+def attempt(name: str) -> Iterator[None]:
+    """Writes what a full disk may refuse: an OSError is logged under the name, and no more comes of it."""
     try:
-        write()
+        yield
     except OSError as error:
         log_not_written(name, error)
+
+
+def _attempt(name: str, write: Callable[[], object]) -> None:
+    with attempt(name):
+        write()

@@ -22,6 +22,7 @@ from claw_r1.runtime.processes import child
 from claw_r1.schemas.events import BatchTrained
 from claw_r1.schemas.json_values import JsonDict
 from claw_r1.trainer.config.extras import SINKS
+from claw_r1.trainer.storage.async_writer import attempt
 
 if TYPE_CHECKING:
     from claw_r1.trainer.settings import TrainerSettings
@@ -36,7 +37,7 @@ PATIENCE_S = 30.0
 
 
 def opened(settings: "TrainerSettings") -> list["CurveSink"]:
-    """The sinks of a run, beside TensorBoard."""
+    """The sinks of a run, beside TensorBoard; without those for whose files the disk has no room."""
     place: JsonDict = {
         "folder": str(settings.out_dir.absolute()),
         "run_id": settings.run_id,
@@ -44,8 +45,12 @@ def opened(settings: "TrainerSettings") -> list["CurveSink"]:
         "online": settings.sinks_online,
         "config": settings.model_dump(mode="json"),
     }
-    folder = settings.out_dir / "sinks"
-    return [CurveSink(name, place, folder) for name in settings.sinks if name in SINKS]
+    sinks: list[CurveSink] = []
+    for name in settings.sinks:
+        if name in SINKS:
+            with attempt(f"points for {name}"):
+                sinks.append(CurveSink(name, place, settings.out_dir / "sinks"))
+    return sinks
 
 
 def close_all(sinks: Sequence["CurveSink"], patience_s: float) -> None:

@@ -72,6 +72,16 @@ def test_a_run_that_lacks_an_environment_says_which(tmp_path: Path) -> None:
         assert not warnings.exists()
 
 
+def test_a_warning_that_no_disk_takes_ends_no_run(tmp_path: Path) -> None:
+    """It stands in the log, and beside it that it is not in the file."""
+    (tmp_path / "no-folder").touch()
+    with capture_logs() as lines:
+        skips = Skips(settings(tmp_path, tmp_path / "model", warnings_file=tmp_path / "no-folder" / "warnings.json"))
+        skips.starve({"g": "reward_missing"}, STARVED_S)
+        skips.begin_anew()
+    assert [line["event"] for line in lines] == ["not_written", "starving", "not_written", "not_written"]
+
+
 def test_batches_without_an_advantage_are_warned_of_once_for_as_long_as_they_come(tmp_path: Path) -> None:
     """From the fifth in a row on; a new plan does not take the warning back, a batch with an advantage does."""
     warnings = tmp_path / "warnings.json"

@@ -80,6 +80,14 @@ def test_every_point_arrives_under_its_batch(tmp_path, library, capfd):
     assert "not for stdout" not in capfd.readouterr().out
 
 
+def test_a_sink_without_room_for_its_files_ends_no_run(tmp_path):
+    """Its points are not written, which is said; nothing is started for it."""
+    (tmp_path / "sinks").touch()
+    with capture_logs() as logs:
+        assert sinks.opened(settings(tmp_path, tmp_path / "model", sinks=("wandb",))) == []
+    assert [(entry["event"], entry["name"]) for entry in logs] == [("not_written", "points for wandb")]
+
+
 def test_a_sink_that_hangs_holds_nothing_up(tmp_path, library):
     """Thousands of batches are written meanwhile; at the end it is killed, and all of that is one line."""
     library(log="time.sleep(1e6)")

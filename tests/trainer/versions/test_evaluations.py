@@ -204,6 +204,20 @@ def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
         assert len(committed) == events_committed
 
 
+@pytest.mark.parametrize("numbers", [{"every": 0}, {"version": 2**63}])
+def test_a_group_with_impossible_tags_is_none_of_an_evaluation(tmp_path, numbers):
+    """Whoever may open groups chooses their tags: such a group ends no trainer, and nothing is said of it."""
+    task = replace(part(3, "greedy", 0, tasks=1, samples=0), **numbers)
+    played = group("e", [1.0], version=3, channel="val", tags=task.tags(), temperature=0.0)
+    committed = []
+    dependencies = SimpleNamespace(
+        pool=pooled(played).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
+    )
+    progress, nowhere = SimpleNamespace(named_version=4, version=4), SimpleNamespace(exports=tmp_path)
+    Evaluations(settings(tmp_path, tmp_path / "model"), dependencies, progress, nowhere, None, {}).look()
+    assert not committed
+
+
 def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(tmp_path):
     """Nothing is committed twice; a version that is not better than the best of history is not best."""
     history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]

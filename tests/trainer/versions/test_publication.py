@@ -25,9 +25,9 @@ from tests.trainer.tiny import make_model
 pytestmark = pytest.mark.process
 
 
-def published(tmp_path, **changes):
+def published(tmp_path, batches_max=2, **changes):
     model_dir = make_model(tmp_path / "tiny")
-    chosen = settings(tmp_path / "out", model_dir, batches_max=2, hf_every=1, hf_kept=9, **changes)
+    chosen = settings(tmp_path / "out", model_dir, batches_max=batches_max, hf_every=1, hf_kept=9, **changes)
     log, collaborators = world_of(chosen, two_batches())
     TrainingRun(chosen, collaborators).run()
     return list(events(log, WeightsPublished))
@@ -123,13 +123,16 @@ def test_no_special_id_is_asked_about(tmp_path):
 
 
 def test_a_run_that_is_archived_can_be_followed_without_its_trainer(tmp_path):
-    """Its last version is in the archive, to the bit what its export holds."""
-    versions = published(tmp_path, archive_dir=tmp_path / "archive")
-    copies = HostCopies(tmp_path / "copies")
+    """Each version from the first on is in the archive: workers begin with that one. The last is to the bit what its export holds."""
+    versions = published(tmp_path, batches_max=1, archive_dir=tmp_path / "archive")  # of whole ones two are kept
+    copies, archived = HostCopies(tmp_path / "copies"), {}
+    for event in versions:
+        source = FromArchive(tmp_path / "archive" / event.run_id)
+        archived[event.version] = copies.take(manifest_of(event), source, Deadline(10))
+    assert set(archived) == {0, 1}
     newest = [event for event in versions if event.checkpoint_uri][-1]
-    assert newest.version == 2
-    copy = copies.take(manifest_of(newest), FromArchive(tmp_path / "archive" / newest.run_id), Deadline(30))
-    loaded = dict(tensors(copy.path, manifest_of(newest)))
+    assert newest.version == 1
+    loaded = dict(tensors(archived[1].path, manifest_of(newest)))
     model = AutoModelForCausalLM.from_pretrained(newest.checkpoint_uri.removeprefix("file://"))
     assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items() if name in loaded)
     assert {name for name, _ in model.named_parameters()} <= loaded.keys() | {"lm_head.weight"}
