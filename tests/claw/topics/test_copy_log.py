@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from claw_r1.claw.answers import Answer, emit
 from claw_r1.claw.cli import REFUSALS
@@ -244,6 +244,18 @@ def test_killed_anywhere_it_goes_on(many: LogSettings, new: LogSettings) -> None
     assert facts_by_group(new) == facts_by_group(many)
     twice = Counter(dict(record.headers)["ce_id"] for record in records(new, CALLS))
     assert sorted(twice.values())[-2:] == [1, 2]
+
+
+def test_killed_in_its_first_transaction_it_begins_again(old: LogSettings, new: LogSettings) -> None:
+    """What that wrote is aborted, takes offsets, and is no fact of anybody's."""
+    create_topics(new)
+    killed_in = Producer({"bootstrap.servers": new.bootstrap_servers, "transactional.id": LogCopy(old, new).group})
+    killed_in.init_transactions()
+    killed_in.begin_transaction()
+    killed_in.produce(new.catalogue().name(CALLS), b"half", partition=0)
+    killed_in.flush()
+    copied_to(old, new)
+    assert facts_by_group(new) == facts_by_group(old)
 
 
 def test_a_plan_that_cannot_be_translated_is_left_out_with_its_run(old: LogSettings, new: LogSettings) -> None:
