@@ -60,7 +60,7 @@ def main() -> None:
     try:
         secured_stack()
         app()
-    except (*REFUSALS, ModuleNotFoundError, ValueError) as error:
+    except (*REFUSALS, ModuleNotFoundError, ValueError, OSError) as error:
         if (line := _refusal(error)) is None:
             raise
         print(f"claw: {line}", file=sys.stderr)
@@ -68,9 +68,12 @@ def main() -> None:
 
 
 def _refusal(error: Exception) -> str | None:
-    """Returns one line for a person: a refusal, a library of an extra, a setting that cannot be used; None for a bug."""
+    """Returns one line for a person: a refusal, a library of an extra, a file that cannot be used, a setting that cannot be; None for
+    a bug, and where nobody reads what we say."""
     if isinstance(error, REFUSALS):
         return " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return None if isinstance(error, BrokenPipeError) else _of_system(error)
     if isinstance(error, ModuleNotFoundError):
         return advice(error, OWN_EXTRAS)
     from pydantic import ValidationError
@@ -83,6 +86,12 @@ def _refusal(error: Exception) -> str | None:
         if isinstance(error, ValidationError) and error.title == settings.__name__:
             return first_problem(settings, error)
     return None
+
+
+def _of_system(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    return f"{error.filename}: {error.strerror}"
 
 
 if __name__ == "__main__":

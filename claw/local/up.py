@@ -1,7 +1,10 @@
 """`claw up` and `claw down`: a stack that stays until it is stopped, watched by one manager process."""
 
+import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +15,11 @@ from claw_r1.claw.local.broker import resolve_broker
 from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.claw.local.settings import UpSettings
 from claw_r1.claw.local.stack import PROMETHEUS_FILE, Stack, dashboard_port, remember, remembered
-from claw_r1.claw.local.status_file import STATUS_FILE, read_manager, read_status, write_status
+from claw_r1.claw.local.status_file import read_manager, read_status, write_status
 from claw_r1.claw.tls.tls_dir import door_url, secured_stack
 from claw_r1.claw.workers.places import WorkerPlace, refuse_device, refuse_model, worker_places
 from claw_r1.eventlog.kafka.admin import with_topics
+from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.processes.child import module_argv
 from claw_r1.runtime.processes.component import Component, State
@@ -37,11 +41,29 @@ def run_up(settings: UpSettings, *, foreground: bool) -> int:
     _refuse_bad(settings)
     places = places_of(settings)
     trainer = trainer_settings(settings)
-    if (manager := _manager()) is not None:
-        raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
     if foreground:
-        return _serve(settings, trainer, places)
-    return _detach(settings)
+        with _alone("manager.lock"):
+            return _serve(settings, trainer, places)
+    with _alone("starting.lock"):  # apart from the manager's, which is our child's; who holds it writes manager.log
+        return _detach(settings)
+
+
+@contextmanager
+def _alone(lock_name: str) -> Iterator[None]:
+    """Raises CannotRun where a stack runs or another process holds the lock: two managers would write one status, and
+    `claw down` finds the one that it names."""
+    run_dir = claw_home() / "up"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    lock = take_lock(run_dir / lock_name)
+    try:
+        if (manager := _manager()) is not None:
+            raise CannotRun(f"a stack runs already (manager pid {manager.pid}): `claw status`, `claw down`")
+        if lock is None:
+            raise CannotRun(f"another `claw up` starts in {run_dir}: wait for it, and look by `claw status`")
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _refuse_bad(settings: UpSettings) -> None:
@@ -163,8 +185,6 @@ def _stack(settings: UpSettings, run_dir: Path, bootstrap: str) -> Stack:
 
 def _detach(settings: UpSettings) -> int:
     run_dir = claw_home() / "up"
-    run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / STATUS_FILE).unlink(missing_ok=True)
     options = ["--foreground", "--port", str(settings.port), "--prefix", settings.prefix]
     options += ["--device", settings.device, "--tp", str(settings.tp)]
     options += ["--dashboard"] if settings.dashboard else []
@@ -178,7 +198,7 @@ def _detach(settings: UpSettings) -> int:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
-    while not _all_running(run_dir):
+    while not _all_running(run_dir, child.pid):
         if child.poll() is not None or time.monotonic() > deadline:
             raise CannotRun(_last_line(run_dir / "manager.log"))
         time.sleep(POLL_S)
@@ -186,10 +206,14 @@ def _detach(settings: UpSettings) -> int:
     return 0
 
 
-def _all_running(run_dir: Path) -> bool:
-    states = read_status(run_dir)
+def _all_running(run_dir: Path, manager_pid: int) -> bool:
+    manager, states = read_manager(run_dir), read_status(run_dir)
     return (
-        bool(states) and (run_dir / "manager.log").stat().st_size > 0 and all(s.state is State.RUNNING for s in states)
+        manager is not None
+        and manager.pid == manager_pid
+        and bool(states)
+        and (run_dir / "manager.log").stat().st_size > 0
+        and all(s.state is State.RUNNING for s in states)
     )
 
 

@@ -68,9 +68,10 @@ class LogCopy:
         another one copies."""
         with closing(TransactionalProducer(self.target, self.group, positions=False, group_id=self.group)) as producer:
             producer.open()  # ends what a killed one left open, so that the group's offsets are known
-            self._refuse_foreign_facts()
+            at = self._at()
+            producer.commit([], at)  # of quiet places, too: Kafka drops each offset so long after its own last commit
             # Where plans end first: what a plan of a run that goes on names stood in the log before it.
-            ranges = {topic.name: self._ranges(topic) for topic in reversed(COPIED)}
+            ranges = {topic.name: self._ranges(topic, at) for topic in reversed(COPIED)}
             for topic in COPIED:
                 mine = ranges[topic.name]
                 self.records[topic.name] = self._write(producer, topic, self._copies(topic, mine), size(mine))
@@ -81,23 +82,39 @@ class LogCopy:
             return self._plans(ranges)
         return ((record, as_it_is(topic, record)) for record in stream_ranges(self.source, ranges))
 
-    def _ranges(self, topic: Topic) -> Ranges:
-        """Finds out what is not copied yet, by partition."""
-        at = self._read(topic)
-        begins, ends = begin_offsets(self.source, [topic]), end_offsets(self.source, [topic])
-        if topic in FACTS and (gone := [place for place in ends if at[place] < begins[place]]):
-            raise HistoryCut(f"retention cut the facts that {gone[0][0]}[{gone[0][1]}] held before {begins[gone[0]]}")
-        return {place: (max(at[place], begins[place]), end) for place, end in ends.items()}
-
-    def _read(self, topic: Topic) -> dict[Place, int]:
-        """Finds out how far the old log is copied."""
-        numbers, name = range(self.source.partitions), self.source.catalogue().name(topic)
-        at = committed_offsets(self.target, self.group, [topic], numbers)
-        return {(name, partition): offset or 0 for (_, partition), offset in at.items()}
-
-    def _refuse_foreign_facts(self) -> None:
-        if not any(self._read(CALLS).values()) and any(end_offsets(self.target, FACTS).values()):
+    def _at(self) -> Mapping[Place, int]:
+        """Finds out how far the old log is copied, by the places of the new one. Raises CannotRun."""
+        kept = committed_offsets(self.target, self.group, COPIED, range(self.source.partitions))
+        at = {place: offset or 0 for place, offset in kept.items()}
+        if 0 < len(gone := {place for place, offset in kept.items() if offset is None}) < len(kept):
+            self._refuse_gaps(gone)
+        facts = {self.target.catalogue().name(topic) for topic in FACTS}
+        # Read, since ends count what a killed one has written, which is aborted.
+        if not any(at[place] for place in at if place[0] in facts) and next(read_topics(self.target, FACTS), None):
             raise CannotRun(f"{self.target.prefix} holds facts of its own: name an unused prefix")
+        return at
+
+    def _refuse_gaps(self, gone: Set[Place]) -> None:
+        """A pass commits every place, so that one without an offset had one, but where nothing was ever written."""
+        for topic in COPIED:
+            name = self.target.catalogue().name(topic)
+            for (_, partition), end in end_offsets(self.source, [topic]).items():
+                if end and (name, partition) in gone:
+                    raise CannotRun(
+                        f"how far {name}[{partition}] was copied is not known any more, since the pass before is longer ago "
+                        "than offsets.retention.minutes of the broker: name an unused prefix, and copy it all"
+                    )
+
+    def _ranges(self, topic: Topic, at: Mapping[Place, int]) -> Ranges:
+        """Finds out what is not copied yet, by partition. at: places of the new log."""
+        name, ranges = self.target.catalogue().name(topic), {}
+        begins, ends = begin_offsets(self.source, [topic]), end_offsets(self.source, [topic])
+        for place, end in ends.items():
+            start, begin = at[name, place[1]], begins[place]
+            if topic in FACTS and start < begin:
+                raise HistoryCut(f"retention cut the facts that {place[0]}[{place[1]}] held before {begin}")
+            ranges[place] = (max(start, begin), end)
+        return ranges
 
     def _write(self, producer: TransactionalProducer, topic: Topic, copies: Iterable[Copy], total: int) -> int:
         progress, count = Progress(f"claw topics copy: {topic.name}: {{done}} of {{total}} records"), 0

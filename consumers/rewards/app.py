@@ -25,12 +25,15 @@ from claw_r1.eventlog.errors import Fenced
 from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from claw_r1.eventlog.kafka.log import KafkaLog
-from claw_r1.eventlog.kafka.reader import commit_offsets
+from claw_r1.eventlog.kafka.reader import commit_offsets, read_topics
+from claw_r1.eventlog.records import Place, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.logs import log_to_stderr
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.runtime.stop_signals import stop_event
+from claw_r1.schemas.events import VerdictKept
+from claw_r1.schemas.topics import VERDICTS
 
 log = structlog.get_logger()
 
@@ -88,16 +91,37 @@ def warn_of_timeouts(slots: Iterable[ScoredSlot], settings: RewardsSettings) -> 
 
 
 def begin(kafka: KafkaLog, slot: ScoredSlot) -> None:
-    """Sets where a group that never committed begins; one that did goes on. Raises LogError."""
+    """Sets where a group without offsets begins; one that has some goes on. Raises LogError.
+
+    Kafka drops offsets of a group that has no members for long, so that one without them may have been at work all the same.
+    """
     if slot.options.since == "beginning":
         return
     topics = topics_of(slot.scorer.scope)
     ends = kafka.end_offsets(topics)
     group = slot.group_id(kafka.settings.prefix)
     committed = kafka.committed_offsets(group, topics, sorted({number for _, number in ends}))
-    if all(offset is None for offset in committed.values()):
+    if any(offset is not None for offset in committed.values()):
+        return
+    if starts := _left_off(kafka.settings, slot):
+        commit_offsets(kafka.settings, group, starts)
+        records = sum(max(0, end - starts[place]) for place, end in ends.items())
+        log.warning("rewards_begins_at_newest_verdict", slot=slot.name, records=records)
+    else:
         commit_offsets(kafka.settings, group, ends)
         log.info("rewards_begins_now", slot=slot.name)
+
+
+def _left_off(settings: LogSettings, slot: ScoredSlot) -> dict[Place, int] | None:
+    """Finds out where the slot was, of whatever version, when it kept its newest verdict; None where it kept none, and where all that
+    it reads was written later: by a rebuild or a copy, whose times say nothing of the slot's."""
+    own, topics = (slot.scorer.source, slot.scorer.name, slot.generation), topics_of(slot.scorer.scope)
+    kept = (event for event in readable(read_topics(settings, [VERDICTS])) if isinstance(event, VerdictKept))
+    times_us = (each.envelope.occurred_at_us for each in kept if (each.source, each.name, each.generation) == own)
+    if (newest_us := max(times_us, default=None)) is None:
+        return None
+    starts = offsets_at(settings, topics, newest_us // 1000)
+    return starts if any(starts.values()) else None
 
 
 def history_of(kafka: KafkaLog) -> LogHistory:

@@ -46,7 +46,8 @@ class SlotOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     since: Literal["beginning", "now"] = "beginning"
-    """The beginning of a slot that never ran: with the first record of the log, or with the next."""
+    """The beginning of a slot that never ran: with the first record of the log, or with the next. One that ran, and was off for so long
+    that Kafka has dropped its offsets, begins with the first record again, or where its newest verdict was kept."""
     channels: tuple[str, ...] = ()
     """Only these channels; none named: all but `judge`, which is never scored."""
     tags: tuple[str, ...] = ()

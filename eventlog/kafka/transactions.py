@@ -81,7 +81,7 @@ class TransactionalProducer:
         self._client = client
 
     def commit(self, items: Sequence[Outgoing], consumed: Mapping[Place, int] = NOTHING) -> list[Position]:
-        """One transaction with all `items`; their positions in the same order, or none. No items: no transaction.
+        """One transaction with all `items`; their positions in the same order, or none. Neither items nor offsets: none.
 
         consumed: offsets at which the group continues from this transaction on.
 
@@ -90,7 +90,7 @@ class TransactionalProducer:
         """
         if self._client is None:
             raise RuntimeError("open() comes before commit()")
-        if not items:
+        if not (items or consumed):
             return []
         try:
             with self._lock:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.eventlog.settings import LogSettings
+
 pytestmark = pytest.mark.process
 
 COMMANDS = [
@@ -93,6 +95,23 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, 
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    """Whatever the system refuses is said with the file's name: exit code 1 would be an answer, and a traceback is for a bug."""
+    (tmp_path / "file").touch()
+    done = claw("up", "--port", "0", env={**os.environ, "CLAW_HOME": str(tmp_path / "file" / "home")})
+    assert (done.returncode, done.stderr) == (2, f"claw: {tmp_path}/file/home/up: Not a directory\n")
+
+
+@pytest.mark.kafka
+def test_an_export_below_a_file_is_one_line(log_settings: LogSettings, tmp_path: Path) -> None:
+    """What a command says of its folder is no answer about the log."""
+    (tmp_path / "file").touch()
+    env = {**os.environ, "CLAW_HOME": str(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers}
+    out = tmp_path / "file" / "set"
+    done = claw("export", "--follow", "--prefix", log_settings.prefix, "--out", str(out), env=env)
+    assert (done.returncode, done.stderr) == (2, f"claw: {out}/parts: Not a directory\n")
 
 
 def test_a_broker_that_refuses_is_one_line(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """`claw up`: worker and trainer of one stack have one model, one run, one log."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.settings import UpSettings
 from claw_r1.claw.local.stack import Stack
 from claw_r1.claw.local.up import components, places_of, run_up, trainer_settings
+from claw_r1.eventlog.locks import take_lock
 from claw_r1.runtime.processes.component import Component
 
 
@@ -136,3 +140,44 @@ def test_two_directories_are_a_contradiction(tmp_path: Path, model: Path) -> Non
     with pytest.raises(CannotRun, match=r"--model .*/model is not model_dir .*/copy"):
         rooms(tmp_path, settings_of(tmp_path, model, model_dir=str(tmp_path / "copy")))
     assert len(rooms(tmp_path, settings_of(tmp_path, model, model_dir=str(tmp_path / "link")))) == 2
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a home's stack, with what a manager wrote there; a stack that starts all the same finds no broker."""
+    monkeypatch.setenv("CLAW_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    (folder := tmp_path / "up").mkdir()
+    for name in ("status.json", "manager.log"):
+        (folder / name).write_text("of another")
+    return folder
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Another `claw up` has it."""
+    descriptor = take_lock(lock)
+    assert descriptor is not None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(("lock", "foreground"), [("manager.lock", True), ("starting.lock", False)])
+def test_two_that_start_at_once_are_one_stack(run_dir: Path, lock: str, foreground: bool) -> None:
+    """The status names one manager: whoever came second would write over the first one's, which nothing could stop then."""
+    with held(run_dir / lock), pytest.raises(CannotRun, match="another `claw up` starts in"):
+        run_up(UpSettings(port=0), foreground=foreground)
+    assert {path.name: path.read_text() for path in run_dir.iterdir() if path.suffix != ".lock"} == {
+        "status.json": "of another",
+        "manager.log": "of another",
+    }
+
+
+@pytest.mark.process
+def test_a_manager_that_came_second_ends_its_start(run_dir: Path) -> None:
+    """The first one starts in a terminal's foreground, of which nobody who detaches knows before."""
+    with held(run_dir / "manager.lock"), pytest.raises(CannotRun, match=r"^another `claw up` starts in"):
+        run_up(UpSettings(port=0), foreground=False)
+    assert (run_dir / "status.json").read_text() == "of another"

@@ -6,18 +6,23 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from claw_r1.claw.answers import Answer, emit
 from claw_r1.claw.cli import REFUSALS
 from claw_r1.claw.data.verify import run_verify
+from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.kafka.node import LocalBroker
-from claw_r1.claw.topics.copy_log import Copy, LogCopy, run_copy
+from claw_r1.claw.topics.copy_log import COPIED, Copy, LogCopy, run_copy
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
 from claw_r1.consumers.verify.pool_comparison import compare
 from claw_r1.consumers.verify.report import Report
 from claw_r1.eventlog.kafka.admin import as_on_broker, create_topics, delete_records, end_offsets
+from claw_r1.eventlog.kafka.librdkafka import consumer_config
+from claw_r1.eventlog.kafka.reader import commit_offsets, committed_offsets
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
@@ -39,6 +44,9 @@ from tests.streams.pool import facts_in_log, load, outgoing, publish, records
 pytestmark = pytest.mark.kafka
 
 KILLS = 20 if SOAK else 2
+OFFSETS = "__consumer_offsets"
+OFFSET_KEY = (b"\0\0", b"\0\1")
+"""The topic in which Kafka keeps what groups commit, and how keys begin that are of an offset."""
 
 
 @pytest.fixture
@@ -136,6 +144,49 @@ def test_what_came_since_is_copied_by_the_next_one(old: LogSettings, new: LogSet
     assert report.ok
 
 
+def committed_at(settings: LogSettings, group: str) -> dict[bytes, int]:
+    """When each offset of a group was committed last: a time in milliseconds, by the key that Kafka gives the offset."""
+    times: dict[bytes, int] = {}
+    with closing(Consumer(consumer_config(settings))) as reader:
+        unread = set(reader.list_topics(OFFSETS, timeout=10).topics[OFFSETS].partitions)
+        reader.assign([TopicPartition(OFFSETS, number, OFFSET_BEGINNING) for number in unread])
+        while unread:
+            message = reader.poll(10)
+            assert message is not None, "the broker does not answer"
+            if message.error():
+                unread.discard(message.partition())  # the mark of its end
+            elif (key := message.key() or b"").startswith(OFFSET_KEY) and group.encode() in key:
+                times[key] = message.timestamp()[1]
+    return times
+
+
+def test_each_pass_commits_the_offsets_of_quiet_partitions_too(old: LogSettings, new: LogSettings) -> None:
+    """Kafka drops the offsets of a group without members one by one, each so long after it was committed itself."""
+    copied_to(old, new)
+    group = LogCopy(old, new).group
+    first = committed_at(new, group)
+    copied_to(old, new)
+    later = committed_at(new, group)
+    assert len(later) == len(COPIED) * old.partitions
+    assert [key for key, time_ms in first.items() if later[key] <= time_ms] == []
+
+
+def test_an_offset_that_kafka_dropped_is_no_beginning(old: LogSettings, new: LogSettings) -> None:
+    """The others are kept, so that this is no first pass: from the beginning all of its partition would be there twice."""
+    copied_to(old, new)
+    before = facts_by_group(new)
+    copy = LogCopy(old, new)
+    offsets = committed_offsets(new, copy.group, COPIED, range(old.partitions))
+    assert None not in offsets.values(), "an empty partition has an offset, too, so that none means that it is lost"
+    (name, partition) = next(place for place, offset in offsets.items() if offset)
+    kept = {place: offset for place, offset in offsets.items() if offset is not None and place != (name, partition)}
+    copy.group = "without-one"
+    commit_offsets(new, copy.group, kept)
+    with pytest.raises(CannotRun, match=rf"how far {name}\[{partition}\] .*: name an unused prefix"):
+        copy.run()
+    assert facts_by_group(new) == before
+
+
 def test_into_another_cluster(old: LogSettings, local_broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the same prefix, in as many partitions; what came since the first time is copied by the second."""
     there = old.model_copy(update={"bootstrap_servers": local_broker.bootstrap})
@@ -193,6 +244,18 @@ def test_killed_anywhere_it_goes_on(many: LogSettings, new: LogSettings) -> None
     assert facts_by_group(new) == facts_by_group(many)
     twice = Counter(dict(record.headers)["ce_id"] for record in records(new, CALLS))
     assert sorted(twice.values())[-2:] == [1, 2]
+
+
+def test_killed_in_its_first_transaction_it_begins_again(old: LogSettings, new: LogSettings) -> None:
+    """What that wrote is aborted, takes offsets, and is no fact of anybody's."""
+    create_topics(new)
+    killed_in = Producer({"bootstrap.servers": new.bootstrap_servers, "transactional.id": LogCopy(old, new).group})
+    killed_in.init_transactions()
+    killed_in.begin_transaction()
+    killed_in.produce(new.catalogue().name(CALLS), b"half", partition=0)
+    killed_in.flush()
+    copied_to(old, new)
+    assert facts_by_group(new) == facts_by_group(old)
 
 
 def test_a_plan_that_cannot_be_translated_is_left_out_with_its_run(old: LogSettings, new: LogSettings) -> None:
