@@ -328,13 +328,14 @@ def _finite(value: float) -> float:
     return number
 
 
-def _check_text(*names: str | None) -> None:
+def _check_text(*names: object) -> None:
     """Raises TypeError for what is no text, and ValueError for text that UTF-8 cannot say: what waits must be fit to be sent, since
     the completion takes it along."""
     for name in names:
-        if name is not None and not isinstance(name, str):
+        if isinstance(name, str):
+            name.encode()
+        elif name is not None:
             raise TypeError(f"a reward's name and call_id are strings, not {name!r}")
-        (name or "").encode()
 
 
 @dataclass(frozen=True, slots=True)
