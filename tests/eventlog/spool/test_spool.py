@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.eventlog.samples import item, names
-from tests.patience import until
+from tests.patience import PATIENCE_S, until, until_async
 
 MIB = 1 << 20
 
@@ -117,6 +118,32 @@ async def test_concurrent_appends_share_an_fsync(tmp_path: Path) -> None:
         assert sorted(content(tmp_path)) == sorted(f"t{number}" for number in range(300))
         assert running.stats().records == 300
         assert running.stats().fsyncs < 60
+
+
+class HangingDisk(Spool):
+    """A spool whose next write takes until `goes_on` is set."""
+
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def _commit(self, batch: Sequence[Any]) -> None:
+        self.writes.set()
+        self.goes_on.wait()
+        super()._commit(batch)
+
+
+async def test_a_disk_that_hangs_is_seen(tmp_path: Path) -> None:
+    """What a spool tells of itself waits for no disk."""
+    running = HangingDisk(tmp_path, "test", bytes_max=MIB)
+    try:
+        appended = asyncio.ensure_future(running.append(item("a")))
+        await until_async(running.writes.is_set)
+        seen = asyncio.get_running_loop().run_in_executor(None, running.stats)
+        assert (await asyncio.wait_for(seen, PATIENCE_S)).spooled == 0
+    finally:
+        running.goes_on.set()
+        running.close()
+    await appended
+    assert running.stats().spooled == 1
 
 
 async def test_drains_into_the_log_and_leaves_nothing(tmp_path: Path) -> None:
