@@ -216,11 +216,11 @@ class Spool:
         try:
             segment = self._writable_segment()
             self._bytes += segment.append([pending.content for pending in fitting], time.time())
-        except SpoolFull as full:
-            log.error("spool_refused_by_disk", error=str(full))
-            self._rotate()  # after a failed fsync nothing more is trusted to this file
+        except (SpoolFull, OSError) as refused:
+            log.error("spool_refused_by_disk", error=str(refused))
             for pending in fitting:
-                pending.done.set_exception(full)
+                pending.done.set_exception(SpoolFull(str(refused)))
+            self._rotate()  # after a failed fsync nothing more is trusted to this file
             return
         self._fsyncs += 1
         self._spooled += len(fitting)

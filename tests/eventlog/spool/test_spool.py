@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import signal
@@ -23,6 +24,7 @@ from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.eventlog.spool.drain import Drainer, waves
 from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
+from claw_r1.eventlog.spool.segment import OpenSegment
 from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.topics import CALLS, REWARDS
@@ -350,6 +352,40 @@ def test_a_disk_that_is_full_is_said_and_loses_nothing(tmp_path: Path) -> None:
     assert said[-1].startswith(f"full {len(taken)} ")
     assert len(taken) > 10
     assert content(tmp_path) == taken
+
+
+def test_a_segment_that_the_disk_does_not_remove_is_left(tmp_path: Path) -> None:
+    """A disk that fails refuses one thing after the other: whoever wrote there hears of the first, which says why."""
+    segment = OpenSegment(tmp_path / "x.spool")
+    segment.path.unlink()
+    segment.path.mkdir()  # what no file's removal removes
+    segment.close()
+    assert segment.path.is_dir()
+
+
+class FailingDisk(Spool):
+    """A spool whose disk answers otherwise than a full one, until it is well."""
+
+    is_well = False
+
+    def _writable_segment(self) -> OpenSegment:
+        if not self.is_well:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return super()._writable_segment()
+
+
+def test_whatever_a_disk_answers_its_spool_lives_on(tmp_path: Path) -> None:
+    """Who appends hears that nothing was taken; when the disk is well again, so is the spool."""
+    running = FailingDisk(tmp_path, "test", bytes_max=MIB)
+    try:
+        for name in "ab":
+            with pytest.raises(SpoolFull, match="Read-only"):
+                running.submit(item(name)).result(PATIENCE_S)
+        running.is_well = True
+        running.submit(item("c")).result(PATIENCE_S)
+    finally:
+        running.close()
+    assert content(tmp_path) == ["c"]
 
 
 def test_heirs_share_orphans(tmp_path: Path) -> None:
