@@ -252,13 +252,19 @@ async def test_refusal_of_the_engine_reaches_the_client(house: House, engine: Sc
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b"plain text", b'{"detail": "no"}', b"[1]", b"\xff"])
+HALF_AN_EMOJI = rb'{"error": {"message": "cut \ud83d"}}'
+
+
+@pytest.mark.parametrize("body", [b"", b"plain text", b'{"detail": "no"}', b"[1]", b"\xff", HALF_AN_EMOJI])
 async def test_odd_refusals_get_openais_shape(house: House, engine: ScriptedEngine, body: bytes) -> None:
-    """Whatever an engine writes into a 4xx, the client gets an error object."""
+    """Whatever an engine writes into a 4xx, the client gets an error object, and the log says why the call failed."""
     engine.then(Reply(body, status=422))
     reply = await ask(house)
     assert reply.status == 422
     assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+    assert [(failure.reason, failure.message) for failure in house.failed] == [
+        ("refused", reply.json["error"]["message"])
+    ]
 
 
 @pytest.mark.parametrize("status", [502, 503])
