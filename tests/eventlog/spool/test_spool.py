@@ -23,7 +23,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.eventlog.spool.drain import Drainer, waves
-from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
+from claw_r1.eventlog.spool.frames import META_BEGINS, Spooled, frame, read_frames
 from claw_r1.eventlog.spool.segment import OpenSegment
 from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
 from claw_r1.schemas.codec import decode
@@ -103,14 +103,25 @@ def test_a_torn_tail_is_cut(tmp_path_factory: pytest.TempPathFactory, cut: int, 
     assert read == list("abc")[: sum(end <= intact for end in ends)]
 
 
-def test_a_damaged_record_costs_no_other(tmp_path: Path) -> None:
-    """A flipped bit loses the record that it is in, and no record behind it."""
-    frames = [frame(item(name), behind=False) for name in "abc"]
-    damaged = bytearray(b"".join(frames))
-    damaged[len(frames[0]) + len(frames[1]) - 3] ^= 1
+@pytest.mark.parametrize("name", ["b", f"looks like one: {META_BEGINS.decode()}"])
+def test_a_damaged_record_costs_no_other(tmp_path: Path, name: str) -> None:
+    """A flipped bit loses the record that it is in, and no record behind it, whether in its lengths, its key or its value."""
+    frames = [frame(item(one), behind=False) for one in ("a", name, "c")]
     path = tmp_path / "x.spool"
-    path.write_bytes(damaged)
-    assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "c"]
+    for at in range(len(frames[0]), len(frames[0]) + len(frames[1])):
+        for bit in (1, 128):
+            damaged = bytearray(b"".join(frames))
+            damaged[at] ^= bit
+            path.write_bytes(damaged)
+            assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "c"], f"byte {at - len(frames[0])}"
+
+
+def test_damaged_records_in_a_row_cost_no_other(tmp_path: Path) -> None:
+    """As a sector that is lost: what comes behind it is found by its own checksum."""
+    frames = [frame(item(name), behind=False) for name in "abcd"]
+    path = tmp_path / "x.spool"
+    path.write_bytes(frames[0] + bytes(len(frames[1] + frames[2])) + frames[3])
+    assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "d"]
 
 
 async def test_concurrent_appends_share_an_fsync(tmp_path: Path) -> None:
