@@ -276,6 +276,14 @@ async def test_engine_that_is_away_is_waited_for(house: House, engine: ScriptedE
     assert house.failed == []
 
 
+async def test_resends_are_not_cut_short_by_the_time_that_engines_took(engine: ScriptedEngine) -> None:
+    """An engine that breaks late has worked until then: the wait for a worker is none of that."""
+    engine.then(*[Reply(b"broke", status=500, delay_s=0.5)] * 2)
+    with House(upstreams=engine.url, worker_wait_s=0.4, resends_max=2) as house:
+        assert (await ask(house)).status == 200
+    assert len(engine.requests) == 3
+
+
 async def test_call_is_sent_again_when_the_connection_breaks(house: House, engine: ScriptedEngine) -> None:
     """A connection that breaks before the reply is tried again within the budget."""
     engine.then(Reply(reset=True), Reply(reset=True))
