@@ -222,8 +222,9 @@ class Episode(Branch):
         `flush` stores it now.
 
         name: by default `outcome` for the episode and `step` for a call. Rewards of different slots (subject and name) add up,
-        `outcome` among them; within a slot the later one replaces the earlier.
+        `outcome` among them; within a slot the later one replaces the earlier. Raises TypeError and ValueError for what cannot be sent.
         """
+        _check_text(name, call_id)
         slot = (call_id, name or (OUTCOME_REWARD if call_id is None else STEP_REWARD))
         values, finite = self._assigned.setdefault(slot, []), _finite(value)
         self._revision = max(now_us(), self._revision + 1)  # above what the agent itself may have said at its base URL
@@ -325,6 +326,16 @@ def _finite(value: float) -> float:
     if not math.isfinite(number):
         raise ValueError(f"a reward must be finite, not {number}")
     return number
+
+
+def _check_text(*names: object) -> None:
+    """Raises TypeError for what is no text, and ValueError for text that UTF-8 cannot say: what waits must be fit to be sent, since
+    the completion takes it along."""
+    for name in names:
+        if isinstance(name, str):
+            name.encode()
+        elif name is not None:
+            raise TypeError(f"a reward's name and call_id are strings, not {name!r}")
 
 
 @dataclass(frozen=True, slots=True)

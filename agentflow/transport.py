@@ -125,7 +125,12 @@ class GatewayTransport:
     ) -> GatewayAnswer | _Failure:
         try:
             answer = await self._once(method, url, headers, payload)
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+        except aiohttp.InvalidURL as error:
+            raise InvalidPlan(f"{url!r} is no address") from error
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+        ) as error:  # what is no HTTP, as a proxy that restarts may send, among them
             return _Failure(f"{type(error).__name__}: {error}")
         if answer.status < 300 or (answer.status == BUSY and busy_is_an_answer):
             return answer

@@ -1,7 +1,7 @@
 """A thread that hands every record of a reader to a function, for ever.
 
 Invariant: a position counts as reached only after `on_record` returned for every record before it. An exception, of
-the log or of `on_record`, ends the follower: it never skips.
+the log or of `on_record`, ends the follower: it never skips. A broker that is away for a while is no exception.
 """
 
 import threading
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from claw_r1.eventlog.errors import LogError, NotCaughtUp
+from claw_r1.eventlog.errors import LogError, NotCaughtUp, Retryable
 from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Place, Record
 
@@ -100,7 +100,13 @@ class Follower:
             asking = [goal for goal in self._goals if goal.ends is None]
         if not asking:
             return
-        ends = self._reader.end_offsets()
+        try:
+            ends = self._reader.end_offsets()
+        except (
+            Retryable
+        ) as away:  # as reading does, the question rides an outage out; who waits has a deadline of their own
+            log.warning("log_end_unknown", reason=str(away))
+            return
         with self._moved:
             for goal in asking:
                 goal.ends = ends

@@ -70,13 +70,13 @@ def objects(items: object) -> list[dict[str, Any]]:
 
 
 def error_text(body: bytes) -> str:
-    """Returns the text of an error whose shape is another API's: the message in its `error`, else all of it."""
+    """Returns the text of an error whose shape is another API's: the message in its `error`, else all of it. An event can hold it."""
     try:
         fields = loads(body)
-        message = fields["error"]["message"]
+        message = encodable(fields["error"]["message"])
     except (ValueError, TypeError, LookupError):
         message = None
-    return message if isinstance(message, str) else body.decode(errors="replace")
+    return body.decode(errors="replace") if message is None else message
 
 
 def encodable(text: Json) -> str | None:

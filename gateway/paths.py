@@ -104,8 +104,8 @@ def _route(endpoint: str, protocol: CallProtocol | None, prefix: bytes) -> Route
 
 
 def names_preferences(path: str) -> bool:
-    """Returns whether a decoded path is that of a group's preferences; FastAPI takes one that ends in a new line for it, too."""
-    return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/\n").endswith("/preferences")
+    """Returns whether a decoded path is that of a group's preferences."""
+    return path.removeprefix("/v1").startswith("/groups/") and path.rstrip("/").endswith("/preferences")
 
 
 def not_served(raw_path: bytes) -> NotFound | None:

@@ -57,9 +57,12 @@ class OpenSegment(Segment):
 
     def close(self) -> None:
         """Nothing more is written. An empty segment is removed."""
-        os.close(self._file)
+        # A disk that failed may refuse this, too. What was taken is fsynced, and an empty file that stays harms nobody.
+        with contextlib.suppress(OSError):
+            os.close(self._file)
         if not self.records:
-            self.remove()
+            with contextlib.suppress(OSError):
+                self.remove()
 
     def _write(self, content: bytes) -> None:
         rest = memoryview(content)

@@ -110,13 +110,12 @@ class Spool:
         return self._limit_met
 
     def stats(self) -> SpoolStats:
-        """A snapshot for metrics."""
-        with self._files:
-            oldest = [segment.oldest_s for segment in self._segments() if segment.oldest_s is not None]
-            age_s = max(0.0, time.time() - min(oldest)) if oldest else 0.0
-            records = self._held.total()
-            counts = (self._spooled, self._drained, self._refused, self._fsyncs)
-            return SpoolStats(self._bytes, records, age_s, *counts)
+        """A snapshot for metrics, of no exact moment: a lock is held while the disk writes, and a disk that hangs must be seen."""
+        oldest = [segment.oldest_s for segment in self._segments() if segment.oldest_s is not None]
+        age_s = max(0.0, time.time() - min(oldest)) if oldest else 0.0
+        records = self._held.total()
+        counts = (self._spooled, self._drained, self._refused, self._fsyncs)
+        return SpoolStats(self._bytes, records, age_s, *counts)
 
     def writable(self) -> bool:
         """Returns whether an append would succeed now: tries a small file."""
@@ -217,11 +216,11 @@ class Spool:
         try:
             segment = self._writable_segment()
             self._bytes += segment.append([pending.content for pending in fitting], time.time())
-        except SpoolFull as full:
-            log.error("spool_refused_by_disk", error=str(full))
-            self._rotate()  # after a failed fsync nothing more is trusted to this file
+        except (SpoolFull, OSError) as refused:
+            log.error("spool_refused_by_disk", error=str(refused))
             for pending in fitting:
-                pending.done.set_exception(full)
+                pending.done.set_exception(SpoolFull(str(refused)))
+            self._rotate()  # after a failed fsync nothing more is trusted to this file
             return
         self._fsyncs += 1
         self._spooled += len(fitting)
@@ -275,7 +274,8 @@ class Spool:
         return records
 
     def _segments(self) -> list[Segment]:
-        return [*self._closed, *([self._open] if self._open is not None else [])]
+        writing = self._open  # read once: `stats` holds no lock
+        return [*self._closed, *([writing] if writing is not None else [])]
 
 
 def _read_through(path: Path, held: Counter[bytes]) -> Segment:

@@ -31,6 +31,7 @@ from claw_r1.gateway.http.exchange import Exchange
 from claw_r1.gateway.metrics import Metrics
 from claw_r1.gateway.paths import (
     COMPLETE,
+    CONTROL,
     COUNT_TOKENS,
     FEEDBACK,
     REGISTRY_PATH,
@@ -82,6 +83,8 @@ class Door:
         head, settings = exchange.head, self.settings
         if sum(name == b"host" for name, _ in head.headers) > 1:
             raise InvalidRequest("a request has one Host header", param="host")
+        if CONTROL.search(exchange.path):  # of which FastAPI's patterns overlook one: a new line at the end
+            raise InvalidRequest("a path must hold no control characters", param="path")
         exchange.protocol = protocol_of(head.path, self._protocols) if head.method == b"POST" else None
         exchange.key, exchange.headers = self._keys.checked(exchange.path, head.headers)
         exchange.label = exchange.protocol.name if exchange.protocol else "control"

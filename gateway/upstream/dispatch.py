@@ -1,8 +1,8 @@
 """One call to some engine: choose, send, and try again as long as that can help.
 
 Invariant: a call is tried again only while the client has seen nothing of it. An engine that is away, paused or
-restarting is waited for, up to `worker_wait_s` from the first failure; a call that an engine had when it broke is sent
-again at most `resends_max` times.
+restarting is waited for, up to `worker_wait_s`; a call that an engine had when it broke is sent again at most
+`resends_max` times, however long it had it.
 """
 
 import asyncio
@@ -142,6 +142,7 @@ class Dispatcher:
             engine = progress.engine = await self._engine(call, budget, avoid)
             if engine.url in avoid:  # all have failed: each gets another turn
                 avoid.clear()
+            budget.sent()
             try:
                 return await self._attempt(engine, call, progress)
             except (UpstreamUnreachable, UpstreamBroken) as failure:

@@ -5,7 +5,7 @@ import pytest
 
 from claw_r1.agentflow.bodies import ChatReply, GroupOpen, GroupSpec, RetryAfter, TrajectoryId
 from claw_r1.agentflow.client import GatewayClient
-from claw_r1.agentflow.errors import GatewayUnavailable, MalformedReply, RequestRefused
+from claw_r1.agentflow.errors import GatewayUnavailable, InvalidPlan, MalformedReply, RequestRefused
 from claw_r1.agentflow.settings import AgentFlowSettings
 from tests.agentflow.fake_gateway import FakeGateway
 
@@ -81,6 +81,29 @@ async def test_the_budget_is_bounded() -> None:
     settings = AgentFlowSettings(retry_budget_s=0.1, retry_pause_s=0.02)
     async with GatewayClient(url, settings=settings) as client:
         with pytest.raises(GatewayUnavailable, match=url):
+            await client.chat(ONE, HELLO)
+
+
+async def test_an_answer_that_is_no_http_is_an_outage() -> None:
+    """A proxy that comes up may say anything; whoever asks hears of it as of a gateway that is gone."""
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"no HTTP\r\n\r\n")
+        writer.close()
+
+    impatient = AgentFlowSettings(retry_budget_s=0.05, retry_pause_s=0.01)
+    async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with GatewayClient(f"http://127.0.0.1:{port}", settings=impatient) as client:
+            with pytest.raises(GatewayUnavailable):
+                await client.chat(ONE, HELLO)
+
+
+async def test_an_address_that_is_none_is_refused_at_once() -> None:
+    """Waiting makes no address of it."""
+    async with GatewayClient("http://:80", settings=QUICK) as client:
+        with pytest.raises(InvalidPlan, match="http://:80"):
             await client.chat(ONE, HELLO)
 
 

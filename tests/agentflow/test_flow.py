@@ -3,6 +3,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -226,6 +228,20 @@ async def test_a_reward_that_is_no_number_fails_the_episode(value: float) -> Non
         result = await played(fake, script)
     assert (result.status, result.reward) == ("failed", None)
     assert "reward" not in fake.bodies("complete_trajectory")[0]
+
+
+@pytest.mark.parametrize("name", [{"name": uuid4()}, {"call_id": b"c"}, {"name": "\ud83d"}])
+async def test_a_reward_that_cannot_be_sent_fails_the_episode_and_is_not_sent(name: dict[str, Any]) -> None:
+    """The completion takes along what waits: one that is no JSON would end the runner, and every other episode with it."""
+
+    async def script(episode: Episode) -> None:
+        await episode.reward(0.1)
+        await episode.reward(0.5, **name)
+
+    async with FakeGateway() as fake:
+        result = await played(fake, script)
+    assert (result.status, result.reported, result.reward) == ("failed", True, 0.1)
+    assert [body["value"] for body in fake.bodies("rewards")] == [0.1]
 
 
 async def test_a_cancelled_episode_says_farewell() -> None:

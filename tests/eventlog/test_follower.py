@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import BrokerUnreachable, LogError
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.protocols import Producer
-from claw_r1.eventlog.records import Record
+from claw_r1.eventlog.records import Place, Record
 from claw_r1.schemas.topics import CALLS, GROUPS
 from tests.eventlog.samples import AnyLog, item, names
 
@@ -76,6 +76,33 @@ def test_an_exception_in_on_record_ends_the_follower_and_is_told(log: AnyLog, pr
     with pytest.raises(LogError, match="ended: b"):
         follower.wait_caught_up(WAIT_S)
     assert seen == ["a"]
+
+
+def test_a_question_for_the_end_that_no_broker_answers_is_asked_again(producer: Producer, log: AnyLog) -> None:
+    """An outage ends no follower: what reads rides it out, and so does the question where the log ends."""
+
+    class Outage:
+        """The log's reader, whose first question for the end finds no broker."""
+
+        def __init__(self) -> None:
+            self.refusals = 1
+            self._reader = log.reader([CALLS])
+            self.poll, self.positions, self.close = self._reader.poll, self._reader.positions, self._reader.close
+            self.read_to_end, self.at_end = self._reader.read_to_end, self._reader.at_end
+
+        def end_offsets(self) -> dict[Place, int]:
+            if self.refusals:
+                self.refusals -= 1
+                raise BrokerUnreachable("no broker answers")
+            return self._reader.end_offsets()
+
+    producer.produce(item("a")).result(WAIT_S)
+    seen: list[Record] = []
+    follower = Follower(reader := Outage(), seen.append)
+    follower.start()
+    follower.wait_caught_up(WAIT_S)
+    follower.stop()
+    assert (names(seen), reader.refusals, follower.error) == (["a"], 0, None)
 
 
 def test_a_stopped_follower_leaves_no_thread(log: AnyLog) -> None:

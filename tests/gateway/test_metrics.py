@@ -21,6 +21,7 @@ from tests.gateway.capture.test_durable_log import Place
 from tests.gateway.engine import Reply, ScriptedEngine, completion, stream, written
 from tests.gateway.house import ASK, House, ask, report
 from tests.gateway.processes import poll
+from tests.patience import PATIENCE_S
 
 FAMILIES = {
     "claw_gateway_requests": "counter",
@@ -142,6 +143,28 @@ async def test_a_blocked_loop_is_seen(house: House) -> None:
     house.on_loop(lambda: time.sleep(0.8))
     # The watch looks four times a second: what it sees of a block is at least the rest after its next look was due.
     await poll(lambda: sample(house.metrics.exposition(), "claw_gateway_event_loop_lag_seconds") > 0.5)
+
+
+async def test_a_source_that_hangs_holds_up_nobody(house: House) -> None:
+    """As a disk does that does not say how full it is: the loop serves everybody else, and the exposition comes when it can."""
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def hanging() -> float:
+        reads.set()
+        goes_on.wait()
+        return 7
+
+    house.metrics.observe(lambda: 0, hanging, lambda: 0)
+    exposed = asyncio.ensure_future(metric(house, "claw_gateway_workers"))
+    try:
+        await poll(reads.is_set)
+        patient = aiohttp.ClientTimeout(PATIENCE_S)
+        async with aiohttp.ClientSession(timeout=patient) as session, session.get(f"{house.url}/livez") as reply:
+            assert reply.status == 200
+        assert not exposed.done()
+    finally:
+        goes_on.set()
+    assert await exposed == 7
 
 
 async def test_acknowledgements_are_timed(engine: ScriptedEngine) -> None:

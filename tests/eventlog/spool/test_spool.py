@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +23,13 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing, Position
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.eventlog.spool.drain import Drainer, waves
-from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
+from claw_r1.eventlog.spool.frames import META_BEGINS, Spooled, frame, read_frames
+from claw_r1.eventlog.spool.segment import OpenSegment
 from claw_r1.eventlog.spool.spool import REFUSED_FILE, Spool
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.eventlog.samples import item, names
-from tests.patience import until
+from tests.patience import PATIENCE_S, until, until_async
 
 MIB = 1 << 20
 
@@ -100,14 +103,25 @@ def test_a_torn_tail_is_cut(tmp_path_factory: pytest.TempPathFactory, cut: int, 
     assert read == list("abc")[: sum(end <= intact for end in ends)]
 
 
-def test_a_damaged_record_costs_no_other(tmp_path: Path) -> None:
-    """A flipped bit loses the record that it is in, and no record behind it."""
-    frames = [frame(item(name), behind=False) for name in "abc"]
-    damaged = bytearray(b"".join(frames))
-    damaged[len(frames[0]) + len(frames[1]) - 3] ^= 1
+@pytest.mark.parametrize("name", ["b", f"looks like one: {META_BEGINS.decode()}"])
+def test_a_damaged_record_costs_no_other(tmp_path: Path, name: str) -> None:
+    """A flipped bit loses the record that it is in, and no record behind it, whether in its lengths, its key or its value."""
+    frames = [frame(item(one), behind=False) for one in ("a", name, "c")]
     path = tmp_path / "x.spool"
-    path.write_bytes(damaged)
-    assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "c"]
+    for at in range(len(frames[0]), len(frames[0]) + len(frames[1])):
+        for bit in (1, 128):
+            damaged = bytearray(b"".join(frames))
+            damaged[at] ^= bit
+            path.write_bytes(damaged)
+            assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "c"], f"byte {at - len(frames[0])}"
+
+
+def test_damaged_records_in_a_row_cost_no_other(tmp_path: Path) -> None:
+    """As a sector that is lost: what comes behind it is found by its own checksum."""
+    frames = [frame(item(name), behind=False) for name in "abcd"]
+    path = tmp_path / "x.spool"
+    path.write_bytes(frames[0] + bytes(len(frames[1] + frames[2])) + frames[3])
+    assert [name_of(spooled) for spooled in read_frames(path)] == ["a", "d"]
 
 
 async def test_concurrent_appends_share_an_fsync(tmp_path: Path) -> None:
@@ -117,6 +131,32 @@ async def test_concurrent_appends_share_an_fsync(tmp_path: Path) -> None:
         assert sorted(content(tmp_path)) == sorted(f"t{number}" for number in range(300))
         assert running.stats().records == 300
         assert running.stats().fsyncs < 60
+
+
+class HangingDisk(Spool):
+    """A spool whose next write takes until `goes_on` is set."""
+
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def _commit(self, batch: Sequence[Any]) -> None:
+        self.writes.set()
+        self.goes_on.wait()
+        super()._commit(batch)
+
+
+async def test_a_disk_that_hangs_is_seen(tmp_path: Path) -> None:
+    """What a spool tells of itself waits for no disk."""
+    running = HangingDisk(tmp_path, "test", bytes_max=MIB)
+    try:
+        appended = asyncio.ensure_future(running.append(item("a")))
+        await until_async(running.writes.is_set)
+        seen = asyncio.get_running_loop().run_in_executor(None, running.stats)
+        assert (await asyncio.wait_for(seen, PATIENCE_S)).spooled == 0
+    finally:
+        running.goes_on.set()
+        running.close()
+    await appended
+    assert running.stats().spooled == 1
 
 
 async def test_drains_into_the_log_and_leaves_nothing(tmp_path: Path) -> None:
@@ -323,6 +363,40 @@ def test_a_disk_that_is_full_is_said_and_loses_nothing(tmp_path: Path) -> None:
     assert said[-1].startswith(f"full {len(taken)} ")
     assert len(taken) > 10
     assert content(tmp_path) == taken
+
+
+def test_a_segment_that_the_disk_does_not_remove_is_left(tmp_path: Path) -> None:
+    """A disk that fails refuses one thing after the other: whoever wrote there hears of the first, which says why."""
+    segment = OpenSegment(tmp_path / "x.spool")
+    segment.path.unlink()
+    segment.path.mkdir()  # what no file's removal removes
+    segment.close()
+    assert segment.path.is_dir()
+
+
+class FailingDisk(Spool):
+    """A spool whose disk answers otherwise than a full one, until it is well."""
+
+    is_well = False
+
+    def _writable_segment(self) -> OpenSegment:
+        if not self.is_well:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return super()._writable_segment()
+
+
+def test_whatever_a_disk_answers_its_spool_lives_on(tmp_path: Path) -> None:
+    """Who appends hears that nothing was taken; when the disk is well again, so is the spool."""
+    running = FailingDisk(tmp_path, "test", bytes_max=MIB)
+    try:
+        for name in "ab":
+            with pytest.raises(SpoolFull, match="Read-only"):
+                running.submit(item(name)).result(PATIENCE_S)
+        running.is_well = True
+        running.submit(item("c")).result(PATIENCE_S)
+    finally:
+        running.close()
+    assert content(tmp_path) == ["c"]
 
 
 def test_heirs_share_orphans(tmp_path: Path) -> None:

@@ -252,13 +252,19 @@ async def test_refusal_of_the_engine_reaches_the_client(house: House, engine: Sc
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b"plain text", b'{"detail": "no"}', b"[1]", b"\xff"])
+HALF_AN_EMOJI = rb'{"error": {"message": "cut \ud83d"}}'
+
+
+@pytest.mark.parametrize("body", [b"", b"plain text", b'{"detail": "no"}', b"[1]", b"\xff", HALF_AN_EMOJI])
 async def test_odd_refusals_get_openais_shape(house: House, engine: ScriptedEngine, body: bytes) -> None:
-    """Whatever an engine writes into a 4xx, the client gets an error object."""
+    """Whatever an engine writes into a 4xx, the client gets an error object, and the log says why the call failed."""
     engine.then(Reply(body, status=422))
     reply = await ask(house)
     assert reply.status == 422
     assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+    assert [(failure.reason, failure.message) for failure in house.failed] == [
+        ("refused", reply.json["error"]["message"])
+    ]
 
 
 @pytest.mark.parametrize("status", [502, 503])
@@ -268,6 +274,14 @@ async def test_engine_that_is_away_is_waited_for(house: House, engine: ScriptedE
     assert (await ask(house)).status == 200
     assert len(house.captured) == 1
     assert house.failed == []
+
+
+async def test_resends_are_not_cut_short_by_the_time_that_engines_took(engine: ScriptedEngine) -> None:
+    """An engine that breaks late has worked until then: the wait for a worker is none of that."""
+    engine.then(*[Reply(b"broke", status=500, delay_s=0.5)] * 2)
+    with House(upstreams=engine.url, worker_wait_s=0.4, resends_max=2) as house:
+        assert (await ask(house)).status == 200
+    assert len(engine.requests) == 3
 
 
 async def test_call_is_sent_again_when_the_connection_breaks(house: House, engine: ScriptedEngine) -> None:

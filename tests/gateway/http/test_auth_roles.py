@@ -169,6 +169,19 @@ async def test_without_a_key_this_machine_may_what_its_cell_says(guarded: Guarde
     assert {event.envelope.key_name for event in guarded.written()} <= {None}
 
 
+@pytest.mark.parametrize("route", TABLE)
+async def test_no_row_is_gone_around_by_a_control_character(guarded: Guarded, route: str) -> None:
+    """A path that only looks like another one to whom it matters less is no path."""
+    house, (method, path) = guarded.house, route.split(" ")
+    path = re.sub("{.*}", "x", path.replace("…", "/x/x/v1"))
+    key = guarded.keys["agent", "plain"]
+    guarded.written()
+    for end in ("%0A", "%0d", "%00", "/%0a", "%C2%85"):
+        status, reply = await send(house, method, path + end, b"{}" if method == "POST" else None, x_api_key=key)
+        assert (status, json.loads(reply or "{}").get("error", {}).get("param", "path")) == (400, "path"), end
+    assert guarded.written() == []
+
+
 async def test_what_is_made_up_for_a_key_is_its_own(guarded: Guarded) -> None:
     """Groups and trajectories without a name; the base URL leads to them; the same request makes the same one."""
     house, key = guarded.house, guarded.keys["agent", "scope"]

@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+from claw_r1.claw.tls.authority import Authority
 from claw_r1.gateway.http.server import GracefulServer
+from claw_r1.runtime.files import write_secret
+from claw_r1.runtime.tls.pem import PemFiles
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House
 from tests.gateway.http.test_connection import WHOLE
 from tests.gateway.processes import poll
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 CLOSE = b"\r\nconnection: close\r\n"
@@ -71,3 +76,25 @@ async def test_an_idle_connection_ends_with_the_linger_and_a_call_with_the_grace
         assert not calling.at_eof()
         assert await asyncio.wait_for(calling.read(-1), 15) == b""
     assert not house.captured
+
+
+async def test_the_last_connections_of_a_stop_speak_what_all_others_do(tmp_path: Path) -> None:
+    """Whoever the kernel has let in when the stop begins is answered behind the gateway's certificate; who says nothing holds up nobody."""
+    authority, own, trusted = Authority.new(), tmp_path / "server.pem", tmp_path / "ca.pem"
+    trusted.write_text(authority.pem)
+    write_secret(own, authority.issue("gateway", names=("localhost",)))
+    house = House()
+    house.config.load()
+    house.config.ssl = PemFiles(None, own, None).context(server=True)
+    server = GracefulServer(house.config, linger_s=0.5, grace_s=PATIENCE_S)
+    server.lifespan = house.config.lifespan_class(house.config)
+    await server.startup(sockets=[])  # so that only the kernel takes connections
+    house.listener.setblocking(False)
+    address, trusting = house.listener.getsockname(), PemFiles(trusted, None, None).context()
+    with contextlib.closing(socket.create_connection(address)):
+        stopping = asyncio.ensure_future(server.shutdown([house.listener]))
+        hasty = socket.create_connection(address)
+        answers, writer = await asyncio.open_connection(sock=hasty, ssl=trusting, server_hostname="localhost")
+        writer.write(LIVEZ)
+        assert CLOSE in await answers.read(-1)
+        await stopping
