@@ -127,10 +127,7 @@ class GatewayTransport:
             answer = await self._once(method, url, headers, payload)
         except aiohttp.InvalidURL as error:
             raise InvalidPlan(f"{url!r} is no address") from error
-        except (
-            aiohttp.ClientError,
-            TimeoutError,
-        ) as error:  # what is no HTTP, as a proxy that restarts may send, among them
+        except (aiohttp.ClientError, TimeoutError) as error:  # also what is no HTTP, as a proxy that restarts may send
             return _Failure(f"{type(error).__name__}: {error}")
         if answer.status < 300 or (answer.status == BUSY and busy_is_an_answer):
             return answer

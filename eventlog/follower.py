@@ -102,9 +102,7 @@ class Follower:
             return
         try:
             ends = self._reader.end_offsets()
-        except (
-            Retryable
-        ) as away:  # as reading does, the question rides an outage out; who waits has a deadline of their own
+        except Retryable as away:  # the question rides an outage out, as reading does; who waits has a deadline
             log.warning("log_end_unknown", reason=str(away))
             return
         with self._moved:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from claw_r1.eventlog.locks import exclusive, take_lock
+from claw_r1.runtime.files import sync
 
 LOCK = "owner.lock"
 SUFFIX = ".spool"
@@ -47,7 +48,7 @@ def create(root: Path, name: str) -> SpoolDirectory:
         path.mkdir(mode=PRIVATE)
         held = _take(path)
         assert held is not None, "nobody else knows the name"
-    sync_directory(root)
+    sync(root)
     return held
 
 
@@ -56,15 +57,6 @@ def adopt_orphans(root: Path) -> list[SpoolDirectory]:
     with exclusive(root / ".lock"):
         candidates = sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         return [held for path in candidates if (held := _take(path)) is not None]
-
-
-def sync_directory(path: Path) -> None:
-    """A file that was just made or removed is known after a power failure, too."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _take(path: Path) -> SpoolDirectory | None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claw_r1.eventlog.errors import SpoolFull
-from claw_r1.eventlog.spool.directory import SUFFIX, sync_directory
+from claw_r1.eventlog.spool.directory import SUFFIX
+from claw_r1.runtime.files import sync
 
 
 class Segment:
@@ -34,7 +35,7 @@ class OpenSegment(Segment):
         except OSError as refused:
             raise _full(refused) from refused
         try:
-            sync_directory(path.parent)
+            sync(path.parent)
         except OSError as refused:
             self.close()
             raise _full(refused) from refused

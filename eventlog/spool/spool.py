@@ -20,9 +20,10 @@ import structlog
 
 from claw_r1.eventlog.errors import RecordTooLarge, SpoolFull
 from claw_r1.eventlog.records import Outgoing
-from claw_r1.eventlog.spool.directory import SpoolDirectory, adopt_orphans, create, sync_directory
+from claw_r1.eventlog.spool.directory import SpoolDirectory, adopt_orphans, create
 from claw_r1.eventlog.spool.frames import Spooled, frame, read_frames
 from claw_r1.eventlog.spool.segment import OpenSegment, Segment, segment_path
+from claw_r1.runtime.files import sync
 from claw_r1.schemas.topics import LARGEST_RECORD_BYTES
 
 log = structlog.get_logger()
@@ -122,7 +123,7 @@ class Spool:
         probe = self._own.path / "probe"
         try:
             probe.write_bytes(bytes(4096))
-            sync_directory(self._own.path)
+            sync(self._own.path)
             probe.unlink()
         except OSError:
             return False

@@ -325,9 +325,8 @@ def control_app(
     app.add_api_route("/readyz", health.ready, methods=["GET"])
     app.add_api_route("/version", health.version, methods=["GET"])
 
-    def exposition() -> (
-        Response
-    ):  # in a thread: it asks disks how full they are, and one that hangs must hold up nobody else
+    def exposition() -> Response:
+        # In a thread: it asks disks how full they are, and one that hangs must hold up nobody else.
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     app.add_api_route("/metrics", exposition, methods=["GET"])

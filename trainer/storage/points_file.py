@@ -22,10 +22,8 @@ class PointsFile:
 
     def __init__(self, folder: Path, purge_from: int) -> None:
         """purge_from: what earlier files of the folder hold of this batch and later ones is shown no more."""
-        name = (
-            f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"  # read in the order of names
-        )
-        self._path = folder / name
+        # TensorBoard reads files in the order of their names.
+        self._path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._purge_from = purge_from
 
     def write(self, metrics: Mapping[str, float], batch: int) -> None:
