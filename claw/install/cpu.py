@@ -31,6 +31,7 @@ def settle(environment: Path, *, again: bool, command: Sequence[str | Path] | No
     if not again and bf16.recorded(environment) is not None:
         return
     cap = next((environment / "lib").glob("python3.*/site-packages")) / "claw-cpu.pth"
+    (environment / bf16.RECORD).unlink(missing_ok=True)  # before the cap that it speaks of: the trial may tell nothing
     cap.unlink(missing_ok=True)  # what an earlier CPU needed
     say("  one product in bf16 on this CPU")
     try:

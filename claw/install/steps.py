@@ -19,6 +19,7 @@ from claw_r1.claw.install.environment import PYTHON, VENV, add, install, is_curr
 from claw_r1.claw.install.machine import Lock, Machine, check, look
 
 COMMANDS = ("demo", "test", "setup", "check")
+HELP = {"-h", "--help"}
 # Three files of tests at a time: most of them wait for engines and brokers. Each process has a broker of its own. `-n 0` undoes it.
 # A process that dies is replaced, and costs the test that it ran (tests/scheduling.py).
 SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "100"]
@@ -28,10 +29,13 @@ def main(arguments: Sequence[str], usage: str) -> int:
     """Sets up, then becomes `claw demo` or pytest. Returns 2 with one line on stderr when something is missing."""
     if not arguments or arguments[0] not in COMMANDS:
         print(usage, file=sys.stderr)
-        return 0 if arguments and arguments[0] in {"-h", "--help"} else 2
+        return 0 if set(arguments[:1]) & HELP else 2
     command, rest = arguments[0], list(arguments[1:])
+    flags = set(rest) if command in {"setup", "check"} else set()
+    if flags not in (set(), {"--gpu"}, {"--light"}):
+        print(usage, file=sys.stderr)
+        return 0 if flags & HELP else 2
     try:
-        flags = set(rest) if command in {"setup", "check"} else set()
         lock: Lock = "gpu" if "--gpu" in flags else "light" if "--light" in flags else "cpu"
         _set_up(look(lock), only_check=command == "check")
     except CannotRun as error:

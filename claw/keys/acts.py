@@ -13,10 +13,13 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.json_values import JsonDict
 
+LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 10**6
+"""The last day that has a date; 0.1.0 made keys with an end behind it."""
+
 
 def row(key: KeyRecorded, at_us: int) -> JsonDict:
     """A key as JSON has it, without what would be a secret: there is none in its record."""
-    expires = None if key.expires_us is None else datetime.fromtimestamp(key.expires_us / 1e6, UTC)
+    expires = None if key.expires_us is None else datetime.fromtimestamp(min(key.expires_us, LAST_US) // 10**6, UTC)
     return {
         "name": key.name,
         "role": key.role,

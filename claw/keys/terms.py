@@ -12,6 +12,8 @@ from claw_r1.gateway.settings import SamplingName
 
 DURATION = re.compile(r"(\d{1,9})([smhd])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DAYS_MAX = 36_500
+"""A time that is further away has no date, or fits no event."""
 
 
 def duration_us(text: str) -> int:
@@ -19,7 +21,9 @@ def duration_us(text: str) -> int:
     match = DURATION.fullmatch(text.strip())
     if match is None:
         raise CannotRun(f"{text} is no duration: a number and s, m, h or d, for example 12h or 30d")
-    return int(match[1]) * SECONDS[match[2]] * 1_000_000
+    if (seconds := int(match[1]) * SECONDS[match[2]]) > DAYS_MAX * SECONDS["d"]:
+        raise CannotRun(f"{text} is longer than {DAYS_MAX} days; without an end a key is in force until it is revoked")
+    return seconds * 1_000_000
 
 
 def aliases_of(words: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . .venv/bin/activate
-export CLAW_HOME=${CLAW_HOME:-$PWD/.claw/gameday}
+export CLAW_HOME=${GAMEDAY_HOME:-$PWD/.claw/gameday} # emptied: never the CLAW_HOME of whoever plays
 unset KAFKA_BOOTSTRAP_SERVERS
 port=${PORT:-8000} engine_port=${ENGINE_PORT:-9000}
 rm -rf "$CLAW_HOME"

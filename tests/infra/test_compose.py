@@ -114,7 +114,10 @@ def test_everything_is_watched() -> None:
 
 
 def test_its_scorers_can_run() -> None:
-    assert len(load(FOLDER / "rewards.yaml")) == 1
+    """Beside the file lies what it names: rules of one's own, rubrics. So the folder is mounted."""
+    mounted = [volume.rsplit(":", 2)[1] for volume in SERVICES["rewards"]["volumes"] if volume.endswith(":ro")]
+    assert mounted == [str(Path(STAGES[OURS["rewards"]].env["CLAW_REWARDS_CONFIG"]).parent)]
+    assert len(load(FOLDER / "rewards" / "rewards.yaml")) == 1
 
 
 def _variables(service: str) -> dict[str, str]:

@@ -83,6 +83,14 @@ def test_a_trial_that_tells_nothing_stops_no_setup(environment: Path, capsys: py
     assert tries(environment, RUNS) == 1
 
 
+def test_a_trial_that_tells_nothing_leaves_no_word_of_an_earlier_one(environment: Path) -> None:
+    """The cap is gone then: with the record of it no start would try again, and torch would die."""
+    assert tries(environment, TRAPS_ON_AMX) == 2
+    assert tries(environment, FAILS, again=True) == 1
+    assert tries(environment, TRAPS_ON_AMX) == 2
+    assert what_starts_there(environment) == [WITHOUT_AMX, None]
+
+
 def test_a_processor_is_known_by_what_it_announces(tmp_path: Path) -> None:
     """Two CPUs of one model are two where one announces less, as under another hypervisor; a clock that changes is none of it."""
 

@@ -50,12 +50,20 @@ def test_a_check_downloads_nothing_and_says_which_broker_would_be_used() -> None
     assert "broker.example:9092" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("nonsense",), ("check", "--ligth"), ("check", "light"), ("check", "--gpu", "--light")]
+)
 def test_a_wrong_command_is_answered_with_the_usage(arguments: tuple[str, ...]) -> None:
-    """Exit code 2, the usage, no traceback."""
+    """Exit code 2, the usage, no traceback; and nothing is installed that was not asked for."""
     done = bootstrap(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage:")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("check", "--help")])
+def test_who_asks_for_the_usage_gets_it(arguments: tuple[str, ...]) -> None:
+    done = bootstrap(*arguments)
+    assert (done.returncode, done.stderr[:6]) == (0, "usage:")
 
 
 def test_the_stamp_changes_with_the_project_and_not_with_the_day() -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from claw_r1.claw.cli import REFUSALS, app
 from claw_r1.claw.keys import records
-from claw_r1.claw.keys.acts import as_text
+from claw_r1.claw.keys.acts import as_text, row
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
+from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
+from tests import facts
 
 Run = Callable[..., Any]  # what the command printed as JSON, and its exit code
 
@@ -87,7 +89,13 @@ def test_what_is_no_key_is_refused_in_words(claw: Run, log_settings: LogSettings
     assert list(read_topics(log_settings, [KEYS])) == []
 
 
+def test_a_key_whose_end_has_no_date_is_listed() -> None:
+    """0.1.0 made such keys; one of them must not keep all others from being seen."""
+    key = KeyRecorded(envelope=facts.envelope(), digest="0" * 64, name="a", role="agent", expires_us=2**62)
+    assert row(key, at_us=0)["expires"].startswith("9999-12-31")
+
+
 def test_the_table_shows_no_whole_hash() -> None:
     """Name, role, twelve characters, end, scope, state."""
-    row = {"name": "a", "role": "agent", "hash": "0" * 12, "expires": None, "scope": None, "state": "valid"}
-    assert list(as_text([row]))[1].split() == ["a", "agent", "0" * 12, "-", "-", "valid"]
+    shown = {"name": "a", "role": "agent", "hash": "0" * 12, "expires": None, "scope": None, "state": "valid"}
+    assert list(as_text([shown]))[1].split() == ["a", "agent", "0" * 12, "-", "-", "valid"]

@@ -15,6 +15,7 @@ def test_what_people_type_is_read() -> None:
         (duration_us, "1.5h"),
         (duration_us, "-1h"),
         (duration_us, ""),
+        (duration_us, "3000000d"),  # the year 10240
         (lambda word: aliases_of([word]), "=tiny"),
         (lambda word: sampling_of([word]), "temperature=nan"),
         (lambda word: sampling_of([word]), "temprature=1"),

@@ -61,7 +61,7 @@ ALONE = {
 def test_it_becomes_ready_alone(images: Engine, target: str, log_settings: LogSettings, tmp_path: Path) -> None:
     """From the container's start to /readyz, and what it holds in memory then; both are printed. SIGTERM ends it with exit code 0."""
     scorers = tmp_path / "rewards.yaml"
-    scorers.write_text((PROJECT / "infra" / "compose" / "rewards.yaml").read_text())
+    scorers.write_text((PROJECT / "infra" / "compose" / "rewards" / "rewards.yaml").read_text())
     scorers.chmod(0o644)
     with Room(images, target, log_settings, tmp_path, ALONE[target]).given(scorers, "/etc/claw/rewards.yaml") as room:
         room.await_ready()
