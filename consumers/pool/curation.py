@@ -12,6 +12,7 @@ from claw_r1.consumers.pool.acts import act_envelope
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.listing import find_steps_and_speech
 from claw_r1.datapool.errors import UnusableFact
+from claw_r1.datapool.feedback import REVISION_MAX
 from claw_r1.datapool.fold.curation import undoing
 from claw_r1.datapool.fold.validation import usable
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
@@ -42,10 +43,11 @@ def check_curator(who: str) -> None:
 def curations(
     steps: Sequence[StepRecord], judgement: CurationRequest, *, who: str, producer: str, act_id: str
 ) -> list[StepCurated]:
-    """The events of one curation, in order of the steps. Raises PoolRefusal for what no fold would take."""
+    """The events of one curation, in order of the steps. Each counts before the judgements that its step has. Raises
+    PoolRefusal for what no fold would take."""
     check_curator(who)
-    revision = now_us()
-    events = [_event(step, judgement, who, revision, act_envelope(producer, act_id)) for step in steps]
+    at_us = now_us()
+    events = [_event(step, judgement, who, _revision(step, at_us), act_envelope(producer, act_id)) for step in steps]
     try:
         for event in events:
             usable(event)
@@ -92,6 +94,12 @@ def steps_named(rows: PoolRows, ids: Sequence[str], group: str | None) -> dict[R
         if len(groups) > 1:
             raise PoolRefusal(f"{name} is in {len(groups)} groups, one of them {min(groups)}: say which, --group ID")
     return named
+
+
+def _revision(step: StepRecord, at_us: int) -> int:
+    """The time, or more where a judgement of the step was made under a clock that was ahead."""
+    before = step.curation.judgements if step.curation is not None else ()
+    return min(max([at_us, *(1 + judgement.revision for judgement in before)]), REVISION_MAX)
 
 
 def _event(step: StepRecord, judgement: CurationRequest, who: str, revision: int, own: Envelope) -> StepCurated:

@@ -169,18 +169,20 @@ class SlotScoring:
     def _settle(self) -> None:
         """Returns when every subject has a kept verdict, or is beyond the budget of the day."""
         self._keep()
-        questions = self._questions()
+        flying = {question.key for question in self._flying.values()}
+        if self._budget is not None:
+            self._budget.release(but=flying)  # an error may have come between a reservation and its request
+        questions = self._questions(flying)
         while questions or self._flying:
+            if not self._flying and (self._grace_end is not None or self._stop.is_set()):
+                raise ScoringStopped
             if self._grace_end is None:
                 self._ask(questions)
                 self._keep()
-            elif not self._flying:
-                raise ScoringStopped
             self._await_some()
 
-    def _questions(self) -> deque[_Question]:
+    def _questions(self, flying: Collection[tuple[int, str]]) -> deque[_Question]:
         """Returns the questions that have no verdict and are not in flight yet."""
-        flying = {question.key for question in self._flying.values()}
         questions: dict[tuple[int, str], _Question] = {}
         for subject in self._subjects:
             key = (subject.partition, self._name(subject))

@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from claw_r1.consumers.sandbox import isolation, kernel
@@ -50,6 +51,13 @@ class Running:
         """Kills it, its namespace and all that it started. The first reason stays."""
         self.reason = self.reason or reason
         kernel.kill(self.pid)
+
+    def abandon(self) -> None:
+        """Ends it without an outcome."""
+        self.stop("killed")
+        for descriptor in self.pipes:
+            os.close(descriptor)
+        os.waitpid(self.pid, 0)
 
     def take(self, descriptor: int) -> None:
         """Reads a pipe's content."""
@@ -116,33 +124,50 @@ def queues(pid: int) -> int:
 
 
 def begin(program: Mapping[str, Any], setup: dict[str, Any], extra: int | None) -> Running:
-    """Starts one program. extra: a descriptor that it gets as 3. Raises OSError."""
+    """Starts one program. extra: a descriptor that it gets as 3. Raises OSError, and leaves nothing behind then."""
     setup = {**setup, "folder": isolation.working_folder(setup["readable"])}
-    stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(stdin, program["stdin"])
-    fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, SEALS)  # it can be opened again, for writing too
-    given_in = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
-    os.close(stdin)
-    pipes = {name: os.pipe() for name in ("stdout", "stderr", "status", "report")}
-    ends = [given_in, pipes["stdout"][1], pipes["stderr"][1]]
-    ends += [] if extra is None else [extra]
-    ends += [pipes["report"][1]] if program.get("reports") else []
-    sync = os.pipe()
-    pid = kernel.clone(kernel.NAMESPACES)
-    if pid == 0:
-        os.close(sync[1])
-        for read, _ in pipes.values():
-            os.close(read)
-        isolation.first(program, ends, pipes["status"][1], sync[0], setup)
-    os.close(sync[0])
-    try:
-        map_users(pid)
-        os.write(sync[1], b"+")
-    finally:
-        os.close(sync[1])
-        for descriptor in (given_in, *(write for _, write in pipes.values())):
-            os.close(descriptor)
+    with ExitStack() as ours, ExitStack() as theirs:
+        given_in = _sealed(program["stdin"])
+        theirs.callback(os.close, given_in)
+        pipes = {name: _pipe(ours, theirs) for name in ("stdout", "stderr", "status", "report")}
+        ends = [given_in, pipes["stdout"][1], pipes["stderr"][1]]
+        ends += [] if extra is None else [extra]
+        ends += [pipes["report"][1]] if program.get("reports") else []
+        sync = _pipe(theirs, theirs)
+        pid = kernel.clone(kernel.NAMESPACES)
+        if pid == 0:
+            os.close(sync[1])
+            for read, _ in pipes.values():
+                os.close(read)
+            isolation.first(program, ends, pipes["status"][1], sync[0], setup)
+        try:
+            map_users(pid)
+            os.write(sync[1], b"+")
+        except BaseException:
+            kernel.kill(pid)
+            os.waitpid(pid, 0)
+            raise
+        ours.pop_all()
     return Running(program, pid, {read: name for name, (read, _) in pipes.items()})
+
+
+def _sealed(content: bytes) -> int:
+    """Returns a descriptor to read the content from."""
+    memory = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.write(memory, content)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, SEALS)  # it can be opened again, for writing too
+        return os.open(f"/proc/self/fd/{memory}", os.O_RDONLY)
+    finally:
+        os.close(memory)
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Returns both ends; each stack closes its own."""
+    read, write = os.pipe()
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write
 
 
 def map_users(pid: int) -> None:
@@ -167,20 +192,15 @@ def run(request: Mapping[str, Any], setup: dict[str, Any], client: socket.socket
     Two programs are joined by a socket, each one's descriptor 3.
     """
     programs = request["programs"]
-    joint = socket.socketpair() if len(programs) == 2 else ()
     running: list[Running] = []
-    try:
-        for number, program in enumerate(programs):
-            running.append(
-                begin(program, setup, joint[number].fileno() if joint else None)
-            )  # what began must be stopped
-        for end in joint:
-            end.close()
+    with ExitStack() as cleanup:  # what began is ended, whatever comes of the rest
+        with ExitStack() as joint:
+            ends = [joint.enter_context(end) for end in socket.socketpair()] if len(programs) == 2 else []
+            for number, program in enumerate(programs):
+                running.append(begin(program, setup, ends[number].fileno() if ends else None))
+                cleanup.callback(running[-1].abandon)
         attend(running, request["wall_s"], client)
-    finally:
-        for one in running:
-            if one.pipes:
-                one.stop("killed")
+        cleanup.pop_all()
     return [one.outcome() for one in running]
 
 

@@ -3,8 +3,8 @@
 Invariant: a curation is a function of the set of judgements. One that is taken back has no effect at all, whatever was
 judged or taken back before or after: the result is as if it had never been given. Nothing is deleted; the record
 keeps every judgement, and who took which back. A person outranks every scorer, whenever either spoke: a person's revision
-is the time in microseconds, so the later word wins among people; a scorer's is the generation that its operator gave it,
-far below. Of equal revisions the later word wins.
+is the time in microseconds, or above what the step had, so the later word wins among people; a scorer's is the generation
+that its operator gave it, far below. Of equal revisions the later word wins.
 """
 
 from collections import defaultdict

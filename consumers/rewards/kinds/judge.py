@@ -65,7 +65,8 @@ class JudgeSettings(ScorerSettings):
     asks_max: int = Field(default=3, ge=1, le=10)
     """The number of times that a vote is asked for until its reply parses."""
     opponents_max: int = Field(default=8, ge=1)
-    """Scope group: with how many members each is compared. In a larger group, with its neighbours on a ring."""
+    """Scope group: with how many members each is compared. In a larger group, with its neighbours on a ring,
+    as many on either side: of an odd number with one less, and with two at least."""
     both_ways: bool = True
     """Scope group: each pair is asked in both orders."""
     show_task: bool = False

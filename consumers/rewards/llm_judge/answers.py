@@ -68,14 +68,14 @@ def parsed(rubric: Rubric, text: str) -> ParsedAnswer:
 def soft(rubric: Rubric, tokens: Sequence[dict[str, Any]]) -> ParsedAnswer:
     """The expectation over the allowed answers: sum of value(a) * P(a) over sum of P(a), at the answer's first token.
 
-    `tokens`: OpenAI's `logprobs.content`, hence Any. P(a): of the listed tokens that begin `a` and no other answer, or that begin with
-    it. What the list leaves out, and what begins no answer or several, is `missing`. Raises Unparsable where that is more than half.
+    `tokens`: OpenAI's `logprobs.content`, hence Any. P(a): of the listed tokens that begin `a` and no other answer, or are `a` with
+    marks behind it. What the list leaves out, and what begins no answer or several, is `missing`. Raises Unparsable where that is more than half.
     """
     options = {word.casefold(): value for word, value in rubric.options.items()}
     mass = dict.fromkeys(options, 0.0)
     for candidate in _first_of_answer(tokens).get("top_logprobs") or ():
         token = str(candidate.get("token", "")).strip().casefold()
-        fitting = [word for word in options if token and (word.startswith(token) or token.startswith(word))]
+        fitting = [word for word in options if token and (word.startswith(token) or _is_marked(token, word))]
         if len(fitting) == 1:
             mass[fitting[0]] += _probability(candidate.get("logprob"))
     total = sum(mass.values())
@@ -126,6 +126,11 @@ def _first_of_answer(tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
             return token
         length += len(text)
     raise Unparsable("there was no answer, or it was cut off before it began.")
+
+
+def _is_marked(token: str, word: str) -> bool:
+    """Returns whether the token is the word and marks, as `a.` is; `based` is another word that begins like b."""
+    return token.startswith(word) and not any(map(str.isalnum, token.removeprefix(word)))
 
 
 def _probability(logprob: object) -> float:

@@ -1,6 +1,8 @@
 """One account of tokens for live work and for a backfill: by assigned partitions, overdrawn by one answer, and never for ever."""
 
+import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +18,14 @@ from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from claw_r1.consumers.rewards.scoring import ScoringStopped, SlotScoring
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls
+from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects
+from claw_r1.eventlog.errors import BrokerUnreachable
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.keys import group_key
-from claw_r1.schemas.topics import GROUPS, TRAJECTORIES
+from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 from tests.consumers.published import episode
 from tests.consumers.rewards.in_memory import (
     NEVER,
@@ -185,6 +189,54 @@ def test_a_backfill_ends_with_its_budget_and_keeps_what_is_in_flight():
             scoring.rest()
     assert (len(scorer.views), len(verdicts(log)), budget.left()) == (3, 3, -5)
     assert {verdict.failed for verdict in verdicts(log)} == {None}
+
+
+class BlippedCalls(CallSubjects):
+    """The last subject's request is read in the log, which is not reachable at the first look."""
+
+    refusals = 1
+
+    def take(self):
+        *others, last = super().take() or [None]
+        return [*others, replace(last, assemble=lambda: self._read(last))] if last else []
+
+    def _read(self, subject):
+        if self.refusals:
+            self.refusals -= 1
+            raise BrokerUnreachable("restarting")
+        return subject.assemble()
+
+
+def blipped(budget, stop=NEVER):
+    """A slot of two calls with that budget."""
+    log = pooled_log([event for name in "ab" for event in episode(name, "t", None, calls=1)])
+    slot = slot_of("call", pure=False)
+    source = BlippedCalls(slot, history_of(log), RewardsSettings())
+    scorer, metrics = FunctionScorer(paid()), RewardsMetrics()
+    scoring = SlotScoring(slot, scorer, Verdicts(log, slot), source, metrics, stop=stop, budget=budget)
+    for record in log.reader([CALLS]).read_to_end():
+        scoring.work(record)
+    return scoring
+
+
+def test_what_was_reserved_and_never_asked_is_free_again():
+    """The broker was away while the second question was put together, and the first has to go alone: the next try asks both."""
+    stop = threading.Event()
+    with closing(blipped(TokenBudget(100), stop)) as scoring:
+        with pytest.raises(BrokerUnreachable):
+            scoring.rest()
+        deadline = threading.Timer(10, stop.set)
+        deadline.start()
+        assert [reward.value for _, _, reward in scoring.rest()] == [1.0] * 2
+        deadline.cancel()
+
+
+def test_a_stop_is_heard_while_nothing_is_in_flight():
+    """Whatever the reason why nothing can be asked: a process that is asked to end does."""
+    stop = threading.Event()
+    stop.set()
+    with closing(blipped(TokenBudget(100), stop)) as scoring, pytest.raises(ScoringStopped):
+        scoring.rest()
 
 
 def test_failures_cost_as_answers_do():

@@ -1,14 +1,17 @@
-"""What the keeper says of an end that it heard of late."""
+"""What the keeper says of an end that it heard of late, and what a start that failed leaves behind: nothing."""
 
 import marshal
 import os
+import resource
 import signal
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from claw_r1.consumers.sandbox.keeper import Running, settle
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxProgram, SandboxRefused
 from tests import children
 from tests.patience import until
 
@@ -43,3 +46,30 @@ def test_code_that_ends_by_itself_is_not_killed_as_over(command: str, reason: st
         assert (process.poll() is None) == (not reason) or until(lambda: process.poll() is not None)
     finally:
         children.end(process, 0)
+
+
+TRUE = SandboxProgram(argv=["true"])
+
+
+def descriptors(pid: int) -> list[int]:
+    return sorted(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def test_a_start_that_fails_leaves_nothing_behind(sandbox: Sandbox) -> None:
+    """Wherever the kernel refuses it, for one program and for the second of two; then the keeper serves on."""
+    pid = sandbox._process.pid
+    before, usual = descriptors(pid), resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    refusals = 0
+    for limit in range(3, 30):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, usual[1]))
+        for begin in (lambda: sandbox.run(TRUE), lambda: sandbox.run_joined(TRUE, TRUE)):
+            try:
+                begin()
+            except SandboxRefused as refusal:
+                refusals += "Too many open files" in str(refusal)
+            assert descriptors(pid) == before, limit
+            assert psutil.Process(pid).children() == []
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+    assert refusals >= 11 + 17, "as many descriptors as one start takes, and as two do"
+    assert [outcome.exit_code for outcome in sandbox.run_joined(TRUE, TRUE)] == [0, 0]
+    assert sandbox._process.pid == pid

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Response
+from msgspec.structs import replace
 from pydantic import Field
 
 from claw_r1.consumers.dashboard.feedback.answers import word_answer
@@ -213,7 +214,7 @@ def _common(each: list[Curation]) -> dict[str, Any]:  # JSON
 
 
 def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
-    """The steps that are meant, in order. Raises PageProblem where that is none or all."""
+    """The steps that are meant, in order, with all that people said of them. Raises PageProblem where that is none or all."""
     try:
         filters = body.where.filter()
     except ValueError as error:
@@ -221,11 +222,15 @@ def _chosen(source: DashboardSource, body: CurationBody) -> list[StepRecord]:
     if not body.ids and not body.places and filters == PoolFilter():
         raise PageProblem(422, "which steps? name ids, or a filter such as channel")
     try:
-        return source.pool.ask(
+        steps = source.pool.ask(
             lambda rows: select_steps(rows, body.kind, filters, body.ids, body.places, EVENTS_MAX),
         )
     except TooMany as error:
         raise PageProblem(422, f"{error}: narrow the filter, or type the command of claw pool curate") from error
+    return [
+        replace(step, curation=source.acts.curation((step.group_id, step.trajectory_id, step.call_id), step.curation))
+        for step in steps
+    ]
 
 
 def _checked(places: Sequence[tuple[str, ...]], expected: str | None) -> str:

@@ -123,6 +123,28 @@ def test_a_soft_score_of_something_else_is_refused() -> None:
         soft(CHOICE, listed())
 
 
+YES_NO = Rubric(answer="choice", scale=(0, 1), choices={"yes": 1, "no": 0}, instructions="x")
+LONGER_WORDS = [(PAIR, words) for words in ("Based", "Answer", "Both", "Assistant")] + [
+    (YES_NO, words) for words in ("Not", "Note", "None", "yesterday", "no1")
+]
+
+
+@pytest.mark.parametrize(("rubric", "word"), LONGER_WORDS)
+def test_a_longer_word_that_begins_like_an_option_is_not_that_option(rubric: Rubric, word: str) -> None:
+    """`Based on…` says nothing for B: where most of the mass is there it is refused, and else it is missing."""
+    first, second, *_ = rubric.options
+    with pytest.raises(Unparsable):
+        soft(rubric, listed({f" {word}": 0.9, first: 0.05, second: 0.05}))
+    answer = soft(rubric, listed({first: 0.6, second: 0.2, word: 0.2}))
+    assert (answer.value, answer.missing) == (pytest.approx(0.75), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize("token", ["B", " b", "B.", "B\n", "B\n\n", "B**", "B)", "B:"])
+def test_an_option_with_marks_behind_it_is_that_option(token: str) -> None:
+    """Tokens often hold the end of a line or of a sentence."""
+    assert soft(PAIR, listed({token: 1.0})) == ParsedAnswer(0.0)
+
+
 def test_votes_are_merged_with_their_spread() -> None:
     """Mean, median, the most frequent (several: their mean); the sample's standard deviation; one vote has none."""
     votes = [ParsedAnswer(value) for value in (0.0, 0.0, 1.0, 5.0)]

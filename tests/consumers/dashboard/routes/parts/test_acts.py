@@ -1,6 +1,7 @@
 """Acts from the dashboard: the events that `claw` writes, who may, what stands of them, and how they are taken back."""
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import httpx
@@ -12,10 +13,11 @@ from claw_r1.consumers.dashboard.routes.parts.acts import CurationBody, command
 from claw_r1.consumers.pool.curation import CurationRequest, curations, resolve
 from claw_r1.consumers.pool.eviction import evictions
 from claw_r1.consumers.pool.filter_query import FilterQuery
+from claw_r1.datapool.fold.curation import annotated
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.schemas.api_keys import Role, new_key
-from claw_r1.schemas.envelopes import envelope
+from claw_r1.schemas.envelopes import envelope, now_us
 from claw_r1.schemas.events import GroupEvicted, KeyRecorded, StepCurated
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, KEYS, REWARDS
@@ -123,6 +125,22 @@ def test_what_was_judged_is_there_before_the_pool_has_it(stage: DashboardStage, 
     judged = ann.get("judged", g="g", t="t0", c="second")
     assert (judged["curation"]["quality"], judged["curation"]["note"]) == (0.9, "better")
     assert ann.get("judged", g="g", t="t0")["mixed"] == ["quality", "note"]
+
+
+def test_the_later_decision_counts_whichever_clock_was_ahead(stage: DashboardStage, ann: Person) -> None:
+    """Also of what the pool has not folded yet: ann's clock was ten minutes ahead, bob decides after her, and she after him."""
+    ahead_us = now_us() + 600_000_000
+    early = facts.curated("g", "t0", "t0-0", trainable=False, who="ann", revision=ahead_us, envelope=envelope("test"))
+    stage.tell(early)
+    while ann.get("judged", g="g", t="t0", c="t0-0")["curation"]["trainable"] is not False:
+        pass
+    for person, trainable in ((Person(ann.url, "bob"), True), (ann, False)):
+        person.post("curations", ids=["t0-0"], trainable=trainable)
+        assert ann.get("judged", g="g", t="t0", c="t0-0")["curation"]["trainable"] is trainable
+    spoken = [word for word in stage.words() if isinstance(word, StepCurated)]
+    assert [word.revision - ahead_us for word in spoken] == [0, 1, 2]
+    assert (folded := reduce(annotated, spoken, None)) is not None
+    assert (folded.trainable, folded.who) == (False, "ann")
 
 
 def test_words_of_a_later_version_stand_in_the_history(stage: DashboardStage, ann: Person) -> None:
