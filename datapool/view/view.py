@@ -172,8 +172,8 @@ class PoolView:
             return question(self._live())
 
     def forget(self, group_id: str) -> None:
-        """Drop the rows of a group and ignore its later rows: bounds memory once it is trained."""
-        with self._lock:
+        """Drop the rows of a group and ignore its later rows: bounds memory once it is trained. Raises ViewFailed."""
+        with self._lock, self._file_in_order():
             self._rows.forget(group_id)
 
     def stop(self) -> None:

@@ -76,7 +76,7 @@ class _Answers:
 
     def about(self, name: str) -> Iterator[Explanation]:
         group, trajectories = self.rows.group_row(name), self.rows.trajectories_named(name)
-        if group is not None and not any(record.group_id == name for record in trajectories):
+        if group is not None and not _is_one_trajectory(group):
             yield self._of_group(group)
         yield from map(self._of_trajectory, trajectories)
         for ids, value in self.rows.store.named([name]):
@@ -276,6 +276,11 @@ def _calls(row: TrajectoryRecord) -> Iterator[str]:
 def _trained_line(run_id: str, sequence: int, version: int | None) -> str:
     outcome = "not trained yet" if version is None else f"made version {version}"
     return f"  in batch {sequence} of run {run_id}: {outcome}"
+
+
+def _is_one_trajectory(group: GroupRecord) -> bool:
+    """Returns whether all that can be said of the group is said of its only member."""
+    return [member.trajectory_id for member in group.members] == [group.group_id] and not group.members_left_out
 
 
 def _because(ready: bool, reasons: tuple[str, ...]) -> str:

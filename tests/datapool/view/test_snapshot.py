@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.pool_file import AGE_MAX_S, CLOCK_S, UNUSED_MAX_S
 from claw_r1.datapool.view.listing.query import stats
 from claw_r1.datapool.view.rows import PoolRows
@@ -415,6 +416,14 @@ with closing(Opened(path)) as again:
         again.rows.apply(*row)
     same(again.rows, bare(rows))
 """
+
+
+def test_a_full_disk_under_what_is_forgotten_is_said_in_one_line():
+    """The trainer forgets a group with each plan: a line and its exit code tell the cause, as of any other question."""
+    view = PoolView(SETTINGS)
+    view._rows.store._db.execute("PRAGMA max_page_count = 1")  # no page more than there are
+    with pytest.raises(ViewFailed, match="is full"):
+        list(map(view.forget, (f"{number:0100}" for number in range(10_000))))
 
 
 @pytest.mark.process

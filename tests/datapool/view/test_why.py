@@ -377,3 +377,18 @@ def test_an_evicted_group_says_so():
     )
     assert "does not train it: evicted" in "\n".join(answer.lines)
     assert list(why(rows, RunIndex(), ASKED, "t0")) == []
+
+
+def test_a_group_whose_id_is_also_a_members_is_explained_beside_it():
+    """What the group waits for may be another member."""
+    rows = pooled(
+        [
+            facts.opened("g", expected_size=2),
+            facts.call("g", "g", "c1"),
+            facts.completed("g", "g", calls=1, reward=1.0),
+            facts.call("g", "b", "c2"),
+        ]
+    ).pool
+    answers = why(rows, RunIndex(), ASKED, "g")
+    assert [answer.kind for answer in answers] == ["group", "trajectory"]
+    assert any("member b: open, not ready" in line for line in answers[0].lines)
