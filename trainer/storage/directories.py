@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from claw_r1.runtime.files import sync
-
 
 class PartialDirectory:
     """A directory that is being filled, beside `target` and under a name that begins with a dot."""
@@ -43,14 +41,14 @@ class PartialDirectory:
         if os.fstat(self._made).st_ino != self.path.stat().st_ino:
             raise FileNotFoundError(f"{self.path} was removed while it was being filled")
         for path in [*self.path.rglob("*"), self.path]:
-            sync(path)
+            _sync(path)
         try:
             self.path.rename(self.target)
         except OSError:
             if not self.target.exists():
                 raise
             shutil.rmtree(self.path)  # another incarnation was faster; same name, same bytes
-        sync(self.target.parent)
+        _sync(self.target.parent)
 
 
 def remove(directory: Path) -> None:
@@ -65,3 +63,11 @@ def clear_partial(folder: Path) -> None:
     """Remove what a killed process left unfinished. Only where no other trainer of this run writes any more."""
     for path in folder.glob(".*") if folder.is_dir() else ():
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:  # as `runtime.files` has it, which a GPU check does without
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
