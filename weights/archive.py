@@ -75,7 +75,7 @@ class VersionArchive:
             unfinished.unlink(missing_ok=True)
 
     def _make_newest(self, path: Path) -> None:
-        """Whatever the clock says: it may have been set back, or be that of another host, and `_forget` goes by these times."""
+        """Dates a file after all others: the clock may have been set back, or be another host's, and `_forget` goes by these times."""
         newest = max(other.stat().st_mtime_ns for other in self._directory.iterdir())
         if path.stat().st_mtime_ns < newest:
             os.utime(path, ns=(newest + STEP_NS, newest + STEP_NS))
