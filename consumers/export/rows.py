@@ -19,9 +19,10 @@ CallsById = Mapping[str, CallCaptured]
 
 def step_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
     """One row for each captured call, in order."""
-    whole, requests = prompts(calls), bodies(calls)
+    whole, requests, standing = prompts(calls), bodies(calls), _standing(chosen)
     for step in chosen.steps:
-        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), requests.get(step.call_id, b""))
+        prompt, request = whole.get(step.call_id), requests.get(step.call_id, b"")
+        yield _step_row(chosen, step, calls[step.call_id], prompt, request) | standing
 
 
 def sequence_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
@@ -110,6 +111,17 @@ def _whose(chosen: Chosen, step: StepRecord) -> ExportedRow:
     """Channel and agent as captured; the task of the trajectory, or else of its group."""
     own = chosen.record.task
     return {"channel": step.channel, "agent": step.agent, "task": chosen.group.task if own is None else own}
+
+
+def _standing(chosen: Chosen) -> ExportedRow:
+    """Says how a trajectory stands in the pool: without a spec, those go out too that no run would train."""
+    record = chosen.record
+    return {
+        "trajectory_status": record.status,
+        "trajectory_counted": any(member.trajectory_id == record.trajectory_id for member in chosen.group.members),
+        "trajectory_ready": record.ready,
+        "trajectory_reasons": list(record.reasons),
+    }
 
 
 def _returns(chosen: Chosen) -> ExportedRow:

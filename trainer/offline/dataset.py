@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from claw_r1.datapool.batch.candidates import Members
+from claw_r1.datapool.batch.candidates import OVER, Members
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.fold.step import captured
 from claw_r1.eventlog.errors import HistoryCut
@@ -60,7 +60,7 @@ class OfflineDataset:
         return [record for record, _ in self._groups.values()]
 
     def members(self, record: GroupRecord) -> Members | None:
-        return self._groups[record.group_id][1]
+        return [(row, steps) for row, steps in self._groups[record.group_id][1] if row.status in OVER]
 
     def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord]:
         return [trajectory for trajectory, _ in self._groups[record.group_id][1]]
@@ -79,7 +79,9 @@ class OfflineDataset:
             raise HistoryCut(f"the dataset holds no call at {missing}") from missing
 
     def _add(self, group_id: str, rows: list[DatasetRow]) -> None:
-        members = [self._member(list(own)) for _, own in groupby(rows, key=lambda row: row["trajectory_id"])]
+        # Exports before format 4 tell nothing of a trajectory; theirs are all members, completed and ready.
+        counted = [row for row in rows if row.get("trajectory_counted", True)]
+        members = [self._member(list(own)) for _, own in groupby(counted, key=lambda row: row["trajectory_id"])]
         self._groups[group_id] = _group(rows, [record for record, _ in members]), members
 
     def _member(self, rows: list[DatasetRow]) -> tuple[TrajectoryRecord, list[StepRecord]]:
@@ -93,14 +95,15 @@ class OfflineDataset:
         record = TrajectoryRecord(
             group_id=first["group_id"],
             trajectory_id=first["trajectory_id"],
-            status="completed",
+            status=first.get("trajectory_status", "completed"),
             calls=tuple(step.call_id for step in steps),
             rewards=_slots(first["trajectory_rewards"], None),
             outcome=first["outcome"],
             return_total=first["return_total"],
             policy_run_id=self._run_id,
             channel=first["channel"],
-            ready=True,
+            ready=first.get("trajectory_ready", True),
+            reasons=tuple(first.get("trajectory_reasons", ())),
         )
         return record, steps
 
@@ -134,14 +137,19 @@ def _position(row: DatasetRow) -> FactPosition:
 
 def _group(rows: list[DatasetRow], members: list[TrajectoryRecord]) -> GroupRecord:
     """Closed, because nobody adds to it."""
-    listed = ((member.trajectory_id, member.return_total) for member in members)
     return GroupRecord(
         group_id=rows[0]["group_id"],
         declared=False,
         channel=rows[0]["channel"],
         members=tuple(
-            GroupMember(trajectory_id=name, status="completed", ready=True, return_total=total, digest="")
-            for name, total in listed
+            GroupMember(
+                trajectory_id=member.trajectory_id,
+                status=member.status,
+                ready=member.ready,
+                return_total=member.return_total,
+                digest="",
+            )
+            for member in members
         ),
         closed=True,
         ready=True,

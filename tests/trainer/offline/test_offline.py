@@ -3,15 +3,26 @@
 import os
 import threading
 
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
 from claw_r1.consumers.export.choose import choose
 from claw_r1.consumers.export.rows import step_rows
 from claw_r1.consumers.export.tables import STEPS, TableWriter
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.eventlog.errors import LogError
-from claw_r1.schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    BatchTrained,
+    CallCaptured,
+    FactPosition,
+    RunEnded,
+    TrajectoryCompleted,
+    WeightsPublished,
+)
 from claw_r1.trainer.app import NoWeightServer
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
@@ -24,6 +35,9 @@ from tests import facts
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.runs_in_memory import stopping_at
+
+LATER = ("trajectory_status", "trajectory_counted", "trajectory_ready", "trajectory_reasons")
+"""Columns that datasets before format 4 lack."""
 
 
 def history(groups=5):
@@ -60,6 +74,11 @@ def exported(folder, spec=SPEC, events=None):
     return folder
 
 
+def as_of_format_3(path):
+    """Takes away from `steps.parquet` what exports of format 3 did not tell."""
+    pq.write_table(pq.read_table(path).drop_columns(list(LATER)), path)
+
+
 def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
     return TrainerDependencies(
         learner=learner_of(chosen),
@@ -85,6 +104,22 @@ def trained(chosen, pool, lookup):
 
 def of_journal(chosen):
     return [record.event() for record in records(chosen.out_dir / "journal")]
+
+
+def selected(pool, spec):
+    """The groups of the next batch, each with its members and their returns; then those that it passes over, with reasons."""
+    selection = select(pool, spec, 0, "mine", ())
+    chosen = [
+        (group.record.group_id, [(one.record.trajectory_id, one.earned.total) for one in group.members])
+        for group in selection.chosen
+    ]
+    return chosen, {**selection.left_out, **selection.skipped}
+
+
+def of_both(folder, events, spec):
+    """`selected` of the pool, and of the dataset of everything that is exported without a spec."""
+    dataset = OfflineDataset(exported(folder, None, events), "mine")
+    return selected(AnybodysSamples(pooled(events).pool, "mine"), spec), selected(dataset, spec)
 
 
 def of(events, kind):
@@ -118,6 +153,44 @@ def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, mo
     assert second == first
     assert not all(step[2] for batch in first for trajectory in batch for step in trajectory[4])
     assert [e.digest for e in of(again, WeightsPublished)] == [e.digest for e in of(pool, WeightsPublished)]
+
+
+def unfinished(judged):
+    """A group of five whose third gave up and whose fourth is open still, scored or not; the last two came too late."""
+    made = group("g", [0.0, 1.0, 1.0, 1.0, 1.0])
+    made = [
+        event for event in made if not (isinstance(event, TrajectoryCompleted) and event.trajectory_id in ("t2", "t3"))
+    ]
+    made.append(facts.abandoned("g", "t2"))
+    made += [facts.reward("g", name, 0.9) for name in ("t2", "t3") if judged]
+    return [*made, facts.closed("g", ("t0", "t1", "t2"))]
+
+
+@pytest.mark.parametrize("judged", [True, False], ids=["judged", "unjudged"])
+@pytest.mark.parametrize("unfinished_members", ["drop", "train"])
+def test_a_dataset_of_everything_drops_what_the_pool_drops(tmp_path, judged, unfinished_members):
+    """An episode that gave up is a member where the spec says so alone; one that is open or late never is."""
+    spec = BatchSpec(groups_per_batch=1, group_size=4, unfinished=unfinished_members)
+    pool, dataset = of_both(tmp_path / "dataset", unfinished(judged), spec)
+    given_up = [("t2", 0.9)] if judged and unfinished_members == "train" else []
+    assert dataset == pool
+    assert dataset == ([("g", [("t0", 0.0), ("t1", 1.0), *given_up])], {})
+
+
+def test_a_group_of_a_dataset_counts_as_closed_without_its_open_members(tmp_path):
+    """The pool waits for them; nothing comes to a dataset any more."""
+    spec = BatchSpec(groups_per_batch=1, group_size=5)
+    pool, dataset = of_both(tmp_path / "dataset", unfinished(judged=True)[:-1], spec)
+    assert pool[1] == {"g": "not_ready: members_missing, members_open"}
+    assert dataset == ([("g", [("t0", 0.0), ("t1", 1.0), ("t4", 1.0)])], {})
+
+
+def test_a_dataset_that_tells_nothing_of_its_trajectories_is_read_as_before(tmp_path):
+    """The exports before format 4: all of their trajectories are completed members."""
+    folder = exported(tmp_path / "dataset", None, unfinished(judged=True))
+    as_of_format_3(folder / "steps.parquet")
+    ((_, members),), _ = selected(OfflineDataset(folder, "mine"), BatchSpec(groups_per_batch=1, group_size=4))
+    assert [name for name, _ in members] == ["t0", "t1", "t2", "t3", "t4"]
 
 
 def test_a_dataset_knows_side_calls(tmp_path):
