@@ -99,6 +99,8 @@ def _step_row(
         "rewards": _slots(step.rewards),
         "reward_total": step.reward_total,
         **_returns(chosen),
+        "group_tags": list(chosen.group.tags),
+        "group_progress_us": chosen.group.last_progress_us,
         "received_us": call.timings.received_us,
         "digest": step.digest,
         "source_topic": step.position.topic,

@@ -72,6 +72,8 @@ STEPS = pa.schema(
         ("trajectory_ready", pa.bool_()),
         ("trajectory_reasons", pa.list_(pa.string())),
         *RETURNS,
+        ("group_tags", pa.list_(pa.string())),
+        ("group_progress_us", pa.int64()),
         ("received_us", pa.int64()),
         ("digest", pa.string()),
         ("source_topic", pa.string()),

@@ -4,7 +4,7 @@ All of it is in memory. A response that the export does not train is context her
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from claw_r1.datapool.batch.candidates import OVER, Members
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.fold.step import captured
 from claw_r1.eventlog.errors import HistoryCut
@@ -48,12 +49,12 @@ ROWS_AT_ONCE = 256
 class OfflineDataset:
     """A `LivePool` and a `FactSource`. Its groups count as sampled by `run_id`."""
 
-    def __init__(self, directory: Path, run_id: str) -> None:
-        """Raises SettingsInvalid in one line when there is no dataset."""
+    def __init__(self, directory: Path, run_id: str, spec: BatchSpec) -> None:
+        """Raises SettingsInvalid in one line when there is no dataset, or one that lacks what the spec reads."""
         self._run_id = run_id
         self._groups: dict[str, tuple[GroupRecord, Members]] = {}
         self._calls: dict[Position, bytes] = {}
-        for group_id, rows in groupby(_rows(directory), key=lambda row: row["group_id"]):
+        for group_id, rows in groupby(_rows(directory, spec), key=lambda row: row["group_id"]):
             self._add(group_id, list(rows))
 
     def groups(self) -> Sequence[GroupRecord]:
@@ -108,7 +109,7 @@ class OfflineDataset:
         return record, steps
 
 
-def _rows(directory: Path) -> Iterator[DatasetRow]:
+def _rows(directory: Path, spec: BatchSpec) -> Iterator[DatasetRow]:
     """Rows of `steps.parquet` in the order of the export: by group, trajectory and call. Token lists as packed bytes."""
     path = directory / "steps.parquet"
     if not path.is_file():
@@ -120,11 +121,19 @@ def _rows(directory: Path) -> Iterator[DatasetRow]:
     except ImportError as error:
         raise SettingsInvalid("--offline DATASET reads Parquet: install pyarrow (the extra `consumers`)") from error
     file = parquet.ParquetFile(path)
+    _check_tags(directory, file.schema_arrow.names, spec)
     columns = [name for name in file.schema_arrow.names if name not in ("messages", "tools")]
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
         tokens = {name: [_packed(cell) for cell in batch.column(name)] for name in TOKENS}
         for index, row in enumerate(batch.drop_columns(list(TOKENS)).to_pylist()):
             yield {**row, **{name: tokens[name][index] for name in TOKENS}}
+
+
+def _check_tags(directory: Path, columns: Collection[str], spec: BatchSpec) -> None:
+    """Exports before format 4 have no tags of groups: no group would be of an environment, and all of one priority."""
+    reads = "environments" if spec.environments else "order: priority" if spec.order == "priority" else None
+    if reads is not None and "group_tags" not in columns:
+        raise SettingsInvalid(f"--offline {directory}: spec.{reads} reads tags of groups, which it lacks: export again")
 
 
 def _packed(cell: Any) -> bytes | None:  # Any: an Arrow list of numbers
@@ -151,9 +160,10 @@ def _group(rows: list[DatasetRow], members: list[TrajectoryRecord]) -> GroupReco
             )
             for member in members
         ),
+        tags=tuple(rows[0].get("group_tags", ())),
         closed=True,
         ready=True,
-        last_progress_us=max(row["received_us"] for row in rows),
+        last_progress_us=rows[0].get("group_progress_us", max(row["received_us"] for row in rows)),
     )
 
 

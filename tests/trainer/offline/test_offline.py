@@ -36,7 +36,14 @@ from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.runs_in_memory import stopping_at
 
-LATER = ("trajectory_status", "trajectory_counted", "trajectory_ready", "trajectory_reasons")
+LATER = (
+    "trajectory_status",
+    "trajectory_counted",
+    "trajectory_ready",
+    "trajectory_reasons",
+    "group_tags",
+    "group_progress_us",
+)
 """Columns that datasets before format 4 lack."""
 
 
@@ -118,7 +125,7 @@ def selected(pool, spec):
 
 def of_both(folder, events, spec):
     """`selected` of the pool, and of the dataset of everything that is exported without a spec."""
-    dataset = OfflineDataset(exported(folder, None, events), "mine")
+    dataset = OfflineDataset(exported(folder, None, events), "mine", spec)
     return selected(AnybodysSamples(pooled(events).pool, "mine"), spec), selected(dataset, spec)
 
 
@@ -140,7 +147,7 @@ def test_a_pool_is_trained_whoever_sampled_it(tmp_path, model_dir):
 def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, model_dir):
     """The same batches, rewards and advantages, and the same bytes: nothing that training reads is lost on the way."""
     pool = trained(settings(tmp_path / "pool", model_dir, run_id="mine"), *from_pool())
-    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine")
+    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine", SPEC)
     again = trained(settings(tmp_path / "again", model_dir, run_id="mine"), dataset, dataset)
     first, second = (
         [
@@ -189,15 +196,49 @@ def test_a_dataset_that_tells_nothing_of_its_trajectories_is_read_as_before(tmp_
     """The exports before format 4: all of their trajectories are completed members."""
     folder = exported(tmp_path / "dataset", None, unfinished(judged=True))
     as_of_format_3(folder / "steps.parquet")
-    ((_, members),), _ = selected(OfflineDataset(folder, "mine"), BatchSpec(groups_per_batch=1, group_size=4))
+    spec = BatchSpec(groups_per_batch=1, group_size=4)
+    ((_, members),), _ = selected(OfflineDataset(folder, "mine", spec), spec)
     assert [name for name, _ in members] == ["t0", "t1", "t2", "t3", "t4"]
+
+
+BY_TAGS = {
+    "environments": BatchSpec(group_size=2, groups_per_batch=2, environments={"maths": 0.5, "code": 0.5}),
+    "priority": BatchSpec(group_size=2, groups_per_batch=1, order="priority"),
+}
+
+
+def tagged():
+    """Three groups of two environments, the later the more urgent; the first was progressing last."""
+    made = []
+    for n, environment in enumerate(("maths", "maths", "code")):
+        made += group(f"g{n}", [0.0, 1.0], tags=(f"env:{environment}", f"priority:{n}"), at_us=n)
+    return [*made, facts.reward("g0", "t1", 0.5, source="judge", envelope=facts.envelope(at_us=9))]
+
+
+@pytest.mark.parametrize("name", [*BY_TAGS, "fifo"])
+def test_a_dataset_keeps_what_groups_are_chosen_by(tmp_path, name):
+    """Tags and progress of a group, as the pool has them."""
+    spec = BY_TAGS.get(name, BatchSpec(group_size=2, groups_per_batch=1))
+    pool, dataset = of_both(tmp_path / "dataset", tagged(), spec)
+    assert dataset == pool
+    chosen = {"environments": ["g1", "g2"], "priority": ["g2"], "fifo": ["g1"]}
+    assert [group_id for group_id, _ in dataset[0]] == chosen[name]
+
+
+@pytest.mark.parametrize("name", BY_TAGS)
+def test_a_dataset_without_tags_of_groups_is_refused_where_the_spec_reads_them(tmp_path, name):
+    """In one line, before anything is trained."""
+    folder = exported(tmp_path / "dataset", None, tagged())
+    as_of_format_3(folder / "steps.parquet")
+    with pytest.raises(SettingsInvalid, match=rf"spec\..*{name} reads tags of groups.*export again"):
+        OfflineDataset(folder, "mine", BY_TAGS[name])
 
 
 def test_a_dataset_knows_side_calls(tmp_path):
     """What a call is for was told from all calls of its trajectory, and stands in the dataset as the pool told it."""
     made = group("g", [0.0, 1.0], ids=((5, 6), (8, 9)))
     events = [replace(one, has_tools=one.call_id == "c1") if isinstance(one, CallCaptured) else one for one in made]
-    dataset = OfflineDataset(exported(tmp_path / "dataset", events=events), "mine")
+    dataset = OfflineDataset(exported(tmp_path / "dataset", events=events), "mine", SPEC)
     (record,) = dataset.groups()
     members = dataset.members(record)
     assert [[step.tags for step in steps] for _, steps in members] == [[("kind:side",), ()]] * 2
@@ -232,7 +273,7 @@ def test_a_second_trainer_in_the_same_directory_is_refused(tmp_path, model_dir):
 def test_what_is_no_dataset_is_told_in_one_line(tmp_path):
     """Before anything else is loaded."""
     with pytest.raises(SettingsInvalid, match="neither `pool` nor a dataset"):
-        OfflineDataset(tmp_path, "mine")
+        OfflineDataset(tmp_path, "mine", SPEC)
 
 
 def test_a_full_disk_leaves_nothing_of_a_transaction(tmp_path, monkeypatch):
