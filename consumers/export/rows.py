@@ -13,6 +13,7 @@ from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, RewardSlot, StepRecord
 
 ExportedRow = dict[str, Any]  # a cell is whatever its column takes
+REWARD_FIELDS = ("source", "name", "value", "revision", "occurred_at_us", "event_id")
 CallsById = Mapping[str, CallCaptured]
 """The facts of a trajectory's steps, by call_id."""
 
@@ -140,7 +141,7 @@ def _returns(chosen: Chosen) -> ExportedRow:
 def _slots(slots: Iterable[RewardSlot]) -> list[ExportedRow]:
     """Returns the slots that have a value: one that was taken back or failed is as if nobody had spoken."""
     filled = (slot for slot in slots if slot.value is not None)
-    return [{"source": s.source, "name": s.name, "value": s.value, "revision": s.revision} for s in filled]
+    return [{name: getattr(slot, name) for name in REWARD_FIELDS} for slot in filled]
 
 
 def _whole_items(packed: bytes) -> bytes | None:

@@ -20,7 +20,16 @@ ROW_GROUP_ROWS = 4096
 CELL_BYTES = 16  # what a small cell counts when row groups are cut
 IDS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
 REWARDS = pa.list_(
-    pa.struct([("source", pa.string()), ("name", pa.string()), ("value", pa.float64()), ("revision", pa.int64())])
+    pa.struct(
+        [
+            ("source", pa.string()),
+            ("name", pa.string()),
+            ("value", pa.float64()),
+            ("revision", pa.int64()),
+            ("occurred_at_us", pa.int64()),
+            ("event_id", pa.string()),
+        ]
+    )
 )
 SPANS = pa.list_(
     pa.struct([("run_id", pa.string()), ("version", pa.int64()), ("start", pa.int32()), ("end", pa.int32())])

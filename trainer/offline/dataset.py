@@ -185,7 +185,8 @@ def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
 
 
 def _slots(rewards: Sequence[DatasetRow] | None, call_id: str | None) -> tuple[RewardSlot, ...]:
-    return tuple(RewardSlot(call_id=call_id, event_id="", **each) for each in rewards or ())
+    """Exports before format 4 do not tell when a reward was given: `reward_merge: latest` then takes the highest."""
+    return tuple(RewardSlot(call_id=call_id, **{"event_id": "", **each}) for each in rewards or ())
 
 
 def _call(row: DatasetRow) -> CallCaptured:

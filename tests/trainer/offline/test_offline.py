@@ -3,6 +3,7 @@
 import os
 import threading
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
@@ -83,7 +84,14 @@ def exported(folder, spec=SPEC, events=None):
 
 def as_of_format_3(path):
     """Takes away from `steps.parquet` what exports of format 3 did not tell."""
-    pq.write_table(pq.read_table(path).drop_columns(list(LATER)), path)
+    table = pq.read_table(path).drop_columns(list(LATER))
+    for name in ("rewards", "trajectory_rewards"):
+        cells = [
+            [{field: slot[field] for field in ("source", "name", "value", "revision")} for slot in cell]
+            for cell in table[name].to_pylist()
+        ]
+        table = table.set_column(table.column_names.index(name), name, pa.array(cells))
+    pq.write_table(table, path)
 
 
 def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
@@ -232,6 +240,25 @@ def test_a_dataset_without_tags_of_groups_is_refused_where_the_spec_reads_them(t
     as_of_format_3(folder / "steps.parquet")
     with pytest.raises(SettingsInvalid, match=rf"spec\..*{name} reads tags of groups.*export again"):
         OfflineDataset(folder, "mine", BY_TAGS[name])
+
+
+def people(times, call_id=None):
+    """Rewards of one name for `g/t0`, by two people: 1 and then 0."""
+    return [
+        facts.reward("g", "t0", value, source=f"human:{who}", name="overall", call_id=call_id, envelope=facts.envelope(at_us=at))
+        for who, value, at in zip(("alice", "bob"), (1.0, 0.0), times, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("call_id", [None, "c0"], ids=["of_trajectory", "of_call"])
+def test_the_latest_reward_of_a_dataset_is_the_one_that_was_given_last(tmp_path, call_id):
+    """Among several people's of one subject, as in the pool; not the highest."""
+    spec = BatchSpec(groups_per_batch=1, group_size=3, reward_merge="latest")
+    for times, value in (((10, 20), 0.0), ((20, 10), 1.0)):
+        events = [*group("g", [None, 1.0, 0.5]), *people(times, call_id)]
+        pool, dataset = of_both(tmp_path / f"{value}", events, spec)
+        assert dataset == pool
+        assert dataset[0] == [("g", [("t0", value), ("t1", 1.0), ("t2", 0.5)])]
 
 
 def test_a_dataset_knows_side_calls(tmp_path):
