@@ -107,7 +107,7 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
             samples = AnybodysSamples(_pool(settings, is_sample, resources), settings.run_id)
             facts = _facts(settings, resources)
         else:
-            samples = facts = OfflineDataset(Path(source), settings.run_id)
+            samples = facts = OfflineDataset(Path(source), settings.run_id, settings.spec)
         dependencies = TrainerDependencies(
             learner=_learner(settings, resources, stop, ranks),
             pool=samples,

@@ -308,7 +308,7 @@ def load(arguments: Sequence[str] | None) -> TrainerSettings:
 def _contents(path: Path) -> dict[str, Any]:  # Any: values of any field
     try:
         contents = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:  # of a date that is none; of brackets
         raise SettingsInvalid(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(contents, dict):
         raise SettingsInvalid(f"{path}: not a mapping of settings")

@@ -18,7 +18,7 @@ from claw_r1.schemas.avro_files import fingerprint, wire_schema
 from claw_r1.schemas.topics import FACTS
 
 NAME = "manifest.json"
-FORMAT = 3
+FORMAT = 4
 """Counts up when equal facts give other rows."""
 
 

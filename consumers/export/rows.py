@@ -13,15 +13,17 @@ from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, RewardSlot, StepRecord
 
 ExportedRow = dict[str, Any]  # a cell is whatever its column takes
+REWARD_FIELDS = ("source", "name", "value", "revision", "occurred_at_us", "event_id")
 CallsById = Mapping[str, CallCaptured]
 """The facts of a trajectory's steps, by call_id."""
 
 
 def step_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
     """One row for each captured call, in order."""
-    whole, requests = prompts(calls), bodies(calls)
+    whole, requests, standing = prompts(calls), bodies(calls), _standing(chosen)
     for step in chosen.steps:
-        yield _step_row(chosen, step, calls[step.call_id], whole.get(step.call_id), requests.get(step.call_id, b""))
+        prompt, request = whole.get(step.call_id), requests.get(step.call_id, b"")
+        yield _step_row(chosen, step, calls[step.call_id], prompt, request) | standing
 
 
 def sequence_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
@@ -98,6 +100,8 @@ def _step_row(
         "rewards": _slots(step.rewards),
         "reward_total": step.reward_total,
         **_returns(chosen),
+        "group_tags": list(chosen.group.tags),
+        "group_progress_us": chosen.group.last_progress_us,
         "received_us": call.timings.received_us,
         "digest": step.digest,
         "source_topic": step.position.topic,
@@ -110,6 +114,17 @@ def _whose(chosen: Chosen, step: StepRecord) -> ExportedRow:
     """Channel and agent as captured; the task of the trajectory, or else of its group."""
     own = chosen.record.task
     return {"channel": step.channel, "agent": step.agent, "task": chosen.group.task if own is None else own}
+
+
+def _standing(chosen: Chosen) -> ExportedRow:
+    """Says how a trajectory stands in the pool: without a spec, those go out too that no run would train."""
+    record = chosen.record
+    return {
+        "trajectory_status": record.status,
+        "trajectory_counted": any(member.trajectory_id == record.trajectory_id for member in chosen.group.members),
+        "trajectory_ready": record.ready,
+        "trajectory_reasons": list(record.reasons),
+    }
 
 
 def _returns(chosen: Chosen) -> ExportedRow:
@@ -126,7 +141,7 @@ def _returns(chosen: Chosen) -> ExportedRow:
 def _slots(slots: Iterable[RewardSlot]) -> list[ExportedRow]:
     """Returns the slots that have a value: one that was taken back or failed is as if nobody had spoken."""
     filled = (slot for slot in slots if slot.value is not None)
-    return [{"source": s.source, "name": s.name, "value": s.value, "revision": s.revision} for s in filled]
+    return [{name: getattr(slot, name) for name in REWARD_FIELDS} for slot in filled]
 
 
 def _whole_items(packed: bytes) -> bytes | None:

@@ -20,7 +20,16 @@ ROW_GROUP_ROWS = 4096
 CELL_BYTES = 16  # what a small cell counts when row groups are cut
 IDS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
 REWARDS = pa.list_(
-    pa.struct([("source", pa.string()), ("name", pa.string()), ("value", pa.float64()), ("revision", pa.int64())])
+    pa.struct(
+        [
+            ("source", pa.string()),
+            ("name", pa.string()),
+            ("value", pa.float64()),
+            ("revision", pa.int64()),
+            ("occurred_at_us", pa.int64()),
+            ("event_id", pa.string()),
+        ]
+    )
 )
 SPANS = pa.list_(
     pa.struct([("run_id", pa.string()), ("version", pa.int64()), ("start", pa.int32()), ("end", pa.int32())])
@@ -67,7 +76,13 @@ STEPS = pa.schema(
         ("tools", pa.string()),
         ("rewards", REWARDS),
         ("reward_total", pa.float64()),
+        ("trajectory_status", pa.string()),
+        ("trajectory_counted", pa.bool_()),
+        ("trajectory_ready", pa.bool_()),
+        ("trajectory_reasons", pa.list_(pa.string())),
         *RETURNS,
+        ("group_tags", pa.list_(pa.string())),
+        ("group_progress_us", pa.int64()),
         ("received_us", pa.int64()),
         ("digest", pa.string()),
         ("source_topic", pa.string()),

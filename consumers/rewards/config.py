@@ -100,7 +100,7 @@ def load(path: Path) -> tuple[ScoredSlot, ...]:
         raw = yaml.load(path.read_text(), _UniqueKeys)  # noqa: S506  # a safe loader
     except FileNotFoundError:
         _refuse(path, "is not there; docs/rewards.md shows one")
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, TypeError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         _refuse(path, str(error))
     scorers = raw.get("scorers") if isinstance(raw, dict) else None
     if not isinstance(scorers, dict) or not scorers:

@@ -61,7 +61,9 @@ def grpo(returns: Sequence[float]) -> list[float]:
 
 
 def dr_grpo(returns: Sequence[float]) -> list[float]:
-    """R - mean, without the scale. Dr. GRPO, arXiv 2503.20783."""
+    """R - mean, without the scale; all exactly 0 where no two returns differ, whose mean may be rounded. Dr. GRPO, arXiv 2503.20783."""
+    if max(returns) == min(returns):
+        return [0.0] * len(returns)
     mean = statistics.fmean(returns)
     return [value - mean for value in returns]
 
@@ -88,8 +90,12 @@ def reinforce_pp_baseline(batch: ReturnGroups) -> list[list[Advantage]]:
     A = (C - mean C) / (std C + 1e-4) with C = R - mean(group), over all trajectories of the batch. Groups of easy and hard tasks
     are made alike by their baselines, and no group's own deviation divides.
     """
-    centred = iter(grpo([value for group in batch for value in dr_grpo([earned.total for earned in group])]))
-    return [[Advantage(next(centred)) for _ in group] for group in batch]
+    centred = [dr_grpo([earned.total for earned in group]) for group in batch]
+    normalised = iter(grpo([value for group in centred for value in group]))
+    # mean C is 0 but for rounding, which must not become an advantage.
+    return [
+        [Advantage(value and scaled) for value, scaled in zip(group, normalised, strict=False)] for group in centred
+    ]
 
 
 def gae(batch: ReturnGroups) -> list[list[Advantage]]:

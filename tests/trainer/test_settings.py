@@ -114,6 +114,20 @@ def test_a_mistake_is_one_line(tmp_path, change, named):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("run_id: 2026-02-30\n", "day is out of range"), ("spec: " + "[" * 5000, "recursion"), ("run_id: [\n", "parsing")],
+    ids=["date", "nested", "open"],
+)
+def test_a_file_that_is_no_yaml_is_one_line(tmp_path, text, named):
+    """Also where YAML finds a date that is none, or gives up."""
+    path = tmp_path / "train.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsInvalid, match=f"train.yaml: cannot be read: .*{named}") as refused:
+        load(["--config", str(path)])
+    assert "\n" not in str(refused.value)
+
+
 def command(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-m", "claw_r1.trainer", *arguments],

@@ -46,7 +46,8 @@ def lag_sums(lags: Tensor, old: Tensor, behaviour: Tensor, entropy: Tensor, clip
             clipped=clipped.double(),
         )
         of_lag = torch.arange(LAGS, device=lags.device)[:, None] == lags.clamp(max=LAGS - 1)[None, :]
-        return of_lag.double() @ torch.stack(columns, dim=1)
+        # Chosen, not multiplied by zeros and ones: 0 * nan would take every lag along.
+        return torch.where(of_lag[:, :, None], torch.stack(columns, dim=1), 0.0).sum(1)
 
 
 def lag_metrics(sums: Tensor) -> dict[str, float]:

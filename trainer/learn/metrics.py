@@ -89,7 +89,8 @@ class TokenTotals:
         self.sums.index_add_(0, tokens.environments.cpu(), torch.stack(columns, dim=1).cpu(), alpha=weight)
         self.lags += weight * lag_sums(lag, old, tokens.behaviour, scores.entropy, losses.clipped).cpu()
         self.scored += len(tokens)
-        gaps = (scores.logprobs - tokens.behaviour)[lag == 0].abs()
+        # Not a number is no gap of 0, which Python's `max` would make of it.
+        gaps = (scores.logprobs - tokens.behaviour)[lag == 0].abs().nan_to_num(nan=math.inf, posinf=math.inf)
         if on_policy and len(gaps):
             self.gap = self.gap[0] + len(gaps), max(self.gap[1], float(gaps.max()))
 

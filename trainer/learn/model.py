@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Precision = Literal["fp32", "bf16"]
+DROPOUTS = ("dropout", "drop_prob", "pdrop", "layerdrop")
+JITTERS = frozenset({"jitter_noise", "input_jitter_noise", "moe_jitter_eps"})
 
 
 def check(directory: Path, setting: str = "model_dir") -> None:
@@ -78,14 +80,23 @@ def without_weights(directory: Path) -> "PreTrainedModel":
 
 
 def without_dropout(model: "PreTrainedModel") -> None:
-    """Sets every dropout of the model to 0, in place."""
+    """Sets every dropout of the model, and other noise of training, to 0, in place; also in its config, which some models read when
+    they run. That none is left is tried out by `PolicyModel`."""
     import torch
+    from transformers import PretrainedConfig
 
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+    configs = (getattr(module, "config", None) for module in model.modules())
+    for holder in (*model.modules(), *(config for config in configs if isinstance(config, PretrainedConfig))):
+        if isinstance(holder, torch.nn.Dropout):
+            holder.p = 0.0
+        for name in [name for name, value in vars(holder).items() if _is_noise(name, value)]:
+            setattr(holder, name, 0.0)
+
+
+def _is_noise(name: str, value: object) -> bool:
+    """Decides by the names that models of transformers have: a rate is a number, and `router_jitter_noise` bounds scores, too."""
+    is_rate = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_rate and (name in JITTERS or any(word in name for word in DROPOUTS))
 
 
 def _one_line(error: BaseException) -> str:

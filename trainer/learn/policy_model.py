@@ -40,7 +40,8 @@ class PolicyModel(nn.Module):
     """Around a model of transformers, as `causal`. DeepSpeed wraps this one, so that its forward pass ends in vectors [T]."""
 
     def __init__(self, causal: "PreTrainedModel") -> None:
-        """Raises ModelInvalid where the model's own logits are not those of a linear head, scaled and capped."""
+        """Raises ModelInvalid where the model's own logits are not those of a linear head, scaled and capped, or are others in
+        training."""
         super().__init__()
         head = causal.get_output_embeddings()
         if not isinstance(head, nn.Linear):
@@ -49,6 +50,7 @@ class PolicyModel(nn.Module):
         self.vocabulary: int = causal.get_input_embeddings().num_embeddings
         self.scorer = TokenScorer(head)
         with whole_when_called(causal):
+            check_same_in_training(causal)
             self.scorer.shape = shape_of(causal, head)
 
     def forward(
@@ -81,7 +83,7 @@ def hidden_states(causal: "PreTrainedModel", ids: Tensor, positions: Tensor, att
 def shape_of(causal: "PreTrainedModel", head: nn.Linear) -> LogitShape:
     """Returns the transformation that the model applies to its head's output, by its own logits on a few tokens. Raises
     ModelInvalid."""
-    ids = torch.arange(4, device=head.weight.device)[None]
+    ids = _few_tokens(causal)
     own = causal(input_ids=ids, use_cache=False).logits.float()
     output = head(causal.base_model(input_ids=ids, use_cache=False).last_hidden_state).float()
     config = causal.config.get_text_config()
@@ -89,11 +91,35 @@ def shape_of(causal: "PreTrainedModel", head: nn.Linear) -> LogitShape:
     factors = (getattr(config, name, None) or 1.0 for name in ("logit_scale", "logits_scaling", "output_multiplier"))
     for scale in (1.0, *(each for factor in factors for each in (factor, 1 / factor))):
         shape = LogitShape(scale, cap)
-        if torch.allclose(shape(output), own, rtol=0.02, atol=0.02 * float(own.abs().max())):
+        if _close(shape(output), own):
             return shape
     raise ModelInvalid(
         f"{_name(causal)}: its logits are not its head's output, scaled by what config.json names and capped; it cannot be trained"
     )
+
+
+@torch.no_grad()
+def check_same_in_training(causal: "PreTrainedModel") -> None:
+    """Raises ModelInvalid where the model draws numbers in training: the engine has no dropout, and the ratio compares the
+    two."""
+    ids, before = _few_tokens(causal), causal.training
+    sampled, trained = (
+        causal.train(training)(input_ids=ids, use_cache=False).logits.float() for training in (False, True)
+    )
+    causal.train(before)
+    if not _close(trained, sampled):
+        raise ModelInvalid(
+            f"{_name(causal)}: {type(causal).__name__} has other logits in training, by a dropout or a noise of its own; it cannot be trained"
+        )
+
+
+def _few_tokens(causal: "PreTrainedModel") -> Tensor:
+    return torch.arange(4, device=causal.get_output_embeddings().weight.device)[None]
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Up to what bf16 and the order of sums on a GPU do."""
+    return bool(torch.allclose(one, other, rtol=0.02, atol=0.02 * float(other.abs().max())))
 
 
 def _name(causal: "PreTrainedModel") -> str:

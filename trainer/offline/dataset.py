@@ -4,7 +4,7 @@ All of it is in memory. A response that the export does not train is context her
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from claw_r1.datapool.batch.candidates import Members
+from claw_r1.datapool.batch.candidates import OVER, Members
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.fold.step import captured
 from claw_r1.eventlog.errors import HistoryCut
@@ -48,19 +49,19 @@ ROWS_AT_ONCE = 256
 class OfflineDataset:
     """A `LivePool` and a `FactSource`. Its groups count as sampled by `run_id`."""
 
-    def __init__(self, directory: Path, run_id: str) -> None:
-        """Raises SettingsInvalid in one line when there is no dataset."""
+    def __init__(self, directory: Path, run_id: str, spec: BatchSpec) -> None:
+        """Raises SettingsInvalid in one line when there is no dataset, or one that lacks what the spec reads."""
         self._run_id = run_id
         self._groups: dict[str, tuple[GroupRecord, Members]] = {}
         self._calls: dict[Position, bytes] = {}
-        for group_id, rows in groupby(_rows(directory), key=lambda row: row["group_id"]):
+        for group_id, rows in groupby(_rows(directory, spec), key=lambda row: row["group_id"]):
             self._add(group_id, list(rows))
 
     def groups(self) -> Sequence[GroupRecord]:
         return [record for record, _ in self._groups.values()]
 
     def members(self, record: GroupRecord) -> Members | None:
-        return self._groups[record.group_id][1]
+        return [(row, steps) for row, steps in self._groups[record.group_id][1] if row.status in OVER]
 
     def trajectories(self, record: GroupRecord) -> Sequence[TrajectoryRecord]:
         return [trajectory for trajectory, _ in self._groups[record.group_id][1]]
@@ -79,7 +80,9 @@ class OfflineDataset:
             raise HistoryCut(f"the dataset holds no call at {missing}") from missing
 
     def _add(self, group_id: str, rows: list[DatasetRow]) -> None:
-        members = [self._member(list(own)) for _, own in groupby(rows, key=lambda row: row["trajectory_id"])]
+        # Exports before format 4 tell nothing of a trajectory; theirs are all members, completed and ready.
+        counted = [row for row in rows if row.get("trajectory_counted", True)]
+        members = [self._member(list(own)) for _, own in groupby(counted, key=lambda row: row["trajectory_id"])]
         self._groups[group_id] = _group(rows, [record for record, _ in members]), members
 
     def _member(self, rows: list[DatasetRow]) -> tuple[TrajectoryRecord, list[StepRecord]]:
@@ -93,19 +96,20 @@ class OfflineDataset:
         record = TrajectoryRecord(
             group_id=first["group_id"],
             trajectory_id=first["trajectory_id"],
-            status="completed",
+            status=first.get("trajectory_status", "completed"),
             calls=tuple(step.call_id for step in steps),
             rewards=_slots(first["trajectory_rewards"], None),
             outcome=first["outcome"],
             return_total=first["return_total"],
             policy_run_id=self._run_id,
             channel=first["channel"],
-            ready=True,
+            ready=first.get("trajectory_ready", True),
+            reasons=tuple(first.get("trajectory_reasons", ())),
         )
         return record, steps
 
 
-def _rows(directory: Path) -> Iterator[DatasetRow]:
+def _rows(directory: Path, spec: BatchSpec) -> Iterator[DatasetRow]:
     """Rows of `steps.parquet` in the order of the export: by group, trajectory and call. Token lists as packed bytes."""
     path = directory / "steps.parquet"
     if not path.is_file():
@@ -117,11 +121,19 @@ def _rows(directory: Path) -> Iterator[DatasetRow]:
     except ImportError as error:
         raise SettingsInvalid("--offline DATASET reads Parquet: install pyarrow (the extra `consumers`)") from error
     file = parquet.ParquetFile(path)
+    _check_tags(directory, file.schema_arrow.names, spec)
     columns = [name for name in file.schema_arrow.names if name not in ("messages", "tools")]
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
         tokens = {name: [_packed(cell) for cell in batch.column(name)] for name in TOKENS}
         for index, row in enumerate(batch.drop_columns(list(TOKENS)).to_pylist()):
             yield {**row, **{name: tokens[name][index] for name in TOKENS}}
+
+
+def _check_tags(directory: Path, columns: Collection[str], spec: BatchSpec) -> None:
+    """Exports before format 4 have no tags of groups: no group would be of an environment, and all of one priority."""
+    reads = "environments" if spec.environments else "order: priority" if spec.order == "priority" else None
+    if reads is not None and "group_tags" not in columns:
+        raise SettingsInvalid(f"--offline {directory}: spec.{reads} reads tags of groups, which it lacks: export again")
 
 
 def _packed(cell: Any) -> bytes | None:  # Any: an Arrow list of numbers
@@ -134,18 +146,24 @@ def _position(row: DatasetRow) -> FactPosition:
 
 def _group(rows: list[DatasetRow], members: list[TrajectoryRecord]) -> GroupRecord:
     """Closed, because nobody adds to it."""
-    listed = ((member.trajectory_id, member.return_total) for member in members)
     return GroupRecord(
         group_id=rows[0]["group_id"],
         declared=False,
         channel=rows[0]["channel"],
         members=tuple(
-            GroupMember(trajectory_id=name, status="completed", ready=True, return_total=total, digest="")
-            for name, total in listed
+            GroupMember(
+                trajectory_id=member.trajectory_id,
+                status=member.status,
+                ready=member.ready,
+                return_total=member.return_total,
+                digest="",
+            )
+            for member in members
         ),
+        tags=tuple(rows[0].get("group_tags", ())),
         closed=True,
         ready=True,
-        last_progress_us=max(row["received_us"] for row in rows),
+        last_progress_us=rows[0].get("group_progress_us", max(row["received_us"] for row in rows)),
     )
 
 
@@ -167,7 +185,8 @@ def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
 
 
 def _slots(rewards: Sequence[DatasetRow] | None, call_id: str | None) -> tuple[RewardSlot, ...]:
-    return tuple(RewardSlot(call_id=call_id, event_id="", **each) for each in rewards or ())
+    """Exports before format 4 do not tell when a reward was given: `reward_merge: latest` then takes the highest."""
+    return tuple(RewardSlot(call_id=call_id, **{"event_id": "", **each}) for each in rewards or ())
 
 
 def _call(row: DatasetRow) -> CallCaptured:

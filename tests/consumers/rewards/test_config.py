@@ -18,6 +18,7 @@ REFUSED = {
     "scorers: {}": "it names no scorer",
     "[]": "it names no scorer",
     "scorers:\n  rule/a: {use: m:f, version: 1, scope: call}\n  rule/a: {use: m:g, version: 1, scope: call}": "rule/a stands there twice (line 3)",
+    "scorers: {rule/a: {version: 2026-02-30}}": "day is out of range",
     "scorers: {rule/a: {use: m:f, scope: call}}": "rule/a: version: a value is required",
     "scorers: {rule/a: {version: 1, scope: call}}": "rule/a: use: a value is required",
     "scorers: {rule: {use: m:f, version: 1, scope: call}}": "rule: a slot is source/name",

@@ -39,6 +39,15 @@ def wholes(algorithm, groups):
     return [[one.whole for one in group] for group in made]
 
 
+@pytest.mark.parametrize("algorithm", ["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline", "step_grpo"])
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1 / 3])
+def test_equal_returns_have_no_advantage_at_all(algorithm, value):
+    """Exactly 0, however their mean is rounded and whatever stands beside them: the share of advantages counts what is not 0."""
+    for size in range(2, 12):
+        assert wholes(algorithm, [[value] * size, [0.1, 0.2, 0.7]])[0] == [0.0] * size
+        assert wholes(algorithm, [[value] * size, [0.6] * 3]) == [[0.0] * size, [0.0] * 3]
+
+
 def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
     """Groups are only a way to write the batch down: the reference row of GRPO comes back however it is cut."""
     cut = wholes("reinforce_pp", [[0.2, 0.5], [1], [0]])

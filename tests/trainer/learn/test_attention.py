@@ -11,6 +11,7 @@ from claw_r1.trainer.algorithms.losses import bound
 from claw_r1.trainer.learn.attention import TrieAttention, attend, block_mask, layout_of, say
 from claw_r1.trainer.learn.layouts import lay_out, packed_tree, padded_rows
 from claw_r1.trainer.learn.metrics import TokenTotals
+from claw_r1.trainer.learn.model import without_dropout
 from claw_r1.trainer.learn.objective import Objective, summed
 from claw_r1.trainer.learn.policy_model import PolicyModel
 from claw_r1.trainer.learn.trees import in_order, trie
@@ -50,7 +51,9 @@ def causal(family="Qwen3", **changes):
         initializer_range=0.05,
         **{"num_key_value_heads": 2, **FAMILIES.get(family, {}), **changes},
     )
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    without_dropout(model)
+    return model
 
 
 def with_rows(examples, **model):

@@ -75,6 +75,16 @@ def test_effective_sample_size():
     assert totals(TRAINER, ENGINE, ALL)["ess"] == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_logprob_that_is_no_number_is_no_gap_of_0():
+    """It shows as `nonfinite_max_logprob_gap`, in whichever part it stands; other lags keep their means."""
+    for logprobs in ([math.nan, -1.5, -0.5], [-1.2, -1.5, math.nan]):
+        for parts in (1, 3):
+            assert finite(totals(logprobs, ENGINE, ALL, parts))["nonfinite_max_logprob_gap"] == 1
+    means = totals([math.nan, -1.5, -0.5], ENGINE, [5, 4, 4])
+    assert not math.isfinite(means["lag_0_kl_k3"])
+    assert means["lag_1_kl_k3"] == pytest.approx((0.148721 + 0) / 2, abs=1e-6)
+
+
 def test_gap_counts_only_tokens_of_the_version_that_is_trained():
     """max |engine - trainer| over current tokens; without one there is no gap to report, not a gap of 0."""
     assert totals(TRAINER, ENGINE, [5, 4, 5])["max_logprob_gap"] == pytest.approx(0.2, abs=1e-6)

@@ -5,17 +5,26 @@ import torch
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Starcoder2Config,
+    Starcoder2ForCausalLM,
 )
 
 from claw_r1.trainer.errors import ModelInvalid
+from claw_r1.trainer.learn.model import without_dropout
 from claw_r1.trainer.learn.policy_model import PolicyModel
 
 SIZES = {
@@ -60,6 +69,51 @@ def test_scores_are_those_of_the_models_own_logits(name):
     scores.logprobs.sum().backward()
     for parameter, gradient in zip(causal.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)
+
+
+RATE = 0.1
+NOISY = {
+    "starcoder2": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config,
+        {"residual_dropout": RATE, "embedding_dropout": RATE, "attention_dropout": RATE, "sliding_window": None},
+    ),
+    "opt": (
+        OPTForCausalLM,
+        OPTConfig,
+        {"dropout": RATE, "attention_dropout": RATE, "layerdrop": 0.5, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    ),
+    "falcon": (FalconForCausalLM, FalconConfig, {"hidden_dropout": RATE, "attention_dropout": RATE}),
+    "mixtral": (MixtralForCausalLM, MixtralConfig, {"router_jitter_noise": RATE, "num_local_experts": 2}),
+}
+"""Models whose noise of training has names of its own."""
+
+
+def noisy(name):
+    torch.manual_seed(0)
+    kind, config, changes = NOISY[name]
+    sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}  # Falcon takes none
+    return kind(config(**sizes, **changes)).train()
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_a_model_in_training_has_the_logits_that_it_samples_from(name):
+    """Whatever its dropout is called, and wherever it is read: ratios compare the two, to the bit."""
+    causal = noisy(name)
+    ids = torch.arange(12)[None]
+    before = causal.eval()(input_ids=ids).logits
+    without_dropout(causal)
+    PolicyModel(causal.train())
+    assert causal.training
+    assert torch.equal(causal(input_ids=ids).logits, before)
+
+
+def test_a_model_with_a_noise_of_unknown_name_is_refused_in_one_line():
+    """Else ratios and KL would be noise, without a word."""
+    causal = noisy("starcoder2")
+    with pytest.raises(ModelInvalid, match="Starcoder2ForCausalLM has other logits in training") as refused:
+        PolicyModel(causal)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_model_that_does_something_else_is_refused_in_one_line():

@@ -3,15 +3,27 @@
 import os
 import threading
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
 from claw_r1.consumers.export.choose import choose
 from claw_r1.consumers.export.rows import step_rows
 from claw_r1.consumers.export.tables import STEPS, TableWriter
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.eventlog.errors import LogError
-from claw_r1.schemas.events import BatchAssembled, BatchTrained, CallCaptured, FactPosition, RunEnded, WeightsPublished
+from claw_r1.schemas.events import (
+    BatchAssembled,
+    BatchTrained,
+    CallCaptured,
+    FactPosition,
+    RunEnded,
+    TrajectoryCompleted,
+    WeightsPublished,
+)
 from claw_r1.trainer.app import NoWeightServer
 from claw_r1.trainer.compose import learner_of
 from claw_r1.trainer.dependencies import Milestone, TrainerDependencies
@@ -24,6 +36,16 @@ from tests import facts
 from tests.trainer.incarnation import SPEC, settings
 from tests.trainer.pooled import group, pooled
 from tests.trainer.runs_in_memory import stopping_at
+
+LATER = (
+    "trajectory_status",
+    "trajectory_counted",
+    "trajectory_ready",
+    "trajectory_reasons",
+    "group_tags",
+    "group_progress_us",
+)
+"""Columns that datasets before format 4 lack."""
 
 
 def history(groups=5):
@@ -60,6 +82,18 @@ def exported(folder, spec=SPEC, events=None):
     return folder
 
 
+def as_of_format_3(path):
+    """Takes away from `steps.parquet` what exports of format 3 did not tell."""
+    table = pq.read_table(path).drop_columns(list(LATER))
+    for name in ("rewards", "trajectory_rewards"):
+        cells = [
+            [{field: slot[field] for field in ("source", "name", "value", "revision")} for slot in cell]
+            for cell in table[name].to_pylist()
+        ]
+        table = table.set_column(table.column_names.index(name), name, pa.array(cells))
+    pq.write_table(table, path)
+
+
 def world(chosen, pool, lookup, reached=lambda _: None, stop=None):
     return TrainerDependencies(
         learner=learner_of(chosen),
@@ -87,6 +121,22 @@ def of_journal(chosen):
     return [record.event() for record in records(chosen.out_dir / "journal")]
 
 
+def selected(pool, spec):
+    """The groups of the next batch, each with its members and their returns; then those that it passes over, with reasons."""
+    selection = select(pool, spec, 0, "mine", ())
+    chosen = [
+        (group.record.group_id, [(one.record.trajectory_id, one.earned.total) for one in group.members])
+        for group in selection.chosen
+    ]
+    return chosen, {**selection.left_out, **selection.skipped}
+
+
+def of_both(folder, events, spec):
+    """`selected` of the pool, and of the dataset of everything that is exported without a spec."""
+    dataset = OfflineDataset(exported(folder, None, events), "mine", spec)
+    return selected(AnybodysSamples(pooled(events).pool, "mine"), spec), selected(dataset, spec)
+
+
 def of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
@@ -105,7 +155,7 @@ def test_a_pool_is_trained_whoever_sampled_it(tmp_path, model_dir):
 def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, model_dir):
     """The same batches, rewards and advantages, and the same bytes: nothing that training reads is lost on the way."""
     pool = trained(settings(tmp_path / "pool", model_dir, run_id="mine"), *from_pool())
-    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine")
+    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine", SPEC)
     again = trained(settings(tmp_path / "again", model_dir, run_id="mine"), dataset, dataset)
     first, second = (
         [
@@ -120,11 +170,102 @@ def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, mo
     assert [e.digest for e in of(again, WeightsPublished)] == [e.digest for e in of(pool, WeightsPublished)]
 
 
+def unfinished(judged):
+    """A group of five whose third gave up and whose fourth is open still, scored or not; the last two came too late."""
+    made = group("g", [0.0, 1.0, 1.0, 1.0, 1.0])
+    made = [
+        event for event in made if not (isinstance(event, TrajectoryCompleted) and event.trajectory_id in ("t2", "t3"))
+    ]
+    made.append(facts.abandoned("g", "t2"))
+    made += [facts.reward("g", name, 0.9) for name in ("t2", "t3") if judged]
+    return [*made, facts.closed("g", ("t0", "t1", "t2"))]
+
+
+@pytest.mark.parametrize("judged", [True, False], ids=["judged", "unjudged"])
+@pytest.mark.parametrize("unfinished_members", ["drop", "train"])
+def test_a_dataset_of_everything_drops_what_the_pool_drops(tmp_path, judged, unfinished_members):
+    """An episode that gave up is a member where the spec says so alone; one that is open or late never is."""
+    spec = BatchSpec(groups_per_batch=1, group_size=4, unfinished=unfinished_members)
+    pool, dataset = of_both(tmp_path / "dataset", unfinished(judged), spec)
+    given_up = [("t2", 0.9)] if judged and unfinished_members == "train" else []
+    assert dataset == pool
+    assert dataset == ([("g", [("t0", 0.0), ("t1", 1.0), *given_up])], {})
+
+
+def test_a_group_of_a_dataset_counts_as_closed_without_its_open_members(tmp_path):
+    """The pool waits for them; nothing comes to a dataset any more."""
+    spec = BatchSpec(groups_per_batch=1, group_size=5)
+    pool, dataset = of_both(tmp_path / "dataset", unfinished(judged=True)[:-1], spec)
+    assert pool[1] == {"g": "not_ready: members_missing, members_open"}
+    assert dataset == ([("g", [("t0", 0.0), ("t1", 1.0), ("t4", 1.0)])], {})
+
+
+def test_a_dataset_that_tells_nothing_of_its_trajectories_is_read_as_before(tmp_path):
+    """The exports before format 4: all of their trajectories are completed members."""
+    folder = exported(tmp_path / "dataset", None, unfinished(judged=True))
+    as_of_format_3(folder / "steps.parquet")
+    spec = BatchSpec(groups_per_batch=1, group_size=4)
+    ((_, members),), _ = selected(OfflineDataset(folder, "mine", spec), spec)
+    assert [name for name, _ in members] == ["t0", "t1", "t2", "t3", "t4"]
+
+
+BY_TAGS = {
+    "environments": BatchSpec(group_size=2, groups_per_batch=2, environments={"maths": 0.5, "code": 0.5}),
+    "priority": BatchSpec(group_size=2, groups_per_batch=1, order="priority"),
+}
+
+
+def tagged():
+    """Three groups of two environments, the later the more urgent; the first was progressing last."""
+    made = []
+    for n, environment in enumerate(("maths", "maths", "code")):
+        made += group(f"g{n}", [0.0, 1.0], tags=(f"env:{environment}", f"priority:{n}"), at_us=n)
+    return [*made, facts.reward("g0", "t1", 0.5, source="judge", envelope=facts.envelope(at_us=9))]
+
+
+@pytest.mark.parametrize("name", [*BY_TAGS, "fifo"])
+def test_a_dataset_keeps_what_groups_are_chosen_by(tmp_path, name):
+    """Tags and progress of a group, as the pool has them."""
+    spec = BY_TAGS.get(name, BatchSpec(group_size=2, groups_per_batch=1))
+    pool, dataset = of_both(tmp_path / "dataset", tagged(), spec)
+    assert dataset == pool
+    chosen = {"environments": ["g1", "g2"], "priority": ["g2"], "fifo": ["g1"]}
+    assert [group_id for group_id, _ in dataset[0]] == chosen[name]
+
+
+@pytest.mark.parametrize("name", BY_TAGS)
+def test_a_dataset_without_tags_of_groups_is_refused_where_the_spec_reads_them(tmp_path, name):
+    """In one line, before anything is trained."""
+    folder = exported(tmp_path / "dataset", None, tagged())
+    as_of_format_3(folder / "steps.parquet")
+    with pytest.raises(SettingsInvalid, match=rf"spec\..*{name} reads tags of groups.*export again"):
+        OfflineDataset(folder, "mine", BY_TAGS[name])
+
+
+def people(times, call_id=None):
+    """Rewards of one name for `g/t0`, by two people: 1 and then 0."""
+    return [
+        facts.reward("g", "t0", value, source=f"human:{who}", name="overall", call_id=call_id, envelope=facts.envelope(at_us=at))
+        for who, value, at in zip(("alice", "bob"), (1.0, 0.0), times, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("call_id", [None, "c0"], ids=["of_trajectory", "of_call"])
+def test_the_latest_reward_of_a_dataset_is_the_one_that_was_given_last(tmp_path, call_id):
+    """Among several people's of one subject, as in the pool; not the highest."""
+    spec = BatchSpec(groups_per_batch=1, group_size=3, reward_merge="latest")
+    for times, value in (((10, 20), 0.0), ((20, 10), 1.0)):
+        events = [*group("g", [None, 1.0, 0.5]), *people(times, call_id)]
+        pool, dataset = of_both(tmp_path / f"{value}", events, spec)
+        assert dataset == pool
+        assert dataset[0] == [("g", [("t0", value), ("t1", 1.0), ("t2", 0.5)])]
+
+
 def test_a_dataset_knows_side_calls(tmp_path):
     """What a call is for was told from all calls of its trajectory, and stands in the dataset as the pool told it."""
     made = group("g", [0.0, 1.0], ids=((5, 6), (8, 9)))
     events = [replace(one, has_tools=one.call_id == "c1") if isinstance(one, CallCaptured) else one for one in made]
-    dataset = OfflineDataset(exported(tmp_path / "dataset", events=events), "mine")
+    dataset = OfflineDataset(exported(tmp_path / "dataset", events=events), "mine", SPEC)
     (record,) = dataset.groups()
     members = dataset.members(record)
     assert [[step.tags for step in steps] for _, steps in members] == [[("kind:side",), ()]] * 2
@@ -159,7 +300,7 @@ def test_a_second_trainer_in_the_same_directory_is_refused(tmp_path, model_dir):
 def test_what_is_no_dataset_is_told_in_one_line(tmp_path):
     """Before anything else is loaded."""
     with pytest.raises(SettingsInvalid, match="neither `pool` nor a dataset"):
-        OfflineDataset(tmp_path, "mine")
+        OfflineDataset(tmp_path, "mine", SPEC)
 
 
 def test_a_full_disk_leaves_nothing_of_a_transaction(tmp_path, monkeypatch):
