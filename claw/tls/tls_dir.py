@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.locks import exclusive
 from claw_r1.runtime.files import write_atomically, write_secret
 
 VARIABLE = "CLAW_TLS_DIR"
@@ -50,21 +51,42 @@ class TlsDir:
             raise CannotRun(f"{self.server} holds no certificate: {error}") from error
 
     def prepared(self) -> "TlsDir":
-        """Itself, with all its files. Raises CannotRun where some are
-        there and others not."""
-        files = (self.authority, self.server, self.password)
-        missing = [file for file in files if not file.exists()]
-        if missing and len(missing) < len(files):
-            raise CannotRun(f"{missing[0]} is missing beside its neighbours: put it there, or name an empty folder")
-        if missing:
-            from claw_r1.claw.tls.authority import Authority  # an extra's library, which only this needs
-
+        """Itself, with all its files, of which two that ask at once find the same. Raises CannotRun where some are there and others not,
+        and OSError: then nothing of them is there."""
+        if self._missing():
             self.path.mkdir(parents=True, exist_ok=True)
-            authority = Authority.new()
-            write_secret(self.password, secrets.token_urlsafe(24))
-            write_secret(self.server, authority.issue("localhost", names=("localhost", socket.gethostname())))
-            self.authority.write_text(authority.pem)
+            with exclusive(self.path / ".lock"):
+                missing = self._missing()  # none, where another process made them while this one waited
+                if missing and len(missing) < len(self._files()):
+                    raise CannotRun(
+                        f"{missing[0]} is missing beside its neighbours, or empty: put it there, or name an empty folder"
+                    )
+                if missing:
+                    self._make()
         return self
+
+    def _files(self) -> tuple[Path, ...]:
+        return self.authority, self.server, self.password
+
+    def _missing(self) -> list[Path]:
+        """The files that are not there, or empty, as a full disk leaves them."""
+        return [file for file in self._files() if not file.exists() or not file.stat().st_size]
+
+    def _make(self) -> None:
+        from claw_r1.claw.tls.authority import Authority  # an extra's library, which only this needs
+
+        authority = Authority.new()
+        partials = {file: file.with_name(f".{file.name}.partial") for file in self._files()}
+        try:
+            write_secret(partials[self.password], secrets.token_urlsafe(24))
+            write_secret(partials[self.server], authority.issue("localhost", names=("localhost", socket.gethostname())))
+            partials[self.authority].write_text(authority.pem)
+            for file, partial in partials.items():
+                partial.replace(file)
+        except OSError:
+            for file in (*partials.values(), *partials):
+                file.unlink(missing_ok=True)
+            raise
 
     def doors(self) -> dict[str, str]:
         """The variables by which what listens in the stack takes https, and what calls it trusts that."""

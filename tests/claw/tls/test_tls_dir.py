@@ -1,10 +1,14 @@
 """The folder of a secured stack: made whole or refused, and spoken by whatever is started from there."""
 
+import errno
+import multiprocessing
 import os
 import ssl
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.kafka.config import server_properties
@@ -12,6 +16,9 @@ from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir, door_url, secured_stack
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.eventlog.settings import LogSettings
+from tests.small_disk import run_on_small_disk
+
+PROCESSES = multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture(autouse=True)
@@ -74,4 +81,52 @@ def test_the_node_is_known_by_its_certificates_name(tmp_path: Path) -> None:
 def test_a_folder_of_which_a_file_is_missing_is_refused(tmp_path: Path) -> None:
     TlsDir(tmp_path).prepared().password.unlink()
     with pytest.raises(CannotRun, match=r"claw\.password is missing"):
+        TlsDir(tmp_path).prepared()
+
+
+def _prepare_each(folders: list[Path], start: Barrier) -> None:
+    for folder in folders:
+        start.wait(20)
+        TlsDir(folder).prepared()
+
+
+def test_two_that_start_at_once_get_one_folder(tmp_path: Path) -> None:
+    """`claw broker` and `claw up` with a new one: files of both stood side by side, and no client trusted the server."""
+    folders = [tmp_path / str(number) for number in range(12)]
+    start = PROCESSES.Barrier(2)
+    both = [PROCESSES.Process(target=_prepare_each, args=(folders, start)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    for tls in map(TlsDir, folders):
+        server, authority = (x509.load_pem_x509_certificate(file.read_bytes()) for file in (tls.server, tls.authority))
+        server.verify_directly_issued_by(authority)
+
+
+FULL = """
+import sys
+from pathlib import Path
+from claw_r1.claw.tls.tls_dir import TlsDir
+folder, ballast = Path(sys.argv[1]) / "tls", Path(sys.argv[1]) / "ballast"
+for pages in range(4):  # each file takes one
+    ballast.write_bytes(bytes((16 - pages) << 12))
+    try:
+        TlsDir(folder).prepared()
+        print("made")
+    except OSError as error:
+        print(error.errno, [file.name for file in folder.iterdir() if file.name != ".lock"])
+"""
+
+
+def test_a_full_disk_leaves_nothing_that_the_next_start_would_take(tmp_path: Path) -> None:
+    """An empty ca.pem was taken for an authority at every later start; here the disk is full at each of the files in turn."""
+    assert run_on_small_disk(FULL, tmp_path, "64k") == [f"{errno.ENOSPC} []"] * 3 + ["made"]
+
+
+def test_an_empty_file_is_a_missing_one(tmp_path: Path) -> None:
+    """As a start on a full disk left it, before those removed what they had made."""
+    TlsDir(tmp_path).prepared().authority.write_text("")
+    with pytest.raises(CannotRun, match=r"ca\.pem is missing beside its neighbours, or empty"):
         TlsDir(tmp_path).prepared()
