@@ -127,13 +127,26 @@ def secured_stack(folder: Path | None = None) -> TlsDir | None:
 
 
 def _trust(tls: TlsDir) -> None:
-    """Lets every client that asks OpenSSL, as Python's do, trust the stack's doors beside whom it trusts already."""
+    """Lets every client that asks OpenSSL, as Python's do, trust the stack's doors beside whom it trusts already. Where it reads our
+    own bundle, that is whom the bundle was begun with: its authority may have changed since."""
     bundle = tls.path.resolve() / "trusted.pem"
-    others = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
-    if others != str(bundle):
-        earlier = Path(others).read_text() if others and Path(others).is_file() else ""
-        write_atomically(bundle, earlier + tls.authority.read_text())
-        os.environ["SSL_CERT_FILE"] = str(bundle)
+    others = bundle.with_name("others.pem")
+    default = ssl.get_default_verify_paths()
+    named = Path(os.environ.get("SSL_CERT_FILE") or default.cafile or "")
+    ours = named.resolve() == bundle
+    # `default.cafile` is what SSL_CERT_FILE names, where that is there. A bundle without others.pem is of an older version.
+    sources = (others, bundle, Path(default.openssl_cafile)) if ours else (named,)
+    earlier = next((source.read_text() for source in sources if source.is_file()), "")
+    if not ours:
+        _replace(others, earlier)
+    own = tls.authority.read_text()
+    _replace(bundle, earlier if own in earlier else f"{earlier.rstrip()}\n{own}".lstrip())
+    os.environ["SSL_CERT_FILE"] = str(bundle)
+
+
+def _replace(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text() != text:  # the folder may be one that only its owner can write to
+        write_atomically(path, text)
 
 
 def door_url(port: int) -> str:

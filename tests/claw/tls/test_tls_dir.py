@@ -60,6 +60,49 @@ def test_whom_a_company_trusts_stays_trusted(tmp_path: Path, monkeypatch: pytest
         assert len(known) == 2
 
 
+def trusted() -> set[str]:
+    """The names of the authorities that OpenSSL's clients read."""
+    known = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]).get_ca_certs()
+    return {str(each["subject"]) for each in known}
+
+
+def names_in(tls: TlsDir) -> set[str]:
+    return {str(each["subject"]) for each in ssl.create_default_context(cafile=tls.authority).get_ca_certs()}
+
+
+@pytest.mark.parametrize("gone", [("ca.pem", "server.pem", "claw.password", "trusted.pem"), (), ("others.pem",)])
+def test_a_shell_that_names_our_bundle_trusts_an_authority_that_came_later(
+    gone: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SSL_CERT_FILE=DIR/trusted.pem, as docs/security.md says, and then a folder that was emptied, or files of an own authority: the bundle
+    stayed as it was, or missing, and each client refused our doors. Whom a company trusts stays; () and others.pem: files put there."""
+    company = TlsDir(tmp_path / "company").prepared()
+    company.authority.write_text(company.authority.read_text().rstrip())  # a file may end without a new line
+    monkeypatch.setenv("SSL_CERT_FILE", str(company.authority))
+    tls = secured_stack(tmp_path / "tls")
+    assert tls is not None
+    assert trusted() == names_in(company) | names_in(tls)
+    for name in gone:
+        (tls.path / name).unlink()
+    if "ca.pem" not in gone:
+        own = TlsDir(tmp_path / "own").prepared()
+        for new, old in ((own.authority, tls.authority), (own.server, tls.server)):
+            old.write_text(new.read_text())
+    for _ in range(2):
+        assert secured_stack() == tls
+        assert trusted() >= names_in(company) | names_in(tls)
+
+
+def test_a_shell_that_names_a_bundle_of_an_empty_folder_trusts_what_it_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left there that says whom it trusted: it is the system's authorities, and ours."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls" / "trusted.pem"))
+    tls = secured_stack(tmp_path / "tls")
+    assert tls is not None
+    assert trusted() >= names_in(tls)
+
+
 def test_another_brokers_access_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAW_LOG_SECURITY_PROTOCOL", "PLAINTEXT")
     secured_stack(tmp_path / "tls")
