@@ -57,28 +57,28 @@ class TlsDir:
             self.path.mkdir(parents=True, exist_ok=True)
             with exclusive(self.path / ".lock"):
                 missing = self._missing()  # none, where another process made them while this one waited
-                if missing and len(missing) < len(self._files()):
+                if missing[:2] not in ([], [self.authority, self.server]):
                     raise CannotRun(
                         f"{missing[0]} is missing beside its neighbours, or empty: put it there, or name an empty folder"
                     )
                 if missing:
-                    self._make()
+                    self._make(missing)
         return self
-
-    def _files(self) -> tuple[Path, ...]:
-        return self.authority, self.server, self.password
 
     def _missing(self) -> list[Path]:
         """The files that are not there, or empty, as a full disk leaves them."""
-        return [file for file in self._files() if not file.exists() or not file.stat().st_size]
+        files = (self.authority, self.server, self.password)
+        return [file for file in files if not file.exists() or not file.stat().st_size]
 
-    def _make(self) -> None:
+    def _make(self, missing: list[Path]) -> None:
+        """A password that is there stays: a broker may have been begun with it."""
         from claw_r1.claw.tls.authority import Authority  # an extra's library, which only this needs
 
         authority = Authority.new()
-        partials = {file: file.with_name(f".{file.name}.partial") for file in self._files()}
+        partials = {file: file.with_name(f".{file.name}.partial") for file in missing}
         try:
-            write_secret(partials[self.password], secrets.token_urlsafe(24))
+            if self.password in partials:
+                write_secret(partials[self.password], secrets.token_urlsafe(24))
             write_secret(partials[self.server], authority.issue("localhost", names=("localhost", socket.gethostname())))
             partials[self.authority].write_text(authority.pem)
             for file, partial in partials.items():

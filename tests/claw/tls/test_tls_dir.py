@@ -121,6 +121,17 @@ def test_the_node_is_known_by_its_certificates_name(tmp_path: Path) -> None:
         tls.subject()
 
 
+def test_a_password_outlives_the_certificates(tmp_path: Path) -> None:
+    """Kafka knows no other one: to renew certificates is to remove both, and start."""
+    tls = TlsDir(tmp_path).prepared()
+    password, former = tls.password.read_text(), tls.authority.read_text()
+    tls.authority.unlink()
+    tls.server.unlink()
+    assert TlsDir(tmp_path).prepared().password.read_text() == password
+    assert tls.authority.read_text() != former
+    assert tls.subject() == "CN=localhost"
+
+
 def test_a_folder_of_which_a_file_is_missing_is_refused(tmp_path: Path) -> None:
     TlsDir(tmp_path).prepared().password.unlink()
     with pytest.raises(CannotRun, match=r"claw\.password is missing"):
