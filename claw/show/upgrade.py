@@ -48,7 +48,8 @@ RELEASES = Path(__file__).with_name("releases")
 """The records of released versions, by their numbers."""
 EXAMPLES = Path(str(files("claw_r1.schemas"))) / "examples"
 ORDER = ("streams", "rewards", "quality", "dashboard", "trainer", "rollout", "gateway")
-"""Readers of calls before those who write them."""
+"""Readers of calls before those who write them. No one order does for all topics: a worker's reports, which the gateway reads, go
+the other way."""
 
 
 def record() -> JsonDict:
@@ -82,7 +83,7 @@ def check(before: Path) -> Answer:
     old, now = _read(before), record()
     rows = [*compare(old, now)]
     bad = any(row["severity"] == "error" for row in rows)
-    answer = {"ok": not bad, "findings": rows, "order": ORDER}
+    answer = {"ok": not bad, "findings": rows, "order": ORDER, "restart": restart(old["schemas"], now["schemas"])}
     return Answer(answer, [*_lines(old, now, rows, bad)], int(bad))
 
 
@@ -91,7 +92,21 @@ def _lines(old: Any, now: Any, rows: list[dict[str, str]], bad: bool) -> Iterato
     for row in rows:
         yield f"{row['severity']:<8} {row['says']}"
     if not bad:
-        yield f"restart one after another: {', '.join(ORDER)}"
+        yield restart(old["schemas"], now["schemas"])
+
+
+def restart(old: Any, now: Any) -> str:  # Any: id -> name, fingerprint
+    """Returns how to restart so that nobody reads what it does not know: where an event has a new schema, all write by the former one
+    until all are new; a new event has none, so that its writers are the last."""
+    names = {name for name, _ in old.values()}
+    fresh = {now[each][0] for each in now.keys() - old.keys()}
+    order = ", ".join(ORDER)
+    for name in sorted(fresh - names):
+        order += f"; those who write {_short(name)} last ({', '.join(_writers(name))})"
+    if not fresh & names:
+        return f"restart one after another: {order}"
+    until = f"CLAW_SCHEMAS_UNTIL={max(old, key=int)}"
+    return f"restart with {until} one after another: {order}; when all are new, take it away and restart them once more"
 
 
 def _read(before: Path) -> Any:  # JSON of `record`
@@ -136,13 +151,27 @@ def _schemas(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: id -> name
         if now.get(each, ("", ""))[1] != digest:
             yield _says("error", f"schema {each} ({name}) is not here as it was: its records could not be read")
     for each in sorted(now.keys() - old.keys()):
-        name = now[each][0].rpartition(".")[2]
-        topics = [topic for topic in TOPICS if name in topic.records]
-        readers = sorted({who.partition(" (")[0] for topic in topics for who in topic.readers})
-        writers = sorted({who for topic in topics for who in topic.writers})
-        order = f"first its readers ({', '.join(readers)}), then its writers ({', '.join(writers)})"
-        order += f"; for a way back CLAW_SCHEMAS_UNTIL={max(old, key=int)} in the new processes, until all are new"
-        yield _says("warning", f"schema {each} ({name}) is new: {order}")
+        name = now[each][0]
+        order = f"first its readers ({', '.join(_readers(name))}), then its writers ({', '.join(_writers(name))})"
+        if any(name == former for former, _ in old.values()):
+            until = f"CLAW_SCHEMAS_UNTIL={max(old, key=int)}"
+            order += f"; in any order, and with a way back, with {until} in the new processes, until all are new"
+        else:
+            order += "; it has no former schema, by which CLAW_SCHEMAS_UNTIL would have it written"
+        yield _says("warning", f"schema {each} ({_short(name)}) is new: {order}")
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _readers(name: str) -> list[str]:
+    topics = [topic for topic in TOPICS if _short(name) in topic.records]
+    return sorted({who.partition(" (")[0] for topic in topics for who in topic.readers})
+
+
+def _writers(name: str) -> list[str]:
+    return sorted({who for topic in TOPICS if _short(name) in topic.records for who in topic.writers})
 
 
 def _settings(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: variable -> default

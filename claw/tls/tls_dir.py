@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claw_r1.claw.errors import CannotRun
+from claw_r1.eventlog.locks import exclusive
 from claw_r1.runtime.files import write_atomically, write_secret
 
 VARIABLE = "CLAW_TLS_DIR"
@@ -50,21 +51,42 @@ class TlsDir:
             raise CannotRun(f"{self.server} holds no certificate: {error}") from error
 
     def prepared(self) -> "TlsDir":
-        """Itself, with all its files. Raises CannotRun where some are
-        there and others not."""
-        files = (self.authority, self.server, self.password)
-        missing = [file for file in files if not file.exists()]
-        if missing and len(missing) < len(files):
-            raise CannotRun(f"{missing[0]} is missing beside its neighbours: put it there, or name an empty folder")
-        if missing:
-            from claw_r1.claw.tls.authority import Authority  # an extra's library, which only this needs
-
+        """Itself, with all its files, of which two that ask at once find the same. Raises CannotRun where some are there and others not,
+        and OSError: then nothing of them is there."""
+        if self._missing():
             self.path.mkdir(parents=True, exist_ok=True)
-            authority = Authority.new()
-            write_secret(self.password, secrets.token_urlsafe(24))
-            write_secret(self.server, authority.issue("localhost", names=("localhost", socket.gethostname())))
-            self.authority.write_text(authority.pem)
+            with exclusive(self.path / ".lock"):
+                missing = self._missing()  # none, where another process made them while this one waited
+                if missing[:2] not in ([], [self.authority, self.server]):
+                    raise CannotRun(
+                        f"{missing[0]} is missing beside its neighbours, or empty: put it there, or name an empty folder"
+                    )
+                if missing:
+                    self._make(missing)
         return self
+
+    def _missing(self) -> list[Path]:
+        """The files that are not there, or empty, as a full disk leaves them."""
+        files = (self.authority, self.server, self.password)
+        return [file for file in files if not file.exists() or not file.stat().st_size]
+
+    def _make(self, missing: list[Path]) -> None:
+        """A password that is there stays: a broker may have been begun with it."""
+        from claw_r1.claw.tls.authority import Authority  # an extra's library, which only this needs
+
+        authority = Authority.new()
+        partials = {file: file.with_name(f".{file.name}.partial") for file in missing}
+        try:
+            if self.password in partials:
+                write_secret(partials[self.password], secrets.token_urlsafe(24))
+            write_secret(partials[self.server], authority.issue("localhost", names=("localhost", socket.gethostname())))
+            partials[self.authority].write_text(authority.pem)
+            for file, partial in partials.items():
+                partial.replace(file)
+        except OSError:
+            for file in (*partials.values(), *partials):
+                file.unlink(missing_ok=True)
+            raise
 
     def doors(self) -> dict[str, str]:
         """The variables by which what listens in the stack takes https, and what calls it trusts that."""
@@ -105,13 +127,26 @@ def secured_stack(folder: Path | None = None) -> TlsDir | None:
 
 
 def _trust(tls: TlsDir) -> None:
-    """Lets every client that asks OpenSSL, as Python's do, trust the stack's doors beside whom it trusts already."""
+    """Lets every client that asks OpenSSL, as Python's do, trust the stack's doors beside whom it trusts already. Where it reads our
+    own bundle, that is whom the bundle was begun with: its authority may have changed since."""
     bundle = tls.path.resolve() / "trusted.pem"
-    others = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
-    if others != str(bundle):
-        earlier = Path(others).read_text() if others and Path(others).is_file() else ""
-        write_atomically(bundle, earlier + tls.authority.read_text())
-        os.environ["SSL_CERT_FILE"] = str(bundle)
+    others = bundle.with_name("others.pem")
+    default = ssl.get_default_verify_paths()
+    named = Path(os.environ.get("SSL_CERT_FILE") or default.cafile or "")
+    ours = named.resolve() == bundle
+    # `default.cafile` is what SSL_CERT_FILE names, where that is there. A bundle without others.pem is of an older version.
+    sources = (others, bundle, Path(default.openssl_cafile)) if ours else (named,)
+    earlier = next((source.read_text() for source in sources if source.is_file()), "")
+    if not ours:
+        _replace(others, earlier)
+    own = tls.authority.read_text()
+    _replace(bundle, earlier if own in earlier else f"{earlier.rstrip()}\n{own}".lstrip())
+    os.environ["SSL_CERT_FILE"] = str(bundle)
+
+
+def _replace(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text() != text:  # the folder may be one that only its owner can write to
+        write_atomically(path, text)
 
 
 def door_url(port: int) -> str:

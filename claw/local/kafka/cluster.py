@@ -54,6 +54,8 @@ class LocalCluster:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with exclusive(self.data_dir / "start.lock"):
             self.nodes = self.nodes or self._members()
+            for node in self.nodes:
+                node.check_password()
             running = [(node, node.process or node.launch()) for node in self.nodes]  # one alone has no controller
             for node, process in running:
                 node.await_answer(process)

@@ -6,6 +6,7 @@ once get one node.
 """
 
 import base64
+import hashlib
 import json
 import signal
 import subprocess
@@ -70,6 +71,7 @@ class LocalBroker:
         """Returns when the node answers. Raises `CannotRun`: no Java, no jars, a port in use, the node ended (with its last words)."""
         self.data_dir = self.data_dir.resolve()
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.check_password()
         with exclusive(self.data_dir / "start.lock"):  # the second starter finds the first one's node
             process = self.process
             if process is None or not self._answers(process):  # one that is being stopped ends without answering
@@ -77,6 +79,24 @@ class LocalBroker:
                 self.await_answer(process)
         log.info("broker_ready", bootstrap=self.bootstrap, pid=process.pid, reused=not self.started_here)
         return self
+
+    def check_password(self) -> None:
+        """Raises `CannotRun` where Kafka was begun with another password, which is the only one that it knows."""
+        record = self._password_record
+        if self.tls and (self.data_dir / "data").exists() and record.exists() and record.read_text() != self._digest():
+            raise CannotRun(
+                f"the Kafka in {self.data_dir} was begun with another password than {self.tls.password.resolve()} holds: put the "
+                f"{USER}.password with which it was begun there (it stands in {self.data_dir / 'server.properties'}, too), or name "
+                f"another claw home (CLAW_HOME); where you changed it in Kafka itself, remove {record}"
+            )
+
+    @property
+    def _password_record(self) -> Path:
+        return self.data_dir / "password.sha256"
+
+    def _digest(self) -> str:
+        """Returns the digest of the stack's password; empty without one."""
+        return hashlib.sha256(self.tls.password.read_text().strip().encode()).hexdigest() if self.tls else ""
 
     def await_answer(self, process: ProcessId) -> None:
         """Returns when the node answers clients. Raises `CannotRun` with its last words."""
@@ -173,6 +193,7 @@ class LocalBroker:
         if self.tls:
             user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"
             arguments += ["--add-scram", user]
+            write_secret(self._password_record, self._digest())
         finished = subprocess.run(
             self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
         )

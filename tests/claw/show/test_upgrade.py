@@ -9,10 +9,10 @@ import pytest
 
 from claw_r1.agentflow import settings as agentflow
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.show.upgrade import ORDER, RELEASES, SETTINGS, check, compare, record
+from claw_r1.claw.show.upgrade import ORDER, RELEASES, SETTINGS, check, compare, record, restart
 from claw_r1.schemas.avro_files import schema_ids
 from claw_r1.schemas.events import EVENT_TYPES
-from claw_r1.schemas.topics import CALLS
+from claw_r1.schemas.topics import CALLS, TOPICS
 from tests.architecture.tree import ROOMS, ROOT
 
 NOW = record()
@@ -90,6 +90,25 @@ def test_a_new_schema_says_who_comes_first() -> None:
     assert all(writer in writers for writer in CALLS.writers)
     newest_then = max(int(each) for each in NOW["schemas"] if each != newest)
     assert f"CLAW_SCHEMAS_UNTIL={newest_then} " in writers
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_the_order_is_none_in_which_somebody_reads_what_it_does_not_know(name: str, tmp_path: Path) -> None:
+    """For workers' reports the gateway is to be before rollout, for weights rollout before the trainer: the bare order had both the other
+    way round, beneath the lines that said so. An event that is new altogether is written whatever the variable says."""
+    schemas = NOW["schemas"]
+    later = restart(schemas, schemas | {"999999": [f"claw.{name}", "00"]})
+    assert later.startswith(
+        f"restart with CLAW_SCHEMAS_UNTIL={max(schemas, key=int)} one after another: {', '.join(ORDER)}; "
+    )
+    assert "take it away" in later
+    former = changed(schemas={each: None for each, (owner, _) in schemas.items() if owner == f"claw.{name}"})
+    (tmp_path / "old.json").write_text(json.dumps(former))
+    answer = check(tmp_path / "old.json")
+    assert not isinstance(answer.text, str)
+    *_, line = answer.text
+    writers = sorted({who for topic in TOPICS if name in topic.records for who in topic.writers})
+    assert line == f"restart one after another: {', '.join(ORDER)}; those who write {name} last ({', '.join(writers)})"
 
 
 def test_folds_topics_and_settings_are_named() -> None:

@@ -1,0 +1,60 @@
+"""A node of a secured stack and the one password that its Kafka knows."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.kafka.cluster import LocalCluster
+from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.tls.tls_dir import TlsDir
+
+
+def begun_with(tls: TlsDir, folder: Path) -> Path:
+    """A node's folder as its first start left it, without what Kafka keeps there."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "password.sha256").write_text(hashlib.sha256(tls.password.read_bytes()).hexdigest())
+    return folder
+
+
+def test_another_folders_password_is_refused_by_name(tmp_path: Path) -> None:
+    """`claw demo --tls-dir A`, then `claw up --tls-dir B`: every client was refused, and nothing said why."""
+    first, second = TlsDir(tmp_path / "a").prepared(), TlsDir(tmp_path / "b").prepared()
+    folder = begun_with(first, tmp_path / "broker")
+    LocalBroker(folder, tls=first).check_password()
+    with pytest.raises(CannotRun, match=rf"Kafka in {folder} was begun with another password than {second.password}"):
+        LocalBroker(folder, tls=second).start()
+    second.password.write_text(first.password.read_text() + "\n")
+    LocalBroker(folder, tls=second).check_password()
+
+
+def test_each_node_of_a_cluster_is_looked_at_before_one_is_started(tmp_path: Path) -> None:
+    first, second = TlsDir(tmp_path / "a").prepared(), TlsDir(tmp_path / "b").prepared()
+    begun_with(first, tmp_path / "broker" / "node-3")
+    with pytest.raises(CannotRun, match="node-3 was begun with another password"):
+        LocalCluster(tmp_path / "broker", 3, tls=second).start()
+    assert not (tmp_path / "broker" / "node-1").exists()
+
+
+def test_a_folder_without_a_record_is_taken_as_it_is(tmp_path: Path) -> None:
+    """One of an older version, whose password nobody wrote down; and one that was never formatted takes any."""
+    tls = TlsDir(tmp_path / "tls").prepared()
+    (tmp_path / "older" / "data").mkdir(parents=True)
+    LocalBroker(tmp_path / "older", tls=tls).check_password()
+    begun_with(TlsDir(tmp_path / "other").prepared(), tmp_path / "unfinished")
+    (tmp_path / "unfinished" / "data").rmdir()
+    LocalBroker(tmp_path / "unfinished", tls=tls).check_password()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_first_start_records_the_password(tmp_path: Path) -> None:
+    """Readable by the owner alone; the same folder starts again, and one with another password does not while the node runs."""
+    tls = TlsDir(tmp_path / "tls").prepared()
+    with LocalBroker(tmp_path / "broker", tls=tls):
+        record = tmp_path / "broker" / "password.sha256"
+        assert record.stat().st_mode & 0o077 == 0
+        LocalBroker(tmp_path / "broker", tls=tls).start()
+        with pytest.raises(CannotRun, match="another password"):
+            LocalBroker(tmp_path / "broker", tls=TlsDir(tmp_path / "b").prepared()).start()
