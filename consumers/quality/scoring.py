@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from claw_r1.consumers.finite import finite
 from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import Scorer
 from claw_r1.consumers.quality.settings import REVISIONS, QualitySettings
@@ -31,14 +32,14 @@ def signature(panel: Sequence[Scorer]) -> str:
 
 
 def annotation(panel: Sequence[Scorer], sample: Sample, generation: int) -> StepCurated:
-    """The lowest score, with each of them by name; null is the score of one that has nothing to say.
+    """The lowest score, with each of them by name; null is the score of one that has nothing to say, or gave no finite number.
 
     The event is a function of the call and of the calls that its request continues: id, time and bytes are the same whenever
     it is made again. Of several captures of a call the completed one that was received last counts in the pool, and so does
     its score: completed ones have the higher revision, and the time of a score is that at which its call was received.
     """
     call = sample.call
-    scores = {scorer.label: scorer.score(sample) for scorer in sorted(panel, key=lambda scorer: scorer.label)}
+    scores = {scorer.label: _score(scorer, sample) for scorer in sorted(panel, key=lambda scorer: scorer.label)}
     numbers = [score for score in scores.values() if score is not None]
     ids = (call.group_id, call.trajectory_id, call.call_id, call.envelope.event_id)
     return StepCurated(
@@ -57,6 +58,16 @@ def annotation(panel: Sequence[Scorer], sample: Sample, generation: int) -> Step
         who=signature(panel),
         revision=generation * REVISIONS + (call.status == "completed"),
     )
+
+
+def _score(scorer: Scorer, sample: Sample) -> float | None:
+    """A score that no event can carry, or that the streams would refuse with those of the whole panel, is none."""
+    score = scorer.score(sample)
+    try:
+        return None if score is None else finite(score)
+    except ValueError as error:
+        log.warning("quality_no_number", scorer=scorer.label, call_id=sample.call.call_id, reason=str(error))
+        return None
 
 
 class Scoring:

@@ -1,9 +1,9 @@
 """The values of a verdict, from the return value of a rule: finite numbers or None, as many as the subject asks for.
 Pure."""
 
-import math
 from typing import Any
 
+from claw_r1.consumers.finite import finite
 from claw_r1.consumers.rewards.judged import Judged
 from claw_r1.consumers.rewards.verdict import Verdict
 
@@ -41,15 +41,10 @@ def values_of(returned: Any, judged: Judged) -> list[float | None]:
 
 def number_of(value: Any) -> float:
     """A finite number: also a bool, and what numpy and torch call a scalar. Raises ValueRefused."""
-    if isinstance(value, (str, bytes, bytearray)) or not hasattr(type(value), "__float__"):
-        raise ValueRefused("not_a_number", f"{one_line(repr(value), 100)} is no number")
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
+        return finite(value)
+    except ValueError as error:
         raise ValueRefused("not_a_number", one_line(str(error))) from error
-    if not math.isfinite(number):
-        raise ValueRefused("not_a_number", f"{number} is not finite")
-    return number
 
 
 def one_line(text: str, characters_max: int = DETAIL_CHARACTERS_MAX) -> str:

@@ -4,7 +4,7 @@ Memory: the facts of one partition.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
@@ -43,7 +43,7 @@ class PartitionFacts:
     offsets: dict[str, int] = field(default_factory=dict)
     """Full topic name -> next offset to read."""
 
-    def read(self, ends: Mapping[Place, int], report: Report, planned: Mapping[int, PlannedCall]) -> None:
+    def read(self, ends: Mapping[Place, int], report: Report, planned: Mapping[int, Sequence[PlannedCall]]) -> None:
         """Go on up to `ends`. planned: by offset in claw.calls. Raises HistoryCut, BrokerUnreachable."""
         mine = {
             place: (self.offsets.get(place[0], 0), end) for place, end in ends.items() if place[1] == self.partition
@@ -74,20 +74,18 @@ class PartitionFacts:
         here = key == record.key and partition_of(key, self.settings.partitions) == record.partition
         return event if here else None
 
-    def _call(self, call: CallCaptured, at: FactPosition, report: Report, planned: Mapping[int, PlannedCall]) -> None:
+    def _call(
+        self, call: CallCaptured, at: FactPosition, report: Report, planned: Mapping[int, Sequence[PlannedCall]]
+    ) -> None:
         report.counts["calls"] += 1
         self.calls[call.group_id, call.trajectory_id, call.call_id] = (
             call.prompt.base_call_id,
             call.request.base_call_id,
         )
-        plan = planned.get(at.offset)
-        if plan is None:
-            return
-        self.planned_seen.add(at.offset)
-        if plan.digest != tokens_digest(call):
-            report.found("planned_call_changed", f"{plan.where} at offset {at.offset}")
-        if plan.oldest_version is not None and all(span.version < plan.oldest_version for span in call.spans):
-            report.found("trained_too_old", f"{plan.where} has no token of version {plan.oldest_version} or younger")
+        plans = planned.get(at.offset, ())
+        if plans:
+            self.planned_seen.add(at.offset)
+            _compare(call, at.offset, plans, report)
 
     def expected_at(self, offsets: Mapping[str, int]) -> RowDigests:
         """Digests of the rows that the pool must have at these offsets."""
@@ -113,6 +111,15 @@ class PartitionFacts:
                     captures[event.trajectory_id].append(event)
             for trajectory_id, calls in captures.items():
                 yield from (f"{group_id}/{trajectory_id}/{call_id}" for call_id in wrong_prompts(calls))
+
+
+def _compare(call: CallCaptured, offset: int, plans: Sequence[PlannedCall], report: Report) -> None:
+    tokens = tokens_digest(call)
+    for plan in plans:
+        if plan.digest != tokens:
+            report.found("planned_call_changed", f"{plan.where} at offset {offset}")
+        if plan.oldest_version is not None and all(span.version < plan.oldest_version for span in call.spans):
+            report.found("trained_too_old", f"{plan.where} has no token of version {plan.oldest_version} or younger")
 
 
 def wrong_prompts(calls: Iterable[CallCaptured]) -> list[str]:

@@ -1,6 +1,6 @@
 """The plans of the runs: no step twice, no batch left out, no version number used for other bytes.
 
-Memory: an id per planned step and per version.
+Memory: an id per planned step and per version, an entry per planned call and what different plans say of it.
 """
 
 import math
@@ -13,7 +13,7 @@ from claw_r1.consumers.verify.report import Report
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.errors import UndecodableRecord
-from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, WeightsPublished
+from claw_r1.schemas.events import BatchAssembled, BatchSkipped, BatchTrained, Event, FactPosition, WeightsPublished
 from claw_r1.schemas.topics import BATCHES, CALLS, WEIGHTS, Topic
 
 
@@ -42,14 +42,21 @@ class VerifiedRun:
 
 @dataclass(slots=True)
 class Runs:
-    """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> the plan's word."""
+    """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> what plans say of it, once each."""
 
     runs: dict[str, VerifiedRun] = field(default_factory=lambda: defaultdict(VerifiedRun))
-    calls: dict[int, dict[int, PlannedCall]] = field(default_factory=lambda: defaultdict(dict))
+    calls: dict[int, dict[int, tuple[PlannedCall, ...]]] = field(default_factory=lambda: defaultdict(dict))
 
-    def of_partition(self, partition: int) -> dict[int, PlannedCall]:
+    def of_partition(self, partition: int) -> dict[int, tuple[PlannedCall, ...]]:
         """Planned calls by offset."""
         return self.calls.get(partition, {})
+
+    def plan_call(self, at: FactPosition, call: PlannedCall) -> None:
+        """Plans of several runs name the same call: each is checked, unless an earlier one says the same of it."""
+        calls = self.calls[at.partition]
+        earlier = calls.get(at.offset, ())
+        if all((other.digest, other.oldest_version) != (call.digest, call.oldest_version) for other in earlier):
+            calls[at.offset] = (*earlier, call)
 
 
 def read_runs(settings: LogSettings, run_id: str | None, report: Report) -> Runs:
@@ -97,7 +104,7 @@ def _plan(runs: Runs, plan: BatchAssembled, calls: str, report: Report) -> None:
                 run.steps.add(step_id)
             if (at := step.position).topic == calls:
                 oldest = plan.oldest_version if step.trained else None
-                runs.calls[at.partition].setdefault(at.offset, PlannedCall(step.digest, name, oldest))
+                runs.plan_call(at, PlannedCall(step.digest, name, oldest))
 
 
 def contradictions(plan: BatchAssembled) -> Iterator[str]:

@@ -70,4 +70,5 @@ def _verify_partition(
     for offender in facts.wrong_prompts():
         report.found("prompt_mismatch", offender)
     for offset in sorted(planned.keys() - facts.planned_seen):
-        report.found("planned_call_missing", f"{planned[offset].where} at offset {offset}")
+        for plan in planned[offset]:
+            report.found("planned_call_missing", f"{plan.where} at offset {offset}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from claw_r1.datapool.view.listing.table import ColumnTable, Floats
+from claw_r1.datapool.view.listing.table import ColumnTable, Floats, RowMask
 
 if TYPE_CHECKING:
     from claw_r1.datapool.view.listing.columns import RowKind
@@ -43,10 +43,20 @@ class DerivedColumns:
         return values
 
     def _sum(self, kind: "RowKind", values: Floats, of: ColumnTable) -> Floats:
-        """Over the rows of another table that are in each row of this kind."""
-        tables = self._tables
-        owners = tables.groups_of("steps") if (kind, of) == ("groups", tables.steps) else of.owners
+        """Over the rows of another table that are in each row of this kind; of a group, those that count in it."""
+        tables, owners = self._tables, of.owners
+        if kind == "groups":
+            is_counted = self._is_counted()
+            if of is tables.steps:
+                is_counted, owners = is_counted[owners], tables.groups_of("steps")
+            values = np.where(is_counted, values, 0.0)
         return np.bincount(owners, np.nan_to_num(values), len(tables.table(kind))).astype(np.float64)
+
+    def _is_counted(self) -> RowMask:
+        """By number of a trajectory, whether it counts in its group: late ones do not. A row that has no room for all members
+        names some of them, so all do."""
+        tables = self._tables
+        return tables.of_members() | tables.at("groups", list(tables.left_out))[tables.trajectories.owners]
 
     def _of_steps(self, kind: "RowKind", name: str) -> Floats:
         return self._sum(kind, self._tables.steps.values(name), self._tables.steps)
@@ -84,7 +94,8 @@ class DerivedColumns:
         tables = self._tables
         if kind == "groups":
             most = np.zeros(len(tables.groups))
-            np.maximum.at(most, tables.trajectories.owners, np.nan_to_num(self.get("trajectories", "doubt")))
+            doubts = np.where(self._is_counted(), self.get("trajectories", "doubt"), 0.0)
+            np.maximum.at(most, tables.trajectories.owners, np.nan_to_num(doubts))
             return most
         people = np.nan_to_num(tables.trajectories.values("people_apart"))
         np.maximum.at(people, tables.steps.owners, np.nan_to_num(tables.steps.values("doubt")))

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import SCORERS, Scorer, ScorerUnknown, named
@@ -21,6 +24,7 @@ from claw_r1.consumers.quality.scoring import Scoring, annotation, signature
 from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
+from claw_r1.datapool.fold.validation import usable
 from claw_r1.datapool.view.request_bodies import backwards
 from claw_r1.eventlog.consume import ConsumeLimits, ConsumerLoop
 from claw_r1.eventlog.kafka.reader import LogReader
@@ -28,7 +32,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats
-from claw_r1.schemas.codec import encode
+from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import Edge, Sampling, StepCurated, StepRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
@@ -119,6 +123,30 @@ def test_a_scorer_with_nothing_to_say_says_so():
     silent = annotation([SCORERS["tool_calls"]], sample(call()), generation=0)
     assert (silent.quality, silent.scores) == (None, {"tool_calls@2": None})
     assert annotation([MINE, SCORERS["tool_calls"]], sample(call()), generation=0).quality == 0.25
+
+
+@pytest.mark.parametrize(
+    ("returned", "score"),
+    [
+        (math.nan, None),
+        (math.inf, None),
+        ("0.5", None),
+        (np.array([0.5, 0.5]), None),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), 0.5),
+        (True, 1.0),
+        (1, 1.0),
+    ],
+)
+def test_a_score_is_a_finite_number_whatever_a_scorer_returns(returned, score):
+    """Of numpy's it is a plain one; what is none takes nobody else's word away, and the log of the process names its scorer."""
+    with capture_logs() as lines:
+        event = annotation([Scorer("own", 1, lambda _: returned), SCORERS["length"]], sample(call()), 0)
+    curated = decode(encode(event))
+    usable(curated)
+    assert curated.scores == {"length@1": 1.0, "own@1": score}
+    assert curated.quality == (1.0 if score is None else score)
+    assert [line["scorer"] for line in lines] == ["own@1"] * (score is None)
 
 
 def test_made_again_it_is_the_same_event_to_the_byte():

@@ -309,6 +309,21 @@ def test_a_plan_that_points_to_other_bytes_is_named(shared, run):
     }
 
 
+def test_a_wrong_plan_is_named_though_another_run_planned_the_call_rightly(shared, run):
+    """A check of all runs is one of each of them; what two plans say alike is named once, by the first."""
+    right = planned(shared, 2, "g2", run).trajectories[0].steps
+    wrong = replace(right[0], digest=f"not of {run}")
+    write(shared, *in_run(plan_of(2, "g2", run, *right), plan_of(0, "g2", run + "b", wrong, *right[1:])))
+    too_old = replace(plan_of(1, "g2", run + "b", right[1]), version=10, oldest_version=10)
+    write(shared, *in_run(too_old, plan_of(0, "g2", run + "c", wrong)))
+    findings = verify(shared).findings
+    changed = [f"{run}b batch 0: g2/t/t-0 at offset {wrong.position.offset}"]
+    assert [one for one in findings["planned_call_changed"] if run in one] == changed
+    assert [one for one in findings["trained_too_old"] if run in one] == [
+        f"{run}b batch 1: g2/t/t-1 has no token of version 10 or younger"
+    ]
+
+
 def test_a_plan_that_contradicts_itself_is_named(shared, run):
     """Its oldest version, the rewards of its calls, the weights of its losses; and a call too old to be trained."""
     right = planned(shared, 2, "g2", run).trajectories[0].steps

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from claw_r1.consumers.pool.perspective import perspective_of
 from claw_r1.datapool.batch.spec import BatchSpec
@@ -15,7 +16,8 @@ from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.listing.query import find_groups, find_steps, find_trajectories, stats
 from claw_r1.datapool.view.rows import PoolRows
 from claw_r1.eventlog.memory import MemoryLog
-from claw_r1.schemas.events import VersionSpan
+from claw_r1.schemas.codec import decode, encode
+from claw_r1.schemas.events import GroupRecord, VersionSpan
 from tests import facts
 from tests.datapool.view.listing.test_pages import everything
 from tests.datapool.view.scan import Scan, scorers_apart
@@ -169,6 +171,34 @@ def test_columns_that_other_rows_make(seed):
         assert abs((row.columns["quality"] or 0) - sum(qualities) / max(1, len(qualities))) < 1e-9
         people = max([_spread(record.rewards), *(_spread(step.rewards) for step in steps)])
         assert abs(row.columns["doubt"] - people - apart.get(row.ids, 0.0)) < 1e-9
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_columns_of_a_group_are_those_of_its_members(seed, has_room):
+    """A trajectory that came after its group was closed counts in no column; of a row without room for all members, every one does."""
+    history = [facts.closed("g", ["t"]), facts.call("g", "u", "c"), *random_facts(seed)]
+    log, listed, scan = MemoryLog(SETTINGS), PoolRows(listed=True), Scan()
+    for _, topic, key, value in rows_of(history, lambda item: log.append([item])[0]):
+        row = None if value is None else decode(value)
+        if isinstance(row, GroupRecord) and not has_room:
+            row = structs.replace(row, members_left_out=1)
+        for rows in (listed, scan):
+            rows.apply(topic, key, None if row is None else encode(row))
+    doubts = {row.ids: row.columns["doubt"] for row in everything(listed, "trajectories")}
+    for row, record in zip(everything(listed, "groups"), scan.find("groups", PoolFilter()), strict=True):
+        names = {member.trajectory_id for member in record.members}
+        of_group = PoolFilter(group=record.group_id)
+        steps, trajectories = (
+            [one for one in scan.find(kind, of_group) if not has_room or one.trajectory_id in names]
+            for kind in ("steps", "trajectories")
+        )
+        qualities = [s.curation.quality for s in steps if s.curation and s.curation.quality is not None]
+        assert row.columns["calls"] == sum(len(one.calls) for one in trajectories)
+        assert row.columns["tokens"] == sum(step.prompt_length + step.response_length for step in steps)
+        assert row.columns["response_tokens"] == sum(step.response_length for step in steps)
+        assert (row.columns["quality"] is None) == (not qualities)
+        assert abs((row.columns["quality"] or 0) - sum(qualities) / max(1, len(qualities))) < 1e-9
+        assert row.columns["doubt"] == max((doubts[one.group_id, one.trajectory_id] for one in trajectories), default=0)
 
 
 def _spread(slots) -> float:
