@@ -157,7 +157,8 @@ class BlackBox(AgentFlow):
 
 
 class _Judge:
-    """One call of a reward function, in a thread of its own: one that hangs holds up no other, and no end of the process."""
+    """One call of a reward function, in a thread of its own: one that hangs holds up no other, and no end of
+    the process."""
 
     def __init__(self, function: RewardFunction, outcome: Outcome) -> None:
         self._loop = asyncio.get_running_loop()

@@ -26,7 +26,8 @@ RIDING_BYTES_MAX = 4096
 T = TypeVar("T")
 Reply = TypeVar("Reply", ChatReply, TokenReply)
 CallTool = Callable[[str, JsonObject], Awaitable[str]]
-"""From the name of a tool and its arguments to what the model reads of it. Raises ToolError for what the model did wrong."""
+"""From the name of a tool and its arguments to what the model reads of it. Raises ToolError for what the
+model did wrong."""
 
 
 class Branch:

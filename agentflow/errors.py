@@ -31,11 +31,13 @@ class RewardRefused(RequestRefused):
 
 
 class EpisodeLimitExceeded(AgentFlowError):
-    """An episode took more seconds, tokens or calls than it may: it ends as failed, whether its flow catches this or not."""
+    """An episode took more seconds, tokens or calls than it may: it ends as failed, whether its flow catches
+    this or not."""
 
 
 class ToolError(Exception):
-    """A tool refuses what the model asked of it; the model reads the message. Any other error of a tool fails the episode."""
+    """A tool refuses what the model asked of it; the model reads the message. Any other error of a tool fails
+    the episode."""
 
 
 class MalformedReply(AgentFlowError):

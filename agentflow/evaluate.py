@@ -1,4 +1,5 @@
-"""Evaluation on a channel that is never trained on: each task once at temperature 0, and for pass@k some sampled episodes of it."""
+"""Evaluation on a channel that is never trained on: each task once at temperature 0, and for pass@k some
+sampled episodes of it."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence

@@ -29,7 +29,8 @@ class AgentFlow(ABC):
     """An agent and its environment. One object plays all episodes at once: keep state in `run`, not in `self`."""
 
     retries: ClassVar[int] = 0
-    """How often an episode is begun again that failed before its first call or reward, as an environment that did not start."""
+    """How often an episode is begun again that failed before its first call or reward, as an environment that
+    did not start."""
 
     def task(self, seed: int) -> JsonObject:
         """The task of the group with this seed, a JSON object; a function of the seed and nothing else."""

@@ -30,7 +30,8 @@ class FlowSettings(_Settings):
     model: str | None = None
     """Name of the model, where the gateway serves several."""
     tasks: Path | None = None
-    """Tasks from a file (.jsonl, .ndjson, .parquet) or a directory of such files. Not set: those that the flow makes of seeds."""
+    """Tasks from a file (.jsonl, .ndjson, .parquet) or a directory of such files. Not set: those that the
+    flow makes of seeds."""
     command: str | None = None
     """Agent as a command, instead of a flow. It gets OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL, its task as JSON by stdin, in
     the file CLAW_TASK_FILE, and where {task} or {task.field} stands in the command; its directory is empty and its own."""

@@ -1,4 +1,5 @@
-"""The answers of commands. A command returns one, or yields several as they come; how they are printed is decided here alone."""
+"""The answers of commands. A command returns one, or yields several as they come; how they are printed is
+decided here alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""The commands that are rooms: `claw gateway …` becomes `python -m claw_r1.gateway …`, so that signals and exit code are the room's."""
+"""The commands that are rooms: `claw gateway …` becomes `python -m claw_r1.gateway …`, so that signals and
+exit code are the room's."""
 
 import os
 import sys

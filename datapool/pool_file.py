@@ -70,7 +70,8 @@ class PoolFile:
     def __init__(self, path: Path, log_id: str, now_s: Callable[[], float] = time.time) -> None:
         self.path = path
         self.read_s = now_s()
-        """The time as of which the rows are known to lack nothing; of rows that are read from the beginning, when that was begun."""
+        """The time as of which the rows are known to lack nothing; of rows that are read from the beginning,
+        when that was begun."""
         self._log_id, self._now_s = log_id, now_s
         self._lock: int | None = None
         self._others = False

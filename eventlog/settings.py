@@ -60,7 +60,8 @@ class LogSettings(LogSecurity):
     """Folder on a local disk in which rows of the pool are kept between two starts (lists, a trainer's, a stream
     worker's), so that a start reads what came since; `claw` takes `views` in its home."""
     views_cache_mb: float = Field(default=4, gt=0)
-    """The most that a trainer's view of the pool keeps decoded in memory, in MB of the log; the rest is read from its file."""
+    """The most that a trainer's view of the pool keeps decoded in memory, in MB of the log; the rest is read
+    from its file."""
     client_config: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """More librdkafka settings as a JSON object, which streams' own
     client does not know; never logged."""

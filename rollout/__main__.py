@@ -1,4 +1,5 @@
-"""`python -m claw_r1.rollout`: run one rollout worker. Exit 0 after SIGTERM, 1 when it gave up, 2 when it could not start."""
+"""`python -m claw_r1.rollout`: run one rollout worker. Exit 0 after SIGTERM, 1 when it gave up, 2 when it
+could not start."""
 
 import asyncio
 import sys

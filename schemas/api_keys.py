@@ -1,4 +1,5 @@
-"""API keys, of which only hashes are known here. A key is 256 random bits, so one round of SHA-256 leaves nothing to guess."""
+"""API keys, of which only hashes are known here. A key is 256 random bits, so one round of SHA-256 leaves
+nothing to guess."""
 
 import re
 import secrets

@@ -11,7 +11,8 @@ from typing import Literal, Self, get_args
 FRONT = "evaluation."
 EpisodeKind = Literal["greedy", "sample"]
 NUMBERS_END = 1 << 31
-"""Larger numbers, or their products, would not fit the event that says the outcome; tags are free, so that anybody may write them."""
+"""Larger numbers, or their products, would not fit the event that says the outcome; tags are free, so that
+anybody may write them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ PreferenceOutcome = Literal["chosen", "tie", "both_bad", "withdrawn", "unknown"]
 RunStatus = Literal["finished", "stopped", "failed", "unknown"]
 """How a training run ended."""
 WorkerState = Literal["starting", "ready", "updating", "behind", "draining", "dead", "unknown"]
-"""What a rollout worker can do now; only `ready` and `updating` take calls to train on; `behind` serves weights that are too old for that."""
+"""What a rollout worker can do now; only `ready` and `updating` take calls to train on; `behind` serves weights that
+are too old for that."""
 
 
 class TensorSpec(Struct, frozen=True, kw_only=True):
@@ -30,7 +31,8 @@ class TensorSpec(Struct, frozen=True, kw_only=True):
 
 
 class AdapterSpec(Struct, frozen=True, kw_only=True):
-    """The LoRA adapter of a weights version: W + alpha / rank * B A of the model that the run began with is that version."""
+    """The LoRA adapter of a weights version: W + alpha / rank * B A of the model that the run began with is that
+    version."""
 
     digest: str
     """Of its tensors' bytes, as that of a version."""
@@ -46,7 +48,9 @@ class Envelope(Struct, frozen=True, kw_only=True):
     event_id: str
     """Deduplicates: the same fact sent twice has the same id."""
     occurred_at_us: Int64
-    """UTC microseconds on the clock of the producer. Of two facts that fill one slot with one revision the later one counts, whoever wrote it (docs/pool.md): write when the fact was stated, and use `revision` where clocks may differ."""
+    """UTC microseconds on the clock of the producer. Of two facts that fill one slot with one revision the later one
+    counts, whoever wrote it (docs/pool.md): write when the fact was stated, and use `revision` where clocks may
+    differ."""
     producer: str
     """Component and instance, for example gateway/7f3a."""
     key_name: str | None = None
@@ -150,7 +154,8 @@ class BatchSkipped(Struct, frozen=True, kw_only=True):
     group_ids: tuple[str, ...]
     reason: str
     sequence: Int64 | None = None
-    """The batch that is given up with these groups: its committed plan cannot be read any more, it is never trained. Null: they were in no plan."""
+    """The batch that is given up with these groups: its committed plan cannot be read any more, it is never trained.
+    Null: they were in no plan."""
 
 
 class BatchTrained(Struct, frozen=True, kw_only=True):
@@ -165,7 +170,8 @@ class BatchTrained(Struct, frozen=True, kw_only=True):
     group_ids: tuple[str, ...] = ()
     """The groups of its plan, in its order: their admission room returns. Empty: read the plan."""
     checkpoint_uri: str = ""
-    """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was due."""
+    """Where a checkpoint of it is being written; whole once it has this name, and deleted later. Empty: none was
+    due."""
     critic_digest: str = ""
     """sha256 hex of the critic after the batch; empty: no checkpoint was due, or there is no critic."""
 
@@ -181,7 +187,8 @@ class BlobRef(Struct, frozen=True, kw_only=True):
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """A byte string as a change against an earlier one: the first `keep` units of the base, then `suffix`, then its last `keep_end`. Units are token ids for prompts and bytes for bodies. Without a base the suffix is everything."""
+    """A byte string as a change against an earlier one: the first `keep` units of the base, then `suffix`, then its
+    last `keep_end`. Units are token ids for prompts and bytes for bodies. Without a base the suffix is everything."""
 
     base_call_id: str | None = None
     """A call of the same trajectory that was acknowledged before; its prompt + response (or body) is the base."""
@@ -253,7 +260,8 @@ class Integrity(Struct, frozen=True, kw_only=True):
 
     complete: bool
     missing: tuple[str, ...] = ()
-    """Names of what is absent or contradictory, for example token_ids, logprobs, spans, version_unknown. A word that is the pool's own (prompt_mismatch, fold_bug) is shown there as missing_<word>."""
+    """Names of what is absent or contradictory, for example token_ids, logprobs, spans, version_unknown. A word that is
+    the pool's own (prompt_mismatch, fold_bug) is shown there as missing_<word>."""
 
 
 class CallCaptured(Struct, frozen=True, kw_only=True):
@@ -267,13 +275,16 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: Int32 = 0
-    """Retries of the same call count up from 0; a user who repeats a call under its key may begin again, at another gateway."""
+    """Retries of the same call count up from 0; a user who repeats a call under its key may begin again, at another
+    gateway."""
     choice: Int32 = 0
     """Index of the choice within the reply."""
     prompt: Edge
     """Token ids of the prompt as the engine rendered them."""
     base_digest: str = ""
-    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where ids of its response are kept, too, a digest of both (`datapool.digests.base_digest`); empty where it is written in full."""
+    """What the prompt takes from the call that it is written against: sha256 hex of that call's prompt ids, and where
+    ids of its response are kept, too, a digest of both (`datapool.digests.base_digest`); empty where it is written in
+    full."""
     response_ids: bytes
     """Sampled ids, little-endian int32, never re-tokenised; includes the end token when it was sampled."""
     response_logprobs: bytes
@@ -295,13 +306,17 @@ class CallCaptured(Struct, frozen=True, kw_only=True):
     """URL of the server that answered, without credentials."""
     agent: str | None = None
     protocol: str = "chat"
-    """What the client spoke: chat, completions, responses, messages, generate; submit_steps where it was sampled elsewhere."""
+    """What the client spoke: chat, completions, responses, messages, generate; submit_steps where it was sampled
+    elsewhere."""
     client: str | None = None
     """The program that called, as its user-agent begins."""
     call_kind: str | None = None
-    """What the client says that the call is: main; side: of an agent for itself (a title, a summary); subagent: of an agent that another one started. Null: it does not say, and the pool tells from all calls of the trajectory (`has_tools`)."""
+    """What the client says that the call is: main; side: of an agent for itself (a title, a summary); subagent: of an
+    agent that another one started. Null: it does not say, and the pool tells from all calls of the trajectory
+    (`has_tools`)."""
     has_tools: bool = False
-    """Whether the request offers tools to the model. A call without tools is a side call where other calls of its trajectory have some."""
+    """Whether the request offers tools to the model. A call without tools is a side call where other calls of its
+    trajectory have some."""
     parent_trajectory: str | None = None
     """Of a sub-agent: the trajectory that started it."""
     identity_source: str = "path"
@@ -426,9 +441,11 @@ class GroupOpened(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     tags: tuple[str, ...] = ()
     ordinal: Int64 | None = None
-    """Place of its task in the order in which its run takes tasks, from 0, over all epochs; null: it is in no such order."""
+    """Place of its task in the order in which its run takes tasks, from 0, over all epochs; null: it is in no such
+    order."""
     revision: Int64 = 0
-    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word
+    counts."""
 
 
 class GroupRecord(Struct, frozen=True, kw_only=True):
@@ -513,7 +530,8 @@ class KeyRecorded(Struct, frozen=True, kw_only=True):
 
 
 class OutputEdited(Struct, frozen=True, kw_only=True):
-    """Somebody wrote a better reply to a call. For export only: nobody sampled it. Of one who and call the highest (revision, occurred_at_us, event_id) counts. The pool does not fold it."""
+    """Somebody wrote a better reply to a call. For export only: nobody sampled it. Of one who and call the highest
+    (revision, occurred_at_us, event_id) counts. The pool does not fold it."""
 
     envelope: Envelope
     group_id: str
@@ -538,7 +556,8 @@ class SubjectRef(Struct, frozen=True, kw_only=True):
 
 
 class PreferenceGiven(Struct, frozen=True, kw_only=True):
-    """Somebody compared two subjects of a group. Of one who, name and unordered pair the highest (revision, occurred_at_us, event_id) counts. The pool does not fold it."""
+    """Somebody compared two subjects of a group. Of one who, name and unordered pair the highest (revision,
+    occurred_at_us, event_id) counts. The pool does not fold it."""
 
     envelope: Envelope
     group_id: str
@@ -579,7 +598,10 @@ class VerdictRef(Struct, frozen=True, kw_only=True):
 
 
 class RewardAssigned(Struct, frozen=True, kw_only=True):
-    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source, name); the highest (revision, occurred_at_us, event_id) wins, and whatever a scorer's verdict says before all that is said without one. Of a trajectory, source `agent` and name `completion` are its completion's own and are refused."""
+    """A reward for a call, for a step by its index, or (neither given) for the trajectory. Slot = (subject, source,
+    name); the highest (revision, occurred_at_us, event_id) wins, and whatever a scorer's verdict says before all that
+    is said without one. Of a trajectory, source `agent` and name `completion` are its completion's own and are
+    refused."""
 
     envelope: Envelope
     group_id: str
@@ -650,7 +672,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
 
 
 class ScoringFailed(Struct, frozen=True, kw_only=True):
-    """A scorer gave up on a subject: it claims the slot without a value, so whoever waits for it learns that nothing comes. A later word of the slot counts."""
+    """A scorer gave up on a subject: it claims the slot without a value, so whoever waits for it learns that nothing
+    comes. A later word of the slot counts."""
 
     envelope: Envelope
     group_id: str
@@ -669,7 +692,8 @@ class ScoringFailed(Struct, frozen=True, kw_only=True):
 
 
 class StepCurated(Struct, frozen=True, kw_only=True):
-    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per field the highest (revision, occurred_at_us, event_id) wins among those that nobody took back."""
+    """A person or a tool judged a step, or took judgements back. Fields that are null leave the earlier judgement; per
+    field the highest (revision, occurred_at_us, event_id) wins among those that nobody took back."""
 
     envelope: Envelope
     group_id: str
@@ -685,13 +709,16 @@ class StepCurated(Struct, frozen=True, kw_only=True):
     who: str
     revision: Int64 = 0
     undoes: tuple[str, ...] = ()
-    """Event ids of judgements of this step, below this one in (revision, occurred_at_us, event_id), that count no more: as if nobody had ever given them. Of an undo: what it took back counts again."""
+    """Event ids of judgements of this step, below this one in (revision, occurred_at_us, event_id), that count no more:
+    as if nobody had ever given them. Of an undo: what it took back counts again."""
     scores: Mapping[str, float | None] = {}
-    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest (revision, occurred_at_us, event_id) counts."""
+    """Scorer (`name@version`) -> 0 (bad) to 1 (good); null: it looked and has nothing to say. Per scorer the highest
+    (revision, occurred_at_us, event_id) counts."""
 
 
 class StepRecord(Struct, frozen=True, kw_only=True):
-    """One model call as data: small, everything but its tokens. Key: group/trajectory/call. A record without position is one whose reward or curation came before the call."""
+    """One model call as data: small, everything but its tokens. Key: group/trajectory/call. A record without position
+    is one whose reward or curation came before the call."""
 
     group_id: str
     """Group of trajectories that share a task; equals trajectory_id where none was given."""
@@ -700,9 +727,11 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     call_id: str
     """One model call; choice k > 0 of a call with n > 1 is `<call_id>.<k>`."""
     attempt: Int32 = 0
-    """Of the capture that counts: of the completed ones (else of all) the one received last, whose reply the agent went on with."""
+    """Of the capture that counts: of the completed ones (else of all) the one received last, whose reply the agent went
+    on with."""
     first_received_us: Int64 = 0
-    """UTC microseconds, when the first of its captures was received: its place among the calls, which a retry does not move."""
+    """UTC microseconds, when the first of its captures was received: its place among the calls, which a retry does not
+    move."""
     attempts: tuple[Int32, ...] = ()
     """All attempts seen, sorted."""
     position: FactPosition | None = None
@@ -747,7 +776,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     """JSON, of its trajectory."""
     tags: tuple[str, ...] = ()
     call_kind: str | None = None
-    """What its client says that the call is. What it counts as stands in `tags`: `kind:side` and `kind:subagent`, or neither."""
+    """What its client says that the call is. What it counts as stands in `tags`: `kind:side` and `kind:subagent`, or
+    neither."""
     has_tools: bool = False
     """Whether the request offered tools to the model."""
     usage: Usage | None = None
@@ -757,7 +787,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
 
 
 class StreamPosition(Struct, frozen=True, kw_only=True):
-    """Next offset of each source topic that is already folded into the pool of this partition; written in the same transaction."""
+    """Next offset of each source topic that is already folded into the pool of this partition; written in the same
+    transaction."""
 
     partition: Int32
     offsets: Mapping[str, Int64]
@@ -778,7 +809,8 @@ class TrajectoryAbandoned(Struct, frozen=True, kw_only=True):
 
 
 class TrajectoryCompleted(Struct, frozen=True, kw_only=True):
-    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory. Of two completions one counts as a whole: status, counts and reward are never mixed."""
+    """The agent says that it is done. In the log it stands after every acknowledged call of the trajectory. Of two
+    completions one counts as a whole: status, counts and reward are never mixed."""
 
     envelope: Envelope
     group_id: str
@@ -788,13 +820,16 @@ class TrajectoryCompleted(Struct, frozen=True, kw_only=True):
     status: TrajectoryStatus
     """completed or failed"""
     calls: Int32 | None = None
-    """Acknowledged calls that the agent counted (one with several choices is one); ready only when exactly as many are there."""
+    """Acknowledged calls that the agent counted (one with several choices is one); ready only when exactly as many are
+    there."""
     rewards: Int32 | None = None
     """Slots that the agent filled before, this event's own reward not among them; ready only when as many are there."""
     reward: float | None = None
-    """Outcome reward, a slot of its own: (trajectory, source `agent`, name `completion`). Rewards of different slots add up; within a slot the later word replaces; this one is corrected by completing again."""
+    """Outcome reward, a slot of its own: (trajectory, source `agent`, name `completion`). Rewards of different slots
+    add up; within a slot the later word replaces; this one is corrected by completing again."""
     revision: Int64 = 0
-    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word
+    counts."""
 
 
 class TrajectoryEvicted(Struct, frozen=True, kw_only=True):
@@ -833,7 +868,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
     calls_left_out: Int32 = 0
     """Calls that the record has no room for."""
     branches: Int32 = 0
-    """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a line."""
+    """Lines of calls, as far as prompt edges tell: a call that keeps all of its base goes on with it, others begin a
+    line."""
     failed_calls: tuple[str, ...] = ()
     """call_id#attempt of failures, sorted; the first so many"""
     rewards: tuple[RewardSlot, ...] = ()
@@ -879,7 +915,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True):
 
 
 class TrajectoryStarted(Struct, frozen=True, kw_only=True):
-    """A trajectory was registered before its first call (optional); by the gateway, where it is a session that nobody completes."""
+    """A trajectory was registered before its first call (optional); by the gateway, where it is a session that nobody
+    completes."""
 
     envelope: Envelope
     group_id: str
@@ -896,11 +933,13 @@ class TrajectoryStarted(Struct, frozen=True, kw_only=True):
     idle_s: float | None = None
     """A reactor completes it after such a silence: a session of traffic that has no end of its own."""
     revision: Int64 = 0
-    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word counts."""
+    """A higher revision replaces a lower one, whatever the clocks of their producers say; of equal ones the later word
+    counts."""
 
 
 class VerdictKept(Struct, frozen=True, kw_only=True):
-    """What a scorer said of a subject, kept before it is published. Key: verdict_id, in the partition of the subject's group. Equal content under one scorer, version and generation is judged once."""
+    """What a scorer said of a subject, kept before it is published. Key: verdict_id, in the partition of the subject's
+    group. Equal content under one scorer, version and generation is judged once."""
 
     envelope: Envelope
     verdict_id: str
@@ -984,9 +1023,11 @@ class WeightsPublished(Struct, frozen=True, kw_only=True):
     probe_ids: bytes = b""
     """Token ids, little-endian int32, with which a worker checks what it loaded; empty: nothing to check with."""
     probe_logprobs: bytes = b""
-    """Log-probability of each of these ids but the first, given those before it, at temperature 1 by the trainer; little-endian float32."""
+    """Log-probability of each of these ids but the first, given those before it, at temperature 1 by the trainer;
+    little-endian float32."""
     adapter: AdapterSpec | None = None
-    """What may be had in the place of the whole version, by who began with the same model; null: it was not trained by adapters."""
+    """What may be had in the place of the whole version, by who began with the same model; null: it was not trained by
+    adapters."""
 
 
 class WorkerReported(Struct, frozen=True, kw_only=True):
@@ -1010,11 +1051,14 @@ class WorkerReported(Struct, frozen=True, kw_only=True):
     kv_usage: float | None = None
     """Share of the KV cache in use, 0 to 1."""
     sync_ms: Mapping[str, float] = {}
-    """The last change of weights, milliseconds by phase: fetch, pause, load, finish, probe; and paused, the time without sampling."""
+    """The last change of weights, milliseconds by phase: fetch, pause, load, finish, probe; and paused, the time
+    without sampling."""
     seconds: Mapping[str, float] = {}
-    """Since the start of this engine, by what it did: serving (a call was in it), idle (none), paused (weights changed)."""
+    """Since the start of this engine, by what it did: serving (a call was in it), idle (none), paused (weights
+    changed)."""
     weights_from: str | None = None
-    """How the loaded version came here (this host's memory, nccl, gloo, trainer, checkpoint), and why not by what was tried before."""
+    """How the loaded version came here (this host's memory, nccl, gloo, trainer, checkpoint), and why not by what was
+    tried before."""
 
 
 Event = (

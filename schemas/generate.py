@@ -8,6 +8,7 @@ import argparse
 import json
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,12 +65,23 @@ def default_of(spec: Json) -> str:
 
 def record_class(schema: Json) -> str:
     """Source text of a record's class, with the docs of its fields."""
-    lines = [f"class {schema['name']}(Struct, frozen=True, kw_only=True):", f'    """{schema["doc"]}"""', ""]
+    lines = [f"class {schema['name']}(Struct, frozen=True, kw_only=True):", _docstring(schema["doc"], "    "), ""]
     for spec in schema["fields"]:
         lines.append(f"    {spec['name']}: {annotation(spec['type'])}{default_of(spec)}")
         if spec.get("doc"):
-            lines.append(f'    """{spec["doc"]}"""')
+            lines.append(_docstring(spec["doc"], "    "))
     return "\n".join([*lines, "", ""])
+
+
+def _docstring(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        f'"""{text}"""',
+        120,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def ordered() -> list[Json]:
@@ -96,7 +108,9 @@ def module() -> str:
     """Source text of events.py."""
     enums = [schema for schema in ordered() if schema["type"] == "enum"]
     records = [schema for schema in ordered() if schema["type"] == "record"]
-    literals = [f'{e["name"]} = Literal[{", ".join(repr(s) for s in e["symbols"])}]\n"""{e["doc"]}"""' for e in enums]
+    literals = [
+        f"{e['name']} = Literal[{', '.join(repr(s) for s in e['symbols'])}]\n{_docstring(e['doc'])}" for e in enums
+    ]
     on_topics = [short(name) for name in names_on_topics()]
     union = "Event = " + " | ".join(on_topics) + '\n"""Anything that stands on a topic."""\n'
     table = f"EVENT_TYPES: dict[str, type[Event]] = {{{', '.join(f'{name!r}: {name}' for name in on_topics)}}}\n"

@@ -23,7 +23,8 @@ class Topic:
     records: tuple[str, ...]
     writers: tuple[str, ...]
     readers: tuple[str, ...]
-    """Rooms and consumers that import the topic, in brackets what for; `tests/architecture/test_topic_readers.py` compares."""
+    """Rooms and consumers that import the topic, in brackets what for;
+    `tests/architecture/test_topic_readers.py` compares."""
     transactional: bool = False
     derived: bool = False
     """Made of facts alone: a rebuild writes it again, under the name of another generation."""

@@ -36,7 +36,8 @@ class Milestone(StrEnum):
 
 
 class PolicyLearner(Weights, Protocol):
-    """A learner: `claw_r1.trainer.learn.learner.Learner`, `claw_r1.trainer.ranks.leader.LedLearner` before several ranks, or a fake."""
+    """A learner: `claw_r1.trainer.learn.learner.Learner`, `claw_r1.trainer.ranks.leader.LedLearner` before
+    several ranks, or a fake."""
 
     @property
     def vocabulary(self) -> int:

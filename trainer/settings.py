@@ -58,7 +58,8 @@ class TrainerSettings(BaseSettings):
     model_id: str = Field(min_length=1)
     """Name of the model in the log: policy versions are counted per model."""
     run_id: str = Field(min_length=1)
-    """Name of the run. The same name again resumes it. It is also the transactional id, which shuts a second trainer out."""
+    """Name of the run. The same name again resumes it. It is also the transactional id, which shuts a second
+    trainer out."""
     spec: BatchSpec = BatchSpec()
     """The description of a batch."""
     out_dir: Path
@@ -99,7 +100,8 @@ class TrainerSettings(BaseSettings):
     collective_timeout_s: float = Field(default=600.0, gt=0)
     """How long a rank waits for the others in the middle of a step; then the trainer ends."""
     device: Wish = "auto"
-    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The workers' may be another."""
+    """Processor to run on. auto: CUDA where torch sees it, unless the CPU build of vLLM is installed. The
+    workers' may be another."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Number type of weights and forward pass. auto: bf16 on CUDA, else fp32."""
 
@@ -151,7 +153,8 @@ class TrainerSettings(BaseSettings):
     trainer and worker have GPUs) and gloo carry a version to all hosts at once, unencrypted, over a store on a port of
     their own; http is always there."""
     probe_tokens: int = Field(default=48, ge=0, le=1024)
-    """Token ids whose log-probabilities are published with every version, so that workers can check what they loaded. 0: none."""
+    """Token ids whose log-probabilities are published with every version, so that workers can check what they
+    loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)
     """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
 
@@ -170,7 +173,8 @@ class TrainerSettings(BaseSettings):
     all is well. Not set: warnings are in the log alone. `claw up` and `claw demo` set it."""
 
     sinks: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ("tensorboard",)
-    """Programs that get the metrics of each batch, beside metrics.jsonl (docs/runs.md). trackio and wandb must be installed."""
+    """Programs that get the metrics of each batch, beside metrics.jsonl (docs/runs.md). trackio and wandb
+    must be installed."""
     sinks_online: bool = False
     """Let trackio and wandb reach the servers that their own variables name. Off: they write below `out_dir` alone."""
     sinks_project: str = Field(default="claw", min_length=1)

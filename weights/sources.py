@@ -45,7 +45,8 @@ def check_secret(host: str) -> None:
 
 
 class Base(NamedTuple):
-    """A verified copy of another version that is in this host's memory: its digest, and the path by which it can be opened."""
+    """A verified copy of another version that is in this host's memory: its digest, and the path by which it
+    can be opened."""
 
     digest: str
     path: str

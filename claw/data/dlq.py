@@ -1,4 +1,5 @@
-"""`claw dlq list|show|redrive|dismiss`: records that nobody could read or fold, and their way back once the cause is mended."""
+"""`claw dlq list|show|redrive|dismiss`: records that nobody could read or fold, and their way back once the
+cause is mended."""
 
 from collections.abc import Iterator
 from contextlib import closing

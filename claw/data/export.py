@@ -1,4 +1,5 @@
-"""`claw export`: a dataset out of the facts, from a spec or again from a manifest. It writes files and nothing to the log."""
+"""`claw export`: a dataset out of the facts, from a spec or again from a manifest. It writes files and
+nothing to the log."""
 
 import time
 from collections.abc import Iterator, Mapping

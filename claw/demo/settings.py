@@ -11,7 +11,8 @@ from claw_r1.claw.options import DeviceOption, Prefix, ServesDashboard, TlsFolde
 
 STALENESS, STALENESS_MAX = "spec.staleness_max", 1
 ONLINE_STALENESS_MAX = 4
-"""Nobody holds people back until the trainer has room, and a conversation is data only when it has been silent for a while."""
+"""Nobody holds people back until the trainer has room, and a conversation is data only when it has been
+silent for a while."""
 NAMES_OF_A_RUN = ("--model-dir=model", "--model-id=model", "--run-id=run", "--out-dir=out")
 """The names of a run, whatever they are: so much a trainer must be given before it can say what it thinks of the
 rest."""

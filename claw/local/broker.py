@@ -1,4 +1,5 @@
-"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else Apache Kafka started here, of one node or several."""
+"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else Apache Kafka started here, of
+one node or several."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""The components of a stack on this machine as processes: their command lines, environments and readiness. Starts nothing."""
+"""The components of a stack on this machine as processes: their command lines, environments and readiness.
+Starts nothing."""
 
 import json
 import os

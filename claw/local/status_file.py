@@ -1,4 +1,5 @@
-"""The files that a stack's manager writes for others: who it is, the states of its components, and the addresses of their metrics."""
+"""The files that a stack's manager writes for others: who it is, the states of its components, and the
+addresses of their metrics."""
 
 import json
 import os

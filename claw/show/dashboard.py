@@ -1,4 +1,5 @@
-"""`claw dashboard`: the page on the broker that is named or runs, else on the kept one, which is open as long as the page."""
+"""`claw dashboard`: the page on the broker that is named or runs, else on the kept one, which is open as long
+as the page."""
 
 import os
 import signal

@@ -15,7 +15,8 @@ class DashboardSettings(PageSettings):
     model_config = SettingsConfigDict(env_prefix="CLAW_DASHBOARD_", cli_shortcuts={"as-json": "json"})
 
     tokenizer: Path | None = None
-    """Folder with the `tokenizer.json` that tokens are read by; default: that of the model that a trajectory's run names."""
+    """Folder with the `tokenizer.json` that tokens are read by; default: that of the model that a
+    trajectory's run names."""
     rewards: Path | None = None
     """A rewards.yaml whose scorers the Rewards view may try on trajectories; default: it tries none."""
     open: bool = False

@@ -1,4 +1,5 @@
-"""The way through the history that every kind of dataset takes: partition by partition, fold, choose, fetch calls by position."""
+"""The way through the history that every kind of dataset takes: partition by partition, fold, choose, fetch
+calls by position."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,4 +1,5 @@
-"""`rewards.yaml` as slots. Invariant: what is returned can run; whatever cannot is one line that names file, slot and field."""
+"""`rewards.yaml` as slots. Invariant: what is returned can run; whatever cannot is one line that names file,
+slot and field."""
 
 import re
 from collections.abc import Mapping

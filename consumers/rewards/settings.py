@@ -22,7 +22,8 @@ class RewardsSettings(BaseSettings):
     records_max: int = Field(default=100, ge=1)
     """Records of one poll of a slot, whose subjects are judged at once."""
     commit_interval_s: float = Field(default=2.0, gt=0)
-    """Time between two commits of offsets. After a crash, subjects of that time are looked up again, and not judged again."""
+    """Time between two commits of offsets. After a crash, subjects of that time are looked up again, and not
+    judged again."""
     work_timeout_s: float = Field(default=600.0, ge=6)
     """The time that the subjects of one poll may take; a member that is silent for longer gives its partitions to
     others."""

@@ -26,7 +26,8 @@ class PageProblem(Exception):
 
 
 class SafeJson(Response):
-    """JSON in ASCII: ids and texts of agents may hold what UTF-8 cannot carry. A loss or a return may be no number: it is null."""
+    """JSON in ASCII: ids and texts of agents may hold what UTF-8 cannot carry. A loss or a return may be no
+    number: it is null."""
 
     media_type = "application/json"
 

@@ -30,7 +30,8 @@ from claw_r1.schemas.http import Channel
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason why a group is not chosen. `wait`: it may be chosen later; `never`: skip it for good; `foreign`: not for this run."""
+    """The reason why a group is not chosen. `wait`: it may be chosen later; `never`: skip it for good;
+    `foreign`: not for this run."""
 
     kind: Literal["wait", "never", "foreign"]
     reason: str

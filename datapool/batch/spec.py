@@ -91,7 +91,8 @@ class BatchSpec(BaseModel):
     channel: str = Channel.TRAIN
     """The channel of a group; `val` is refused."""
     tags: tuple[str, ...] = ()
-    """A response is trained when it carries all of these: itself (as captured, or by curation), or its trajectory or group."""
+    """A response is trained when it carries all of these: itself (as captured, or by curation), or its
+    trajectory or group."""
     tags_exclude: tuple[str, ...] = (kind_tag(CallKind.SIDE),)
     """A response that carries one of these, in the same sense, is masked; a group that does is not trained. Not set: side
     calls (titles, summaries), which do not work on the task."""

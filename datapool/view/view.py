@@ -37,7 +37,8 @@ log = structlog.get_logger()
 T = TypeVar("T")
 TOPICS = (STEPS, TRAJECTORIES, GROUPS)
 SAVED_ROWS = 20_000
-"""A view saves itself after so many rows, and after a quarter of all that it has: each is then written five times at most."""
+"""A view saves itself after so many rows, and after a quarter of all that it has: each is then written five
+times at most."""
 SAVED_EVERY_S = 86400.0
 """A view saves itself once a day in any case, so that another start finds no file that is too old."""
 LOOK_EVERY_S = 3600.0

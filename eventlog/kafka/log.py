@@ -1,4 +1,5 @@
-"""The Kafka log as one object: the composition of this room, with the same shape as `claw_r1.eventlog.memory.log.MemoryLog`."""
+"""The Kafka log as one object: the composition of this room, with the same shape as
+`claw_r1.eventlog.memory.log.MemoryLog`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -67,7 +67,8 @@ class KafkaMembership:
         self._positions: dict[Place, int | None] = {}
         self._member_id = ""
         self._leaving: str | None = None
-        """The member that leaves now. Asked for its id while it closes, librdkafka may never answer, and holds Python's lock."""
+        """The member that leaves now. Asked for its id while it closes, librdkafka may never answer, and
+        holds Python's lock."""
         self._secrets = SecretsWatch(settings)
         self._names = [settings.catalogue().name(topic) for topic in topics]
         self._work_timeout_s = work_timeout_s

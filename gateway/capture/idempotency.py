@@ -79,7 +79,8 @@ class Attempt(NamedTuple):
 
 
 class RecentCalls:
-    """The calls of the last `window_s`, from their reply if there is one; bounded in number and bytes, the oldest go first."""
+    """The calls of the last `window_s`, from their reply if there is one; bounded in number and bytes, the
+    oldest go first."""
 
     def __init__(
         self, window_s: float, entries_max: int, bytes_max: int, clock_s: Callable[[], float] = time.monotonic

@@ -1,4 +1,5 @@
-"""POST …/v1/messages/count_tokens: answered by an engine, which has the tokenizer. It is no call, and nothing is captured."""
+"""POST …/v1/messages/count_tokens: answered by an engine, which has the tokenizer. It is no call, and nothing
+is captured."""
 
 from fastapi import Request
 from fastapi.responses import Response

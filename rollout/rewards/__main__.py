@@ -1,4 +1,5 @@
-"""`python -m claw_r1.rollout.rewards`: serve one reward model. Exit 0 after SIGTERM, 1 when vLLM ended, 2 when it could not start."""
+"""`python -m claw_r1.rollout.rewards`: serve one reward model. Exit 0 after SIGTERM, 1 when vLLM ended, 2
+when it could not start."""
 
 import sys
 from collections.abc import Sequence

@@ -17,7 +17,8 @@ from claw_r1.runtime.processes.child import POLL_S
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, for ever: `started_ticks` is its start in clock ticks since boot, which no change of the clock moves."""
+    """One process, for ever: `started_ticks` is its start in clock ticks since boot, which no change of the
+    clock moves."""
 
     pid: int
     started_ticks: int

@@ -39,7 +39,8 @@ class ObjectiveSettings(BaseModel):
     mean of log(behaviour / policy) over its tokens is higher.
     Not set: no bound."""
     silent_sample: int = Field(default=16, ge=1)
-    """Rows without gradient (advantage 0) are not computed; so many of them per optimizer step are scored for the metrics."""
+    """Rows without gradient (advantage 0) are not computed; so many of them per optimizer step are scored for
+    the metrics."""
 
     @property
     def mask(self) -> tuple[float, float] | None:

@@ -36,7 +36,8 @@ class OptimizerSettings(BaseModel):
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
     deepspeed: Path | None = None
-    """JSON file of DeepSpeed's own settings, under those that are made of the settings here; a contradiction is refused."""
+    """JSON file of DeepSpeed's own settings, under those that are made of the settings here; a contradiction
+    is refused."""
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:

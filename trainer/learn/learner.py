@@ -40,7 +40,8 @@ class Pace:
 
 
 class Learner:
-    """A policy under training towards an objective, with its critic and reference where it has them. Belongs to one thread."""
+    """A policy under training towards an objective, with its critic and reference where it has them. Belongs
+    to one thread."""
 
     def __init__(
         self,

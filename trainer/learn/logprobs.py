@@ -91,7 +91,8 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, by_logprobs: Tensor | None, by_entropy: Tensor | None) -> Any:  # Any: as torch has it
-        """d logprob / d z = (one-hot - p) / T and d entropy / d z = -p (log p + H) / T, for logits z before the temperature."""
+        """d logprob / d z = (one-hot - p) / T and d entropy / d z = -p (log p + H) / T, for logits z before
+        the temperature."""
         hidden, ids, temperatures, normalizers, entropy = ctx.saved_tensors
         weight, bias, shape = ctx.weight, ctx.bias, ctx.shape
         of_hidden = torch.empty_like(hidden)

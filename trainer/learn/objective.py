@@ -26,7 +26,8 @@ class ObjectiveLosses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The examples of one optimizer step. `silent`: a sample of those without gradient, of which each token stands for `weight`."""
+    """The examples of one optimizer step. `silent`: a sample of those without gradient, of which each token
+    stands for `weight`."""
 
     taught: list[Example]
     silent: list[Example]

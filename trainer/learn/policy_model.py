@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class TokenScorer(nn.Module):
-    """The head of a model. A module that has the head's own weights as its own, so that ZeRO 3 brings them when it runs."""
+    """The head of a model. A module that has the head's own weights as its own, so that ZeRO 3 brings them
+    when it runs."""
 
     def __init__(self, head: nn.Linear) -> None:
         super().__init__()
@@ -37,7 +38,8 @@ class TokenScorer(nn.Module):
 
 
 class PolicyModel(nn.Module):
-    """Around a model of transformers, as `causal`. DeepSpeed wraps this one, so that its forward pass ends in vectors [T]."""
+    """Around a model of transformers, as `causal`. DeepSpeed wraps this one, so that its forward pass ends in
+    vectors [T]."""
 
     def __init__(self, causal: "PreTrainedModel") -> None:
         """Raises ModelInvalid where the model's own logits are not those of a linear head, scaled and capped, or are others in

@@ -17,7 +17,8 @@ from claw_r1.trainer.plan.episode_metrics import environment_index, environments
 from claw_r1.trainer.plan.training_batch import TrainingBatch
 
 POLICY_LOSS_ALONE = (1.0, 0.0, 1.0)
-"""Weights of a token that the plan gives none: policy loss, no cross-entropy, and the reference KL that the run asks for."""
+"""Weights of a token that the plan gives none: policy loss, no cross-entropy, and the reference KL that the
+run asks for."""
 
 
 def learner_batch(batch: TrainingBatch) -> LearnerBatch:

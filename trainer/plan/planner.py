@@ -33,7 +33,8 @@ log = structlog.get_logger()
 PAUSE_S = 1.0
 """Between two attempts to reach a broker that is away."""
 CATCH_UP_STEP_S = 3.0
-"""How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where its end is."""
+"""How long one wait for the pool lasts before `stop` is checked; far longer than a broker needs to say where
+its end is."""
 
 
 class Planner:

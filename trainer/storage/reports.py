@@ -23,7 +23,8 @@ HIGHLIGHTS = ("reward", "max_logprob_gap", "staleness_max", "entropy", "kl_k3", 
 
 
 class Reports:
-    """Files of one run, open from construction until `close`. What a full disk takes of them is written; none of it ends a run."""
+    """Files of one run, open from construction until `close`. What a full disk takes of them is written; none
+    of it ends a run."""
 
     def __init__(
         self, out_dir: Path, trained: Iterable[BatchTrained], sinks: Sequence[CurveSink] = (), *, board: bool = True

@@ -14,7 +14,8 @@ from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import TransferFailed
 
 Spawn = Callable[[str], "subprocess.Popen[bytes]"]
-"""Starts `claw_r1.weights.carry.carrier` for a transport, with pipes at stdin and stdout; it must end with this process."""
+"""Starts `claw_r1.weights.carry.carrier` for a transport, with pipes at stdin and stdout; it must end with
+this process."""
 CARRIER = "claw_r1.weights.carry.carrier"
 Transport = Literal["nccl", "gloo", "http"]
 """The ways by which versions travel between hosts."""

@@ -41,7 +41,8 @@ class Carried:
 
 @dataclass(eq=False)
 class Seat:
-    """The place of one worker in a gathering. group: the group that its carrier is in, or none. address: ours, by which it came."""
+    """The place of one worker in a gathering. group: the group that its carrier is in, or none. address:
+    ours, by which it came."""
 
     worker: str
     group: str

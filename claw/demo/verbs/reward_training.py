@@ -1,4 +1,5 @@
-"""Training of the tiny reward model: a label at the end of each reply, so that one model judges episodes and their steps."""
+"""Training of the tiny reward model: a label at the end of each reply, so that one model judges episodes and
+their steps."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""The pool in numbers, each with the filter that gives exactly its count: a number's link leads to the rows behind it. Pure."""
+"""The pool in numbers, each with the filter that gives exactly its count: a number's link leads to the rows
+behind it. Pure."""
 
 from collections.abc import Mapping
 

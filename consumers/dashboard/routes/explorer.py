@@ -1,4 +1,5 @@
-"""Lists of groups, trajectories and steps: in an order that stands still, with counts per value, and a search in conversations."""
+"""Lists of groups, trajectories and steps: in an order that stands still, with counts per value, and a search
+in conversations."""
 
 import threading
 import time

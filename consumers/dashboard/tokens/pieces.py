@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 PLAIN_BYTES = frozenset((*range(33, 127), *range(161, 173), *range(174, 256)))
-"""Bytes that a byte-level vocabulary writes as the character of that number; the others, in order, from 256 on (as GPT-2's)."""
+"""Bytes that a byte-level vocabulary writes as the character of that number; the others, in order, from 256
+on (as GPT-2's)."""
 SYMBOLS = {
     chr(byte) if byte in PLAIN_BYTES else chr(256 + sum(other not in PLAIN_BYTES for other in range(byte))): byte
     for byte in range(256)

@@ -49,7 +49,8 @@ class JudgeSettings(ScorerSettings):
     api_key_env: str | None = None
     """Environment variable that holds the server's key."""
     temperature: float | None = Field(default=None, ge=0)
-    """Without it 0 for one vote, 1 for several, and 1 for `soft`: engines may list probabilities after temperature, as ours do."""
+    """Without it 0 for one vote, 1 for several, and 1 for `soft`: engines may list probabilities after
+    temperature, as ours do."""
     max_tokens: int = Field(default=512, ge=1)
     """The most tokens of a reply, thoughts included."""
     body: dict[str, Any] = Field(default_factory=dict)

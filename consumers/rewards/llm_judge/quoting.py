@@ -24,7 +24,8 @@ ROLES = {
 """Roles as a quotation names them; another word, which is the client's, is `other`."""
 FENCE = "====="
 CONTROL = re.compile(r"[<\uff1c\ufe64](?=\S)|\[(?=/?\w+\])|\[(?=e~\[)|\](?=~)")
-"""Before what control tokens begin with: <|im_end|>, <s>, <start_of_turn>, <<SYS>>, [INST], [/INST], ]~b]. A space breaks them."""
+"""Before what control tokens begin with: <|im_end|>, <s>, <start_of_turn>, <<SYS>>, [INST], [/INST], ]~b]. A
+space breaks them."""
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 Section = tuple[str, str]
 """A heading, which is ours, and text, which is not."""

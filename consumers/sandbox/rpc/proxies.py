@@ -137,7 +137,8 @@ class Remote:
 
 
 class Attached:
-    """A value of a class of the code's that is built on an immutable type: compared here by that value, asked for its fields there."""
+    """A value of a class of the code's that is built on an immutable type: compared here by that value, asked
+    for its fields there."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -24,7 +24,8 @@ class Form(NamedTuple):
     take: Callable[[Any], Iterable[Any]]
     """The parts of a value."""
     make: Callable[..., Any]
-    """The value of its parts; where there is a `fill`, the one that it fills, of the first two parts as they were written."""
+    """The value of its parts; where there is a `fill`, the one that it fills, of the first two parts as they
+    were written."""
     types: tuple[type, ...] | None = None
     """Exact types of the parts; None: any number of any values."""
     fill: Fill | None = None

@@ -23,7 +23,8 @@ TIME: Mapping[RowKind, str] = {"groups": "changed", "trajectories": "changed", "
 
 
 class Column(NamedTuple):
-    """`says`: one sentence for people. `read`: its value in a record, where a time of 0 is none; None where other rows make it."""
+    """`says`: one sentence for people. `read`: its value in a record, where a time of 0 is none; None where
+    other rows make it."""
 
     type: ColumnType
     says: str

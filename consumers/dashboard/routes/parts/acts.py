@@ -51,7 +51,8 @@ class CurationBody(StrictBody):
     places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = Field(
         default=[]
     )
-    """[group], [group, trajectory] or [group, trajectory, call]: beside or instead of ids, which may be of several groups."""
+    """[group], [group, trajectory] or [group, trajectory, call]: beside or instead of ids, which may be of
+    several groups."""
     where: FilterQuery = FilterQuery()
     trainable: bool | None = None
     quality: float | None = None
