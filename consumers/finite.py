@@ -5,7 +5,7 @@ from typing import Any
 
 
 def finite(value: Any) -> float:
-    """Returns a number as a float: also a bool, and what numpy and torch call a scalar (hence Any). Raises ValueError."""
+    """Returns a number as a float: also a bool, and a scalar of numpy or torch (hence Any). Raises ValueError."""
     if isinstance(value, (str, bytes, bytearray)) or not hasattr(type(value), "__float__"):
         raise ValueError(f"{value!r:.100} is no number")
     try:

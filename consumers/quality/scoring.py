@@ -89,7 +89,7 @@ class Scoring:
             return []
         if not isinstance(call, CallCaptured):
             return []
-        self._bodies.add(call)
+        self._bodies.add(call, record.position)
         sample = Sample(call, partial(self._bodies.body, call, record.position))
         return [(REWARDS, group_key(call.group_id), annotation(self._panel, sample, self._settings.generation))]
 

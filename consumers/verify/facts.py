@@ -25,6 +25,8 @@ from claw_r1.schemas.events import CallCaptured, Event, FactPosition
 from claw_r1.schemas.keys import group_key
 
 PlacedEvent = tuple[Event, FactPosition]
+Plans = Mapping[int, Sequence[PlannedCall]]
+"""The words of plans on calls, by offset in claw.calls."""
 CallIds = tuple[str, str, str]
 """Group, trajectory, call."""
 
@@ -43,8 +45,8 @@ class PartitionFacts:
     offsets: dict[str, int] = field(default_factory=dict)
     """Full topic name -> next offset to read."""
 
-    def read(self, ends: Mapping[Place, int], report: Report, planned: Mapping[int, Sequence[PlannedCall]]) -> None:
-        """Go on up to `ends`. planned: by offset in claw.calls. Raises HistoryCut, BrokerUnreachable."""
+    def read(self, ends: Mapping[Place, int], report: Report, planned: Plans) -> None:
+        """Go on up to `ends`. Raises HistoryCut, BrokerUnreachable."""
         mine = {
             place: (self.offsets.get(place[0], 0), end) for place, end in ends.items() if place[1] == self.partition
         }
@@ -74,9 +76,7 @@ class PartitionFacts:
         here = key == record.key and partition_of(key, self.settings.partitions) == record.partition
         return event if here else None
 
-    def _call(
-        self, call: CallCaptured, at: FactPosition, report: Report, planned: Mapping[int, Sequence[PlannedCall]]
-    ) -> None:
+    def _call(self, call: CallCaptured, at: FactPosition, report: Report, planned: Plans) -> None:
         report.counts["calls"] += 1
         self.calls[call.group_id, call.trajectory_id, call.call_id] = (
             call.prompt.base_call_id,

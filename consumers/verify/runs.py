@@ -42,8 +42,7 @@ class VerifiedRun:
 
 @dataclass(slots=True)
 class Runs:
-    """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> what plans say
-    of it, once each."""
+    """All runs, and the facts that their plans point to: partition -> offset in claw.calls -> what plans say."""
 
     runs: dict[str, VerifiedRun] = field(default_factory=lambda: defaultdict(VerifiedRun))
     calls: dict[int, dict[int, tuple[PlannedCall, ...]]] = field(default_factory=lambda: defaultdict(dict))

@@ -1,7 +1,8 @@
 """Whole request bodies for a running reader of the calls, which the log has as edges (docs/deltas.md).
 
 Invariant: the body of a call is a function of the log before it, not of this process's memory: bases not in
-memory (of a trajectory older than this process, or one that was crowded out) are read from the log again.
+memory (of a trajectory older than this process, or one that was crowded out) are read from the log again, up to where the
+trajectory was silent for `SILENCE_RECORDS_MAX` records: what lies before is lost, whether it is in memory or not.
 Memory: calls' additions to their bases, up to `bytes_max`; the trajectory that was silent longest goes first.
 """
 
@@ -11,13 +12,16 @@ from dataclasses import dataclass, field
 
 from claw_r1.datapool.delta_decoding import BODY_UNIT, chain, resolve_all
 from claw_r1.eventlog.records import Position, Record, readable
-from claw_r1.schemas.events import CallCaptured, Edge
+from claw_r1.schemas.events import CallCaptured, Edge, Event
 from claw_r1.schemas.keys import group_key
 
 BLOCK = 2_000
 """Records read at once on the way back; a base is rarely far behind."""
 EDGE_BYTES = 500
 """The bytes that an edge takes in memory beside its suffix."""
+SILENCE_RECORDS_MAX = 100_000
+"""Records between two calls of a trajectory, before which it is not looked for: for a base that never came, the way
+to the beginning of a long log takes longer than the work of one poll may."""
 RecordsBefore = Callable[[Position], Iterator[Record]]
 """The records before a position in its partition, the latest first."""
 
@@ -33,14 +37,28 @@ def backwards(
         end = start
 
 
+def within_reach(earlier: Iterator[Record], call: CallCaptured, at: Position) -> Iterator[Event]:
+    """Events of the call's group among earlier records, which come latest first, up to a silence of its trajectory."""
+    key, last = group_key(call.group_id), at.offset
+    for record in earlier:
+        if last - record.offset > SILENCE_RECORDS_MAX:
+            return
+        for event in readable([record] if record.key == key else ()):
+            if isinstance(event, CallCaptured) and event.trajectory_id == call.trajectory_id:
+                last = record.offset
+            yield event
+
+
 @dataclass(slots=True)
 class TrajectoryBodies:
     """Edges of request bodies by call id."""
 
+    last: int
+    """Offset of the latest call that was added."""
     edges: dict[str, Edge] = field(default_factory=dict)
     bytes: int = 0
     searched: bool = False
-    """The log was read back to its beginning: a base that is not here now is lost."""
+    """The log was read back as far as it goes: a base that is not here now is lost."""
 
     def put(self, call: CallCaptured) -> int:
         """Keeps the call's edge, instead of that of an earlier attempt. Returns by how many bytes that is more."""
@@ -66,10 +84,15 @@ class RequestBodies:
         self._bytes = 0
         self._trajectories: OrderedDict[tuple[str, str], TrajectoryBodies] = OrderedDict()
 
-    def add(self, call: CallCaptured) -> None:
-        """One more call; the trajectory that was silent longest may make room for it."""
+    def add(self, call: CallCaptured, at: Position) -> None:
+        """One more call, or an earlier one again; the trajectory that was silent longest may make room for it."""
         place = (call.group_id, call.trajectory_id)
-        self._bytes += self._trajectories.setdefault(place, TrajectoryBodies()).put(call)
+        trajectory = self._trajectories.setdefault(place, TrajectoryBodies(at.offset))
+        if abs(at.offset - trajectory.last) > SILENCE_RECORDS_MAX:  # the way back ends there, too
+            self._bytes -= trajectory.bytes
+            trajectory = self._trajectories[place] = TrajectoryBodies(at.offset)
+        trajectory.last = max(trajectory.last, at.offset)
+        self._bytes += trajectory.put(call)
         self._trajectories.move_to_end(place)
         self._make_room()
 
@@ -86,8 +109,7 @@ class RequestBodies:
 
     def _search(self, trajectory: TrajectoryBodies, call: CallCaptured, at: Position) -> None:
         """Reads the log back to the call whose request is written in full."""
-        key = group_key(call.group_id)
-        for earlier in readable(record for record in self._earlier(at) if record.key == key):
+        for earlier in within_reach(self._earlier(at), call, at):
             if not isinstance(earlier, CallCaptured) or earlier.trajectory_id != call.trajectory_id:
                 continue
             if earlier.call_id not in trajectory.edges:  # of several attempts the latest comes first

@@ -3,7 +3,8 @@
 Invariant: a counted call is one subject, regardless of later records: a call without tools before its
 trajectory's first call with tools is judged, not recognised as a side call. The task is that registered before the call
 in its partition, as seen by this process, or in the last `LOOK_BACK` records before its first one. For a
-trajectory already running then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call.
+trajectory already running then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call, or
+beyond where it was silent for longer than `within_reach` goes.
 """
 
 from collections import OrderedDict
@@ -21,14 +22,13 @@ from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.assembling import counts, judged_call, parsed_json, said
 from claw_r1.consumers.rewards.subjects.log_history import LogHistory
 from claw_r1.consumers.rewards.subjects.subject import Subject, Target, call_content, digest_of
-from claw_r1.datapool.view.request_bodies import RequestBodies
+from claw_r1.datapool.view.request_bodies import RequestBodies, within_reach
 from claw_r1.eventlog.errors import HistoryCut
-from claw_r1.eventlog.records import Place, Position, Record, readable
+from claw_r1.eventlog.records import Place, Position, Record
 from claw_r1.schemas.codec import event_name
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import CallCaptured, Event, GroupOpened, TrajectoryStarted
 from claw_r1.schemas.http import Channel
-from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class CallSubjects:
             return
         self._register(event)
         if isinstance(event, CallCaptured):
-            self._bodies.add(event)
+            self._bodies.add(event, record.position)
             self._find_registration(event, record.position)
             if self._is_subject(event):
                 self._subjects.append(self._subject(event, record.position))
@@ -111,7 +111,7 @@ class CallSubjects:
         )
 
     def _assemble(self, call: CallCaptured, at: Position, registration: Registered) -> Judged:
-        self._bodies.add(call)  # again: later ones may have crowded it out
+        self._bodies.add(call, at)  # again: later ones may have crowded it out
         pure, bytes_max = self._slot.scorer.pure, self._settings.call_bytes_max
         one = judged_call(call, self._bodies.body(call, at), bytes_max=bytes_max, pure=pure)
         task, metadata, tags = registration
@@ -161,7 +161,7 @@ class CallSubjects:
         own = (call.group_id, call.trajectory_id)
         if own not in self._registered and not _stands_alone(call):
             earlier = self._earlier(at)
-            for event in readable(record for record in earlier if record.key == group_key(call.group_id)):
+            for event in within_reach(earlier, call, at):
                 self._register(event, earlier=True)
                 if own in self._registered or _is_first(event, call.trajectory_id):
                     break

@@ -53,8 +53,7 @@ class DerivedColumns:
         return np.bincount(owners, np.nan_to_num(values), len(tables.table(kind))).astype(np.float64)
 
     def _is_counted(self) -> RowMask:
-        """By number of a trajectory, whether it counts in its group: late ones do not. A row that has no room for all members
-        names some of them, so all do."""
+        """By number of a trajectory, whether it is a member; where a row has no room for all, every one is."""
         tables = self._tables
         return tables.of_members() | tables.at("groups", list(tables.left_out))[tables.trajectories.owners]
 

@@ -4,10 +4,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from claw_r1.datapool.view.request_bodies import BLOCK, RequestBodies, backwards
+import pytest
+
+from claw_r1.datapool.view.request_bodies import BLOCK, SILENCE_RECORDS_MAX, RequestBodies, backwards
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Position, Record
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import encode
 from claw_r1.schemas.events import CallCaptured, Edge
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
@@ -60,7 +63,7 @@ def test_the_way_back_is_as_short_as_the_chain() -> None:
     log, positions = published(*others, *(calls := turns("t", 3)))
     starts: list[int] = []
     bodies = RequestBodies(partial(backwards, noting(log, starts), 0), BYTES_MAX)
-    bodies.add(calls[2])
+    bodies.add(calls[2], positions[-1])
     assert bodies.body(calls[2], positions[-1]) == b"abxx"
     assert starts == [positions[-1].offset - BLOCK]
 
@@ -71,7 +74,7 @@ def test_a_base_that_is_lost_is_searched_for_once() -> None:
     starts: list[int] = []
     bodies = RequestBodies(partial(backwards, noting(log, starts), 0), BYTES_MAX)
     for at, fact in zip(positions, calls, strict=True):
-        bodies.add(fact)
+        bodies.add(fact, at)
         assert bodies.body(fact, at) is None
     assert starts == [0]
 
@@ -83,5 +86,47 @@ def test_what_was_crowded_out_is_read_again() -> None:
     )
     bodies = RequestBodies(partial(backwards, partial(log.read_range, CALLS), 0), 0)
     for at, fact in zip(positions, calls, strict=True):
-        bodies.add(fact)
+        bodies.add(fact, at)
         assert bodies.body(fact, at) == b"ab" + b"x" * int(fact.call_id[1:])
+
+
+def sparse(*calls: tuple[int, CallCaptured], starts: list[int]) -> tuple[RequestBodies, dict[str, Position]]:
+    """Calls at offsets of a long log, which is of other groups between them, and a reader of it without anything in memory."""
+    records = {offset: Record("c", 0, offset, 0, group_key(fact.group_id), encode(fact)) for offset, fact in calls}
+
+    def read(_: int, start: int, end: int) -> Sequence[Record]:
+        starts.append(start)
+        return [records.get(offset, Record("c", 0, offset, 0, b"other", b"")) for offset in range(start, end)]
+
+    positions = {fact.call_id: records[offset].position for offset, fact in calls}
+    return RequestBodies(partial(backwards, read, 0), BYTES_MAX), positions
+
+
+def test_a_lost_base_is_not_searched_for_to_the_beginning_of_a_long_log() -> None:
+    """A process that takes the partition over would read all of it for each such conversation, longer than a poll may take, for ever."""
+    far, starts = 10 * SILENCE_RECORDS_MAX, []
+    orphan = turns("t", 2)[1]
+    bodies, positions = sparse((far, orphan), starts=starts)
+    bodies.add(orphan, positions["t1"])
+    assert bodies.body(orphan, positions["t1"]) is None
+    assert far - SILENCE_RECORDS_MAX - BLOCK <= min(starts) <= far - SILENCE_RECORDS_MAX
+
+
+@pytest.mark.parametrize("pause", [SILENCE_RECORDS_MAX, SILENCE_RECORDS_MAX + 1])
+def test_a_body_does_not_depend_on_what_is_in_memory(pause: int) -> None:
+    """Calls of a long conversation are reached one from the other; before a silence that is too long nothing is, in either way, and in
+    whatever order the bodies are asked for again."""
+    first, second, third, fourth = calls = turns("t", 4)
+    offsets = [7, 7 + SILENCE_RECORDS_MAX, 7 + SILENCE_RECORDS_MAX + pause, 8 + SILENCE_RECORDS_MAX + pause]
+    placed = list(zip(offsets, calls, strict=True))
+    remembering, positions = sparse(*placed, starts=[])
+    whole = pause == SILENCE_RECORDS_MAX
+    bodies = {"t0": b"ab", "t1": b"abx", "t2": b"abxx" if whole else None, "t3": b"abxxx" if whole else None}
+    for fact in calls:
+        remembering.add(fact, positions[fact.call_id])
+        assert remembering.body(fact, positions[fact.call_id]) == bodies[fact.call_id]
+    for fact in (fourth, second, third, first, fourth):
+        forgetful, _ = sparse(*placed, starts=[])
+        for reader in (forgetful, remembering):
+            reader.add(fact, positions[fact.call_id])
+            assert reader.body(fact, positions[fact.call_id]) == bodies[fact.call_id]
