@@ -41,8 +41,7 @@ class Grant(NamedTuple):
 
 
 def grants(catalogue: Catalogue, role: str) -> list[Grant]:
-    """Returns what a role needs; reading and writing a topic includes to
-    see it. Raises KeyError for no role."""
+    """Returns what a role needs; reading and writing a topic includes to see it. Raises KeyError for no role."""
     names = ROLES[role]
     return [
         *dict.fromkeys((*_topics(catalogue, role, names), *_groups(catalogue, role), *_transactions(catalogue, role)))
@@ -88,8 +87,7 @@ def _topics(catalogue: Catalogue, role: str, names: frozenset[str]) -> Iterator[
 
 
 def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
-    """A consumer group is one's own to read by; what shows how far others
-    are may look at all of the installation."""
+    """A consumer group is one's own to read by; what shows how far others are may look at all of the installation."""
     yield Grant("group", catalogue.readers_group, "describe")
     if role == "streams":
         yield Grant("group", catalogue.streams_group, "read")

@@ -65,8 +65,7 @@ class LogSecurity(BaseSettings):
 
     @model_validator(mode="after")
     def _secured_whole(self) -> "LogSecurity":
-        """Refuses half of a configuration, which would leave a wire open
-        that its owner believes closed."""
+        """Refuses half of a configuration, which would leave a wire open that its owner believes closed."""
         named = {name for name in LogSecurity.model_fields if name.startswith("security_") and getattr(self, name)}
         tls, sasl = self.security_protocol.endswith("SSL"), self.security_protocol.startswith("SASL")
         files = named & {"security_ca_file", "security_certificate_file", "security_key_file"}
@@ -85,8 +84,7 @@ class LogSecurity(BaseSettings):
         return self
 
     def refuse_cleartext(self, servers: str) -> None:
-        """Raises ValueError where a password or token would go to these
-        servers for everybody to read."""
+        """Raises ValueError where a password or token would go to these servers for everybody to read."""
         if elsewhere(servers) and self.security_protocol == "SASL_PLAINTEXT" and not self.security_cleartext:
             raise ValueError(
                 f"a password would go to {servers} without TLS, where the network can read it: "
@@ -108,8 +106,7 @@ class LogSecurity(BaseSettings):
             raise AccessRefused(str(refused)) from refused
 
     def tls_refusal(self, servers: str) -> str | None:
-        """Says why TLS with the first of these servers fails, in
-        OpenSSL's words; None where it does not."""
+        """Says why TLS with the first of these servers fails, in OpenSSL's words; None where it does not."""
         pem, (host, _, port) = self.pem(), servers.split(",")[0].strip().rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), TLS_TIMEOUT_S) as plain:

@@ -135,8 +135,7 @@ class _Help(argparse.HelpFormatter):
 
 
 def first_problem(settings: type[BaseSettings], error: ValidationError) -> str:
-    """Returns one line that names the setting's flag and variable, and
-    shows no value."""
+    """Returns one line that names the setting's flag and variable, and shows no value."""
     problem = error.errors(include_url=False, include_input=False)[0]
     message = PROBLEMS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
     return _named(settings, [str(name) for name in problem["loc"]], message) if problem["loc"] else message

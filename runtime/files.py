@@ -25,8 +25,7 @@ def sync(path: Path) -> None:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Writes a new file that only its owner can read, from its first byte
-    on."""
+    """Writes a new file that only its owner can read, from its first byte on."""
     path.unlink(missing_ok=True)  # one that is there keeps who may read it
     path.touch(mode=0o600, exist_ok=False)
     path.write_text(text)

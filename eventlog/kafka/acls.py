@@ -32,8 +32,7 @@ Description = Future[TopicDescription] | Future[ConsumerGroupDescription]
 
 
 def allow(settings: LogSettings, users: Mapping[str, Sequence[Grant]]) -> None:
-    """Adds these grants to those that the users have. Raises
-    AccessRefused, BrokerUnreachable, LogError."""
+    """Adds these grants to those that the users have. Raises AccessRefused, BrokerUnreachable, LogError."""
     bindings = [_binding(user, grant) for user, needed in users.items() for grant in needed]
     admin = AdminClient(admin_config(settings))  # kept: its requests end with it
     try:

@@ -305,8 +305,7 @@ def forbidden(error: KafkaError, what: str) -> AccessRefused:
 
 
 def unreachable(settings: LogSettings) -> LogError:
-    """Returns the error of a broker that does not answer: AccessRefused
-    with the reason where it, or we, refused."""
+    """Returns the error of a broker that does not answer: AccessRefused with the reason where it, or we, refused."""
     if settings.secured:
         try:
             cluster(settings, REFUSAL_TIMEOUT_S)

@@ -166,8 +166,7 @@ class LogReader:
         self.close()
 
     def _reopen(self) -> None:
-        """Goes on with a new client, since certificates are read when a
-        client is made."""
+        """Goes on with a new client, since certificates are read when a client is made."""
         former, self._consumer = self._consumer, Consumer(self._config())
         places = self._positions.items()
         self._consumer.assign([TopicPartition(*place, offset or OFFSET_BEGINNING) for place, offset in places])

@@ -70,8 +70,7 @@ def watch_certificate(registry: CollectorRegistry, path: Path | None) -> None:
 
 
 def certificate_end_s(path: Path) -> float:
-    """The end of the first certificate in a PEM file, in seconds since
-    1970; 0 where there is none."""
+    """The end of the first certificate in a PEM file, in seconds since 1970; 0 where there is none."""
     from cryptography.x509 import load_pem_x509_certificate
 
     with suppress(OSError, ValueError):

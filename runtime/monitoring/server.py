@@ -79,8 +79,7 @@ def monitored(
     not_ready: NotReady = lambda: None,
     answer_s: float = ANSWER_S,
 ) -> Iterator[Watchers]:
-    """Serve metrics and probes, where a port is given. not_ready must answer at once.
-    Raises MetricsPortTaken."""
+    """Serve metrics and probes, where a port is given. not_ready must answer at once. Raises MetricsPortTaken."""
     watchers = Watchers()
     if port is None:
         yield watchers

@@ -48,8 +48,7 @@ class PemFiles:
             log.warning("key_file_open_to_others", file=str(secret), what_to_do=f"chmod 600 {secret}")
 
     def texts(self) -> tuple[str, str, str]:
-        """Authorities, certificate and key as PEM, as the files hold them
-        now or did when they could be used last."""
+        """Authorities, certificate and key as PEM, as the files hold them now or did when they could be used last."""
         return self._newest().texts
 
     def context(self, *, server: bool = False) -> ssl.SSLContext:
@@ -119,8 +118,7 @@ class _LivingContext(ssl.SSLContext):
 
 @lru_cache(maxsize=16)
 def pem_files(authorities: Path | None = None, certificate: Path | None = None, key: Path | None = None) -> PemFiles:
-    """The files of these paths; all who name the same ones in this
-    process read them together. Raises TlsRefused."""
+    """The files of these paths; all who name the same ones in this process read them together. Raises TlsRefused."""
     return PemFiles(authorities, certificate, key)
 
 
