@@ -1,7 +1,7 @@
 """Bytes of a connection to requests, with limits that the HTTP parser itself does not have.
 
 Invariant: of what is neither body nor what every chunk needs, a request may have `headers_bytes_max` bytes, however they
-come; after the first error nothing of the connection is parsed any more.
+come, beside what is fed together with its head or its end; after the first error nothing of the connection is parsed any more.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

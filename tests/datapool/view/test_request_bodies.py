@@ -104,7 +104,8 @@ def sparse(*calls: tuple[int, CallCaptured], starts: list[int]) -> tuple[Request
 
 def test_a_lost_base_is_not_searched_for_to_the_beginning_of_a_long_log() -> None:
     """A process that takes the partition over would read all of it for each such conversation, longer than a poll may take, for ever."""
-    far, starts = 10 * SILENCE_RECORDS_MAX, []
+    far = 10 * SILENCE_RECORDS_MAX
+    starts: list[int] = []
     orphan = turns("t", 2)[1]
     bodies, positions = sparse((far, orphan), starts=starts)
     bodies.add(orphan, positions["t1"])

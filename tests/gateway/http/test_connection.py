@@ -175,10 +175,11 @@ async def test_one_request_has_one_reply(engine: ScriptedEngine, asks: tuple[byt
         assert statuses(await say(house.url, *asks, pause_s=0.1)) == [status]
 
 
+# More of them than the parser gets at once: what comes with a head or an end is not counted.
 EXTENSION = b"1;%b\r\nx\r\n" % (b"a" * 500)
 BIT_BY_BIT = {
-    "extensions, a byte of body after each": ([EXTENSION] * 40, 431),
-    "the same all at once": ([EXTENSION * 40], 431),
+    "extensions, a byte of body after each": ([EXTENSION] * 100, 431),
+    "the same all at once": ([EXTENSION * 100], 431),
     "zeros before the lengths": ([b"%b1\r\nx\r\n" % (b"0" * 14)] * 40, 400),
 }
 
@@ -189,8 +190,9 @@ async def test_framing_has_its_limit_however_it_comes(strict: House, name: str, 
     """What frames a body counts for the whole request, be there body between its pieces; what every chunk needs is free."""
     pieces, status = BIT_BY_BIT[name]
     head = b"POST %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n" % path + CHUNKED
-    heard = await say(strict.url, head, *pieces, b"0\r\n\r\n", pause_s=0.002)
-    assert statuses(heard) == [status]
+    asks = (head, *pieces, b"0\r\n\r\n")
+    assert statuses(await say(strict.url, *asks, pause_s=0.002)) == [status]
+    assert statuses(await say(strict.url, b"".join(asks))) == [status]  # as one packet, or a busy server, has it
 
 
 @pytest.mark.parametrize("size", [1, 7])
