@@ -80,7 +80,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
         kafka.producer(), spool, settings, metrics, log_answers=partial(_broker_answers, log_settings), on_error=stop
     )
     fixed = [Engine(url=url) for url in settings.upstreams]
-    engines = EngineTable(settings.worker_ttl_s, fixed, log_away=lambda: durable_log.away)
+    engines = EngineTable(settings.worker_ttl_s, fixed, log_away=lambda: durable_log.unheard)
     admission, keys = AdmissionView(), KeyRing([parse_key(entry) for entry in settings.api_keys])
     followers = Followers(kafka, engines, keys, admission)
     orders = admission.orders
@@ -99,7 +99,7 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     server = _server(dependencies)
     try:
         followers.start(stop)
-        durable_log.start()
+        durable_log.start(engines.is_quiet)
         _announce(settings, listener)
         _settle_memory()
         raise_files_max(settings)

@@ -10,6 +10,7 @@ is counted in `claw_capture_lost_total`, and its client gets its reply.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from claw_r1.schemas.events import CallCaptured, CallFailed, Event
 from claw_r1.schemas.topics import Topic
 
 PROBE_EVERY_S = 1.0
+QUIET_PROBE_EVERY_S = 5.0
 STOP_TIMEOUT_S = 1.0
 FLUSH_TIMEOUT_S = 10.0
 log = structlog.get_logger()
@@ -56,20 +58,24 @@ class DurableLog:
         self._available = settings.capture_on_failure == "availability"
         self._log_answers = log_answers
         self._drainer = Drainer(spool, producer.produce, on_error)
-        self._refusing = False
+        self._refusing = self._unheard = False
         self._ending = threading.Event()
-        self._watch = threading.Thread(target=self._probe_while_refusing, name="claw-store-watch", daemon=True)
         metrics.observe_spool(spool.stats, lambda: self.away)
 
-    def start(self) -> None:
-        """Start to drain what the spool holds."""
+    def start(self, is_quiet: Callable[[], bool] = lambda: False) -> None:
+        """Start to drain what the spool holds. is_quiet: whether nothing comes out of the log of what always should."""
         self._drainer.start()
-        self._watch.start()
+        threading.Thread(target=self._probe, args=(is_quiet,), name="claw-store-watch", daemon=True).start()
 
     @property
     def away(self) -> bool:
         """The log does not reply, so that events go to the spool."""
         return self._drainer.away
+
+    @property
+    def unheard(self) -> bool:
+        """Nothing comes out of the log, also where nothing had to go in since it went away."""
+        return self._unheard or self.away
 
     @property
     def broken(self) -> bool:
@@ -130,8 +136,15 @@ class DurableLog:
             raise SpoolFull(f"the spool's disk did not write within {self._spool_timeout_s:g} s") from error
         self._refusing = False
 
-    def _probe_while_refusing(self) -> None:
-        """While events are refused, look whether log or spool takes them again: without traffic nothing else would notice."""
+    def _probe(self, is_quiet: Callable[[], bool]) -> None:
+        """Look what nothing else would notice: without traffic, whether events that are refused would be taken again; and whether
+        the log is away when nothing comes out of it."""
+        again_s = 0.0
         while not self._ending.wait(PROBE_EVERY_S):
             if self._refusing and (self._spool.writable() or self._log_answers()):
                 self._refusing = False
+            if not is_quiet():
+                self._unheard = False
+            elif self._unheard or time.monotonic() >= again_s:
+                self._unheard = not self._log_answers()
+                again_s = time.monotonic() + QUIET_PROBE_EVERY_S

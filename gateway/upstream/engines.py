@@ -102,6 +102,11 @@ class EngineTable:
         live = [engine for engine in workers if engine.state in TAKES_TRAFFIC and (engine.reported_ms or 0) >= oldest]
         return self._fixed + live
 
+    def is_quiet(self) -> bool:
+        """Returns whether workers have reported and none of them does any more: all have ended, or no report arrives."""
+        reports = [worker.reported_ms or 0 for worker in list(self._workers.values())]
+        return bool(reports) and max(reports) < self._clock_ms() - self._ttl_ms
+
     def next_report(self) -> asyncio.Event:
         """Set by the next report of any worker, for all who wait for one. To be called on the event loop."""
         self._loop = asyncio.get_running_loop()

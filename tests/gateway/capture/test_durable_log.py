@@ -104,6 +104,21 @@ async def test_a_log_that_answers_gets_everything(place: Open) -> None:
     assert here.store.not_ready() is None
 
 
+@pytest.mark.parametrize("back", ["the log answers, and all who reported have ended", "reports come again"])
+async def test_a_log_that_goes_away_unused_is_noticed(place: Open, back: str) -> None:
+    """Nothing is published that could wait in vain: that nothing comes out of it makes the store ask, and only that."""
+    here, quiet = place(draining=False), False
+    here.store.start(lambda: quiet)
+    here.log.refusing = True
+    assert not here.store.unheard
+    quiet = True
+    until(lambda: here.store.unheard)
+    assert not here.store.away
+    here.log.refusing = back == "reports come again"
+    quiet = not here.log.refusing
+    until(lambda: not here.store.unheard)
+
+
 async def test_a_silent_log_is_asked_once(place: Open) -> None:
     """The first event waits for the log in vain; the next ones are spooled at once; all arrive when it is back, with the
     names of those who asked."""

@@ -26,8 +26,11 @@ import pytest
 
 from claw_r1.claw.local.kafka.node import LocalBroker
 from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.topics import WORKERS
 from tests.gateway.engine import Reply, ScriptedEngine
+from tests.gateway.house import report
 from tests.gateway.processes import ASK, SECRET, STARTED, Agents, Found, GatewayProcess, poll
 from tests.gateway.speaking import SPEAKING, answer
 from tests.patience import until
@@ -205,6 +208,25 @@ async def test_broker_away(
         assert served > 100, "while the log is away, calls go on at their pace"
         assert memory.grown < NOISE_BYTES + spooled / 4, said
     Found.of(local_log).check(agents, duplicates=True)
+
+
+async def test_a_broker_that_goes_away_unused_takes_no_worker_away(
+    local_log: LogSettings, local_broker: LocalBroker, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """Nothing is published when the outage begins, and the reports that cannot arrive are missed before a call is: it is served, and spooled."""
+    ttl = {"CLAW_GATEWAY_WORKER_TTL_S": "2", "CLAW_GATEWAY_WORKER_WAIT_S": "20"}
+    with gateway(local_log, tmp_path, **QUICK, **ttl) as running:
+        with contextlib.closing(KafkaLog(local_log).producer()) as producer:
+            producer.publish_now(WORKERS, b"w0", report(engine.url).event())
+        await poll(lambda: running.metric("claw_gateway_workers") == 1)
+        signal_broker(local_broker, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(3)  # the report is older than workers may be silent
+            url = f"{running.url}/t/g/v1/chat/completions"
+            async with aiohttp.ClientSession() as session, session.post(url, json=ASK) as reply:
+                assert (reply.status, running.metric("claw_spool_records")) == (200, 1), await reply.text()
+        finally:
+            signal_broker(local_broker, signal.SIGCONT)
 
 
 async def test_kill_while_the_broker_is_away(

@@ -31,6 +31,16 @@ def test_an_outage_of_the_log_takes_no_engine_away() -> None:
     assert {server.url for server in table.live()} == {"http://a"}
 
 
+def test_a_table_is_quiet_when_nobody_reports_any_more() -> None:
+    """One worker that does is enough; where none ever has, nothing is missing."""
+    table = EngineTable(10.0, clock_ms=lambda: 100_000.0)
+    assert not table.is_quiet()
+    table.apply(report("http://a", "a", "ready", timestamp_ms=80_000))
+    assert table.is_quiet()
+    table.apply(report("http://b", "b", "ready", timestamp_ms=95_000))
+    assert not table.is_quiet()
+
+
 def test_worker_table_keeps_the_newest_report() -> None:
     """A later report replaces an earlier one, a tombstone removes it, and a broken record changes nothing."""
     table = EngineTable(10.0, clock_ms=lambda: 0.0)
