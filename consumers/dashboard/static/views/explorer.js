@@ -53,9 +53,10 @@ const idsIn = (key) =>
 const pairOf = ([one, other, ...more]) =>
   Boolean(other?.t && !more.length && one.g === other.g && one.t !== other.t) && { g: one.g, a: one.t, b: other.t };
 const OF_CLIENT = new Set(["id", "reply"]);
-/** Columns to ask for: a version is shown with its run. */
-const columnsOf = (columns) =>
-  [...new Set([...columns, "changed", ...(columns.includes("version_max") ? ["run"] : [])])].filter((name) =>
+const timeOf = (kind) => (kind === "steps" ? "started" : "changed");
+/** Columns to ask for: a version is shown with its run, and a reply is read again when its row has another time. */
+const columnsOf = (kind, columns) =>
+  [...new Set([...columns, timeOf(kind), ...(columns.includes("version_max") ? ["run"] : [])])].filter((name) =>
     !OF_CLIENT.has(name)
   ).join(",");
 const widthOf = (name, types) => WIDTHS[name] ?? WIDTHS[types[name].type];
@@ -402,7 +403,7 @@ function useRows(params, kind) {
   const [sort, desc] = [params.get("sort") || "", params.get("desc") === "true"];
   const names = (params.get("cols") || SHOWN[kind]).split(",");
   const order = { kind, sort, desc: desc ? "true" : "" };
-  const query = queryOf(filterOf(params), { ...order, columns: columnsOf(names) });
+  const query = queryOf(filterOf(params), { ...order, columns: columnsOf(kind, names) });
   const list = useSparse(
     query,
     params.get("at"),
@@ -506,7 +507,7 @@ function List({ params, types, kind, rows: { list, names, sort, desc, f } }) {
             "--least": least,
           }}><div class="table" role="table" aria-label=${kind} aria-rowcount=${list.total ?? -1}>
             <${Heads} columns=${columns} types=${types} sort=${sort ||
-              (kind === "steps" ? "started" : "changed")} desc=${desc || !sort} />
+              timeOf(kind)} desc=${desc || !sort} />
             <div class="body" style=${{
               "--rows": `${Math.max(3, list.total ?? 8) * ROW + 2}px`,
             }}><${Windowed} count=${list.total ?? 0} height=${ROW} at=${index} seen=${see} label=${`${kind}, ${
