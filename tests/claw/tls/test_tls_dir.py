@@ -16,6 +16,7 @@ from claw_r1.claw.tls.authority import Authority
 from claw_r1.claw.tls.tls_dir import TlsDir, door_url, secured_stack
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.eventlog.settings import LogSettings
+from tests.patience import PATIENCE_S
 from tests.small_disk import run_on_small_disk
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -140,7 +141,7 @@ def test_a_folder_of_which_a_file_is_missing_is_refused(tmp_path: Path) -> None:
 
 def _prepare_each(folders: list[Path], start: Barrier) -> None:
     for folder in folders:
-        start.wait(20)
+        start.wait(PATIENCE_S)
         TlsDir(folder).prepared()
 
 
@@ -152,7 +153,7 @@ def test_two_that_start_at_once_get_one_folder(tmp_path: Path) -> None:
     for process in both:
         process.start()
     for process in both:
-        process.join(60)
+        process.join(2 * PATIENCE_S)
     assert [process.exitcode for process in both] == [0, 0]
     for tls in map(TlsDir, folders):
         server, authority = (x509.load_pem_x509_certificate(file.read_bytes()) for file in (tls.server, tls.authority))

@@ -278,8 +278,8 @@ async def test_engine_that_is_away_is_waited_for(house: House, engine: ScriptedE
 
 async def test_resends_are_not_cut_short_by_the_time_that_engines_took(engine: ScriptedEngine) -> None:
     """An engine that breaks late has worked until then: the wait for a worker is none of that."""
-    engine.then(*[Reply(b"broke", status=500, delay_s=0.5)] * 2)
-    with House(upstreams=engine.url, worker_wait_s=0.4, resends_max=2) as house:
+    engine.then(*[Reply(b"broke", status=500, delay_s=1.1)] * 2)
+    with House(upstreams=engine.url, worker_wait_s=1.0, resends_max=2) as house:
         assert (await ask(house)).status == 200
     assert len(engine.requests) == 3
 

@@ -86,7 +86,7 @@ async def test_the_last_connections_of_a_stop_speak_what_all_others_do(tmp_path:
     house = House()
     house.config.load()
     house.config.ssl = PemFiles(None, own, None).context(server=True)
-    server = GracefulServer(house.config, linger_s=0.5, grace_s=PATIENCE_S)
+    server = GracefulServer(house.config, linger_s=3, grace_s=PATIENCE_S)  # the handshake has so long
     server.lifespan = house.config.lifespan_class(house.config)
     await server.startup(sockets=[])  # so that only the kernel takes connections
     house.listener.setblocking(False)
