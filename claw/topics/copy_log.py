@@ -101,8 +101,8 @@ class LogCopy:
             for (_, partition), end in end_offsets(self.source, [topic]).items():
                 if end and (name, partition) in gone:
                     raise CannotRun(
-                        f"how far {name}[{partition}] was copied is not known any more, since the pass before is longer ago "
-                        "than offsets.retention.minutes of the broker: name an unused prefix, and copy it all"
+                        f"how far {name}[{partition}] was copied is not known any more, since the pass before is longer ago than "
+                        "offsets.retention.minutes of the broker, or claw 0.1 made it: name an unused prefix, and copy it all"
                     )
 
     def _ranges(self, topic: Topic, at: Mapping[Place, int]) -> Ranges:

@@ -117,6 +117,7 @@ def test_its_scorers_can_run() -> None:
     """Beside the file lies what it names: rules of one's own, rubrics. So the folder is mounted."""
     mounted = [volume.rsplit(":", 2)[1] for volume in SERVICES["rewards"]["volumes"] if volume.endswith(":ro")]
     assert mounted == [str(Path(STAGES[OURS["rewards"]].env["CLAW_REWARDS_CONFIG"]).parent)]
+    assert STAGES[OURS["rewards"]].env["PYTHONPATH"] == mounted[0]
     assert len(load(FOLDER / "rewards" / "rewards.yaml")) == 1
 
 

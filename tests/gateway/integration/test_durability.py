@@ -217,8 +217,12 @@ async def test_a_broker_that_goes_away_unused_takes_no_worker_away(
     ttl = {"CLAW_GATEWAY_WORKER_TTL_S": "2", "CLAW_GATEWAY_WORKER_WAIT_S": "20"}
     with gateway(local_log, tmp_path, **QUICK, **ttl) as running:
         with contextlib.closing(KafkaLog(local_log).producer()) as producer:
-            producer.publish_now(WORKERS, b"w0", report(engine.url).event())
-        await poll(lambda: running.metric("claw_gateway_workers") == 1)
+
+            def is_known() -> bool:  # told again, since on a slow machine a report may be too old when it is read
+                producer.publish_now(WORKERS, b"w0", report(engine.url).event())
+                return running.metric("claw_gateway_workers") == 1
+
+            await poll(is_known)
         signal_broker(local_broker, signal.SIGSTOP)
         try:
             await asyncio.sleep(3)  # the report is older than workers may be silent

@@ -78,7 +78,7 @@ function useEndings(kind, rows, wanted) {
       setEndings((before) => ({ ...before, ...Object.fromEntries(fresh) }));
     };
     read(`endings?${queryOf({ key: missing.map((row) => row.key) }, { kind })}`)
-      .then((answer) => take(answer.endings), () => take({}));
+      .then((answer) => take(answer.endings), () => busy.current = false); // whatever draws next asks again
   });
   return endings;
 }
