@@ -10,7 +10,7 @@ def finite(value: Any) -> float:
         raise ValueError(f"{value!r:.100} is no number")
     try:
         number = float(value)
-    except (TypeError, OverflowError) as error:
+    except (TypeError, OverflowError, RuntimeError) as error:  # the last is torch's, of several numbers
         raise ValueError(str(error)) from error
     if not math.isfinite(number):
         raise ValueError(f"{number} is not finite")

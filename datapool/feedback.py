@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from claw_r1.datapool.errors import PoolError
+from claw_r1.datapool.fold.curation import REVISION_MAX
 from claw_r1.datapool.fold.validation import REWARD_MAX
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import (
@@ -44,7 +45,6 @@ NAME_CHARACTERS_MAX = 128
 COMMENT_CHARACTERS_MAX = 10_000
 EDIT_BYTES_MAX = 1 << 20
 SCORES_MAX = 64
-REVISION_MAX = (1 << 63) - 1
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 UNPRINTABLE_IN_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 FeedbackFact = RewardAssigned | OutputEdited | PreferenceGiven | StepCurated

@@ -13,7 +13,7 @@ from claw_r1.schemas.codec import as_dict
 from claw_r1.schemas.events import CallCaptured, RewardSlot, StepRecord
 
 ExportedRow = dict[str, Any]  # a cell is whatever its column takes
-REWARD_FIELDS = ("source", "name", "value", "revision", "occurred_at_us", "event_id")
+REWARD_FIELDS = ("source", "name", "value", "revision", "occurred_at_us", "event_id", "verdict")
 CallsById = Mapping[str, CallCaptured]
 """The facts of a trajectory's steps, by call_id."""
 

@@ -28,6 +28,7 @@ REWARDS = pa.list_(
             ("revision", pa.int64()),
             ("occurred_at_us", pa.int64()),
             ("event_id", pa.string()),
+            ("verdict", pa.bool_()),
         ]
     )
 )

@@ -12,8 +12,7 @@ from claw_r1.consumers.pool.acts import act_envelope
 from claw_r1.consumers.pool.errors import PoolRefusal
 from claw_r1.consumers.pool.listing import find_steps_and_speech
 from claw_r1.datapool.errors import UnusableFact
-from claw_r1.datapool.feedback import REVISION_MAX
-from claw_r1.datapool.fold.curation import undoing
+from claw_r1.datapool.fold.curation import REVISION_MAX, undoing
 from claw_r1.datapool.fold.validation import usable
 from claw_r1.datapool.view.listing.pool_filter import PoolFilter
 from claw_r1.datapool.view.rows import PoolRows, as_step

@@ -14,6 +14,7 @@ from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.fold.merge import Rank, content
 from claw_r1.schemas.events import Curation, Envelope, Judgement, StepCurated
 
+REVISION_MAX = (1 << 63) - 1
 SCORER_REVISION_MAX = (1 << 40) - 1
 """Below every person's revision, which is a time: 2^40 microseconds are the first thirteen days of 1970."""
 
@@ -112,7 +113,7 @@ def undoing(
                     trajectory_id=trajectory_id,
                     call_id=call_id,
                     who=who,
-                    revision=max(revision, 1 + max(judgement.revision for judgement in undone)),
+                    revision=min(REVISION_MAX, max(revision, *(1 + judgement.revision for judgement in undone))),
                     undoes=tuple(sorted(judgement.event_id for judgement in undone)),
                 )
             )

@@ -125,6 +125,13 @@ def test_a_scorer_with_nothing_to_say_says_so():
     assert annotation([MINE, SCORERS["tool_calls"]], sample(call()), generation=0).quality == 0.25
 
 
+class SeveralNumbers:
+    """As torch's tensors are."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+
+
 @pytest.mark.parametrize(
     ("returned", "score"),
     [
@@ -132,6 +139,7 @@ def test_a_scorer_with_nothing_to_say_says_so():
         (math.inf, None),
         ("0.5", None),
         (np.array([0.5, 0.5]), None),
+        (SeveralNumbers(), None),
         (np.float64(0.5), 0.5),
         (np.float32(0.5), 0.5),
         (True, 1.0),

@@ -5,7 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claw_r1.datapool.fold.curation import SCORER_REVISION_MAX, annotated, undoing
+from claw_r1.datapool.fold.curation import REVISION_MAX, SCORER_REVISION_MAX, annotated, undoing
+from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.envelopes import now_us
 from tests import facts
 
@@ -29,6 +30,13 @@ def undo(history, event_id, revision=99):
 
 def judged(event_id, revision, **said):
     return facts.curated(envelope=facts.envelope(event_id), revision=revision, **said)
+
+
+def test_a_judgement_of_the_highest_revision_can_be_taken_back():
+    """There is none above it: of equal ones the later word counts."""
+    highest = judged("a", REVISION_MAX, trainable=False)
+    (taken_back,) = undo([highest], "a")
+    assert decode(encode(taken_back)).revision == REVISION_MAX
 
 
 def counts(events):

@@ -250,6 +250,16 @@ def people(times, call_id=None):
     ]  # fmt: skip
 
 
+def test_a_verdict_outranks_a_word_of_its_scorer_in_a_dataset_too(tmp_path):
+    """Whatever the revision of that word, and under weights, where the total is not the pool's."""
+    spec = BatchSpec(groups_per_batch=1, group_size=3, reward_weights={"judge/style": 2.0})
+    verdict = facts.reward("g", "t0", 0.2, source="judge", name="style", call_id="c0", verdict=facts.verdict())
+    word = facts.reward("g", "t0", 0.9, source="judge", name="style", step_index=0, revision=5)
+    pool, dataset = of_both(tmp_path / "dataset", [*group("g", [1.0, 1.0, 0.5]), verdict, word], spec)
+    assert dataset == pool
+    assert dataset[0] == [("g", [("t0", 1.4), ("t1", 1.0), ("t2", 0.5)])]
+
+
 @pytest.mark.parametrize("call_id", [None, "c0"], ids=["of_trajectory", "of_call"])
 def test_the_latest_reward_of_a_dataset_is_the_one_that_was_given_last(tmp_path, call_id):
     """Among several people's of one subject, as in the pool; not the highest."""

@@ -128,7 +128,7 @@ def test_a_run_that_is_archived_can_be_followed_without_its_trainer(tmp_path):
     copies, archived = HostCopies(tmp_path / "copies"), {}
     for event in versions:
         source = FromArchive(tmp_path / "archive" / event.run_id)
-        archived[event.version] = copies.take(manifest_of(event), source, Deadline(10))
+        archived[event.version] = copies.take(manifest_of(event), source, Deadline(30))
     assert set(archived) == {0, 1}
     newest = [event for event in versions if event.checkpoint_uri][-1]
     assert newest.version == 1
