@@ -44,7 +44,8 @@ def test_a_step_row_is_the_captured_call_with_its_joins(log_settings: LogSetting
     assert (first["prompt_ids"], first["response_ids"]) == ([1, 2, 3], [10, 20])
     assert first["response_logprobs"] == [-0.25, -0.25]
     assert [(m["role"], m["content"]) for m in first["messages"]] == [("user", "1 2 3"), ("assistant", "10 20")]
-    of_event = {"occurred_at_us": judged.envelope.occurred_at_us, "event_id": judged.envelope.event_id}
+    own = judged.envelope
+    of_event = {"occurred_at_us": own.occurred_at_us, "event_id": own.event_id, "verdict": False}
     assert first["rewards"] == [{"source": "judge", "name": "format", "value": 0.5, "revision": 0, **of_event}]
     assert (first["reward_total"], first["outcome"], first["return_total"]) == (0.5, 1.0, 1.5)
     assert [slot["value"] for slot in first["trajectory_rewards"]] == [1.0]
