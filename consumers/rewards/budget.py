@@ -56,9 +56,9 @@ class TokenBudget:
         self._paid += tokens
         self._dearest = max(self._dearest or 0, tokens)
 
-    def release(self, *, but: Collection[tuple[int, str]] = ()) -> None:
+    def release_all_but(self, flying: Collection[tuple[int, str]]) -> None:
         """Nothing but these questions is on its way any more."""
-        self._reserved = {key: tokens for key, tokens in self._reserved.items() if key in but}
+        self._reserved = {key: tokens for key, tokens in self._reserved.items() if key in flying}
 
 
 class DailyBudget(TokenBudget):

@@ -161,8 +161,6 @@ class SlotScoring:
         self.hold(())
         for future in self._flying:
             future.cancel()
-        if self._budget is not None:
-            self._budget.release()
         self._source.close()
         self._verdicts.close()
 
@@ -171,7 +169,8 @@ class SlotScoring:
         self._keep()
         flying = {question.key for question in self._flying.values()}
         if self._budget is not None:
-            self._budget.release(but=flying)  # an error may have come between a reservation and its request
+            # An error may have come between a reservation and its request, or before its answer.
+            self._budget.release_all_but(flying)
         questions = self._questions(flying)
         while questions or self._flying:
             if not self._flying and (self._grace_end is not None or self._stop.is_set()):
