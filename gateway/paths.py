@@ -17,6 +17,8 @@ from claw_r1.schemas.envelopes import new_id
 
 ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+LANE = "lane-"
+"""The beginning of an id that the gateway makes up for a call that came without any."""
 MODELS = "models"
 COUNT_TOKENS = "messages/count_tokens"
 SUBMIT_STEPS = "submit_steps"
@@ -118,7 +120,7 @@ def not_served(raw_path: bytes) -> NotFound | None:
 def fresh_lane(own_id: Callable[[str], str], keyed: str | None) -> Identity:
     """Identity of a call that came without any. own_id: makes of an id one that its API key owns. keyed: a function of its
     idempotency key, where it has one."""
-    lane = own_id(f"lane-{keyed or new_id()}")
+    lane = own_id(f"{LANE}{keyed or new_id()}")
     return Identity(lane, lane, named=keyed is not None)
 
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from urllib.parse import quote
 
 from claw_r1.gateway.errors import Forbidden
+from claw_r1.gateway.paths import LANE
 from claw_r1.schemas.api_keys import ApiKey
 
 READABLE_CHARACTERS_MAX = 256
@@ -44,6 +45,15 @@ def derived_id(scope: str, parts: tuple[str, ...]) -> str:
 def owned_scope(key: ApiKey | None) -> str | None:
     """Returns the prefix of the names that this key may use; None: it may say any."""
     return scope_of(key, None) if key is not None and (key.scope or key.idle_s is not None) else None
+
+
+def silence_s(key: ApiKey | None, trajectory_id: str) -> float | None:
+    """Returns the silence after which this trajectory is complete, where it is a session or a lane of the key's; None for what
+    a path names, which is completed by whoever named it."""
+    if key is None or key.idle_s is None:
+        return None
+    is_derived = "/" in trajectory_id or trajectory_id.startswith(own_id(key, LANE))
+    return key.idle_s if is_derived else None
 
 
 def own_id(key: ApiKey | None, new_id: str) -> str:

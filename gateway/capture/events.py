@@ -125,7 +125,8 @@ def captured(
 
 
 def started(call: ModelCall) -> TrajectoryStarted:
-    """The event of a session's first call: the same one, whichever process makes it."""
+    """The event of a session's first call: the same one, whichever process makes it. Whatever an app registers of its session
+    counts before it, whenever that comes: another process may make this one long after the first call."""
     who = call.identity
     event_id = decision_id("session", who.group_id, who.trajectory_id)
     return TrajectoryStarted(
@@ -135,6 +136,7 @@ def started(call: ModelCall) -> TrajectoryStarted:
         channel=call.headers.channel or Channel.TRAIN,
         agent=call.headers.agent,
         idle_s=call.caller.idle_s,
+        revision=-1,
     )
 
 

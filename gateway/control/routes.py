@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from claw_r1.eventlog.errors import LogError, RecordTooLarge
 from claw_r1.gateway.anthropic.errors import error_body_for
-from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of
+from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of, silence_s
 from claw_r1.gateway.capture.durable_log import EventSink
 from claw_r1.gateway.capture.recent_replies import RecentReplies
 from claw_r1.gateway.control.admission import AdmissionView, Wait
@@ -146,6 +146,8 @@ class Control:
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, who = body or RegisterTrajectory(), self._member(request)
         refuse_revision(request.scope[KEY], body.revision)
+        if body.idle_s is None:
+            body = body.model_copy(update={"idle_s": silence_s(request.scope[KEY], who.trajectory_id)})
         event = trajectory_started(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 

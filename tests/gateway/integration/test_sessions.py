@@ -99,6 +99,45 @@ async def test_a_session_begins_once(keyed: House, engine: ScriptedEngine) -> No
     assert event.envelope.event_id == decision_id("session", "team/s", "team/s")
 
 
+async def test_the_word_of_an_app_outlasts_what_processes_write_of_its_session(keyed: House) -> None:
+    """A worker that meets the session later writes its start again, dated later: an opt-out is an opt-out in every order."""
+    word = {"tags": ["no-train"], "task": {"ticket": 7}, "run_id": "live"}
+    path = f"{keyed.url}/team%2Fs/team%2Fs/v1/register_trajectory"
+    async with aiohttp.ClientSession() as session, session.post(path, json=word) as reply:
+        assert reply.status == 200
+    await ask(keyed, x_session_id="s")
+    app, begun = keyed.events(TrajectoryStarted)
+    assert app.envelope.occurred_at_us <= begun.envelope.occurred_at_us
+    for order in ([app, begun], [begun, app]):
+        state = None
+        for offset, fact in enumerate(order):
+            state = fold(state, fact, FactPosition(topic="claw.calls", partition=0, offset=offset))
+        assert state is not None
+        won = state.trajectories["team/s"].registration
+        assert (won.tags, won.task, won.run_id, won.idle_s) == (("no-train",), '{"ticket":7}', "live", 30.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "idle_s"),
+    [
+        ("/team%2Fs/team%2Fg", 30.0),
+        ("/team:p%2Fs/team:g", 30.0),
+        ("/team:lane-1/team:lane-1", 30.0),
+        ("/team:t/team:t", None),
+        ("/team/team", None),
+    ],
+)
+async def test_a_session_that_an_app_registers_is_complete_after_the_silence_of_its_key(
+    keyed: House, path: str, idle_s: float | None
+) -> None:
+    """What a path names is completed by whoever named it; a number of the app's own counts everywhere."""
+    for body in ({}, {"idle_s": 600}):
+        url = f"{keyed.url}{path}/v1/register_trajectory"
+        async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
+            assert reply.status == 200
+    assert [event.idle_s for event in keyed.events(TrajectoryStarted)] == [idle_s, 600.0]
+
+
 async def test_a_session_that_could_not_begin_begins_with_the_next_call(keyed: House) -> None:
     """No call is stored of a session that nobody would complete."""
     keyed.log.refusing = True
