@@ -1,6 +1,6 @@
 """A message put together from its deltas, as the chunks of a stream hold them."""
 
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from claw_r1.gateway.foreign_json import count
 from claw_r1.schemas.json_values import Json
@@ -18,18 +18,25 @@ class _Indexed(dict[int, dict[str, Json]]):
 
 
 def merge(into: dict[str, Json], delta: dict[str, Json]) -> None:
-    """Texts grow; objects, and lists of objects with an index, are merged; of all else the last one counts."""
+    """Texts grow; objects, and lists of objects with an index, are merged; of all else the last one counts. An empty text or list
+    takes back nothing, and a tool call without an index is one more: servers send both in later chunks."""
     for name, value in delta.items():
+        if name in into and value in ("", []):
+            continue
         if isinstance(value, str) and name not in LAST_WINS:
             container(into, name, _Pieces).append(value)
         elif isinstance(value, dict):
             merge(container(into, name, dict), value)
-        elif isinstance(value, list) and value and all(isinstance(item, dict) and "index" in item for item in value):
+        elif isinstance(value, list) and value and all(_is_piece(name, item) for item in value):
             items = container(into, name, _Indexed)
             for item in value:
-                merge(items.setdefault(count(item["index"], len(items)), {}), item)
+                merge(items.setdefault(count(item.get("index"), len(items)), {}), item)
         elif value is not None or name not in into:
             into[name] = value
+
+
+def _is_piece(of: str, item: Json) -> TypeGuard[dict[str, Json]]:
+    return isinstance(item, dict) and ("index" in item or of == "tool_calls")
 
 
 def container(into: dict[str, Json], name: str, kind: type[T]) -> T:

@@ -25,6 +25,32 @@ def test_log_probabilities_grow_beside_what_is_none(nothing: Any) -> None:
     assert choice["token_ids"] == [7, 8]
 
 
+def call(text: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"arguments": text}, **fields}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [{"content": "", "tool_calls": []}, {"role": "", "tool_calls": [call("", index=0, id="")]}, {"content": None}],
+)
+def test_a_later_chunk_without_anything_takes_nothing_back(later: dict[str, Any]) -> None:
+    """Servers add an empty list, or an empty id, to ordinary and last chunks."""
+    deltas = [{"role": "assistant", "tool_calls": [call('{"a"', index=0, id="call_1")]}, later]
+    deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]})
+    whole = added_up(StreamedCompletion("chat.completion"), [chunk(delta=delta) for delta in (*deltas, later)])
+    assert whole is not None
+    message = whole["choices"][0]["message"]
+    assert (message["role"], message["tool_calls"]) == ("assistant", [call('{"a":1}', index=0, id="call_1")])
+
+
+def test_tool_calls_without_an_index_are_one_more_each() -> None:
+    """Some servers send each call whole, in a chunk of its own."""
+    calls = [call("{}", id="call_1"), call("[]", id="call_2")]
+    whole = added_up(StreamedCompletion("chat.completion"), [chunk(delta={"tool_calls": [each]}) for each in calls])
+    assert whole is not None
+    assert whole["choices"][0]["message"]["tool_calls"] == calls
+
+
 def test_what_came_is_not_changed() -> None:
     """Chunks stay as they were read."""
     first = chunk(logprobs={"content": [1]}, token_ids=[1])
