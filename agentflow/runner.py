@@ -219,14 +219,22 @@ class Runner:
             await asyncio.sleep(self._client.settings.stats_interval_s)
 
     def _write_replied(self, call_ids: Sequence[str]) -> None:
-        if self._plan.replied is not None:
+        if self._plan.replied is None:
+            return
+        try:
             with self._plan.replied.open("a") as file:
                 file.writelines(f"{call_id}\n" for call_id in call_ids)
+        except OSError as error:
+            log.warning("replied_not_written", calls=len(call_ids), error=str(error))
 
     def _write_stats(self) -> None:
+        """A disk that is full now ends no run, and may have room at the next try."""
         summary = self._stats.summary(len(self._playing))
-        if self._plan.stats is not None:
-            write_summary(self._plan.stats, summary)
+        try:
+            if self._plan.stats is not None:
+                write_summary(self._plan.stats, summary)
+        except OSError as error:
+            log.warning("stats_not_written", error=str(error))
         self._on_progress(summary)
 
 

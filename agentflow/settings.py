@@ -127,6 +127,8 @@ class RunPlan(_Settings):
     def _fits(self) -> Self:
         if self.group_size > self.concurrency:
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
+        if absent := [path for path in (self.stats, self.replied) if path is not None and not path.parent.is_dir()]:
+            raise InvalidPlan(f"{absent[0]} cannot be written: there is no directory {absent[0].parent}")
         if self.eval_every is not None and self.run_id is None:
             raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
         if self.curriculum_rate is not None and self.run_id is None:

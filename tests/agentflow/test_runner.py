@@ -18,6 +18,7 @@ from claw_r1.agentflow.stats import Stats, progress_line
 from claw_r1.agentflow.tasks import TaskList
 from claw_r1.schemas.json_values import json_digest
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.patience import until_async
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
 
@@ -159,6 +160,35 @@ async def test_stop_ends_the_run_within_its_limit(tmp_path: Path) -> None:
     assert {body["status"] for body in fake.bodies("complete_trajectory")} == {"failed"}
     assert orjson.loads(stats.read_bytes())["state"] == "ended"
     assert {name for _, _, names in os.walk(tmp_path) for name in names} == {"stats.json"}
+
+
+async def test_a_file_that_cannot_be_written_for_a_while_ends_nothing(tmp_path: Path) -> None:
+    """Progress is told all the same, and the counts are written when there is room again."""
+    folder, away = tmp_path / "counts", tmp_path / "away"
+    folder.mkdir()
+    stats, heard, flow = folder / "stats.json", [0], Echo(hang=True)
+    plan = RunPlan(group_size=2, concurrency=4, stats=stats, replied=folder / "replied")
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        runner = Runner(flow, client, plan, lambda _: heard.append(heard[-1] + 1))
+        running = asyncio.create_task(runner.run())
+        async with asyncio.timeout(5):
+            await flow.full.wait()
+            folder.rename(away)
+            told = heard[-1]
+            await until_async(lambda: heard[-1] > told + 2)
+            runner.stop()
+            await running
+            assert not folder.exists()
+            away.rename(folder)
+            assert (await Runner(Echo(), client, plan.model_copy(update={"groups_max": 1})).run()).groups_finished == 1
+    assert orjson.loads(stats.read_bytes())["state"] == "ended"
+
+
+@pytest.mark.parametrize("name", ["stats", "replied"])
+def test_a_file_that_can_never_be_written_is_said_before_anything_is_played(tmp_path: Path, name: str) -> None:
+    """Not after hours, as the error of its end."""
+    with pytest.raises(InvalidPlan, match="there is no directory"):
+        RunPlan(**{name: tmp_path / "none" / "file"})
 
 
 async def test_a_call_without_a_reply_is_counted_as_such() -> None:
