@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from claw_r1.agentflow.bodies import (
     ChatReply,
@@ -206,13 +206,19 @@ def _chat_reply(answer: GatewayAnswer) -> ChatReply:
             message=message,
             finish_reason=choice.get("finish_reason"),
             call_id=answer.headers.get(CALL_ID_HEADER),
-            policy_version=answer.headers.get(POLICY_VERSION_HEADER),
+            policy_version=_policy_version(answer),
             prompt_tokens=int(usage.get("prompt_tokens", 0)),
             completion_tokens=int(usage.get("completion_tokens", 0)),
             raw=answer.body,
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise MalformedReply(f"not a chat completion: {error!r}") from error
+
+
+def _policy_version(answer: GatewayAnswer) -> str | None:
+    """The label itself: a header holds it percent-encoded, since a run may have any name."""
+    label = answer.headers.get(POLICY_VERSION_HEADER)
+    return None if label is None else unquote(label)
 
 
 def _message_reply(answer: GatewayAnswer) -> ChatReply:
@@ -242,7 +248,7 @@ def _reply_of(answer: GatewayAnswer, text: str, message: dict[str, Any], finish_
         message=message,
         finish_reason=finish_reason,
         call_id=answer.headers.get(CALL_ID_HEADER),
-        policy_version=answer.headers.get(POLICY_VERSION_HEADER),
+        policy_version=_policy_version(answer),
         prompt_tokens=int(usage.get("input_tokens", 0)),
         completion_tokens=int(usage.get("output_tokens", 0)),
         raw=answer.body,
@@ -259,7 +265,7 @@ def _token_reply(answer: GatewayAnswer) -> TokenReply:
             text=choice.get("text") or "",
             finish_reason=choice.get("finish_reason"),
             call_id=answer.headers.get(CALL_ID_HEADER),
-            policy_version=answer.headers.get(POLICY_VERSION_HEADER),
+            policy_version=_policy_version(answer),
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise MalformedReply(f"no completion with token ids and log-probabilities: {error!r}") from error

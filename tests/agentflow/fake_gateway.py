@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import quote
 from uuid import uuid4
 
 from aiohttp import web
@@ -127,7 +128,7 @@ class FakeGateway:
             "x-claw-group": ids["group"],
             "x-claw-trajectory": ids["trajectory"],
             "x-claw-call-id": uuid4().hex,
-            "x-claw-policy-version": self.policy_version,
+            "x-claw-policy-version": quote(self.policy_version),
         }
         usage = {"prompt_tokens": 5, "completion_tokens": 2}
         return web.json_response({"object": "chat.completion", "choices": [choice], "usage": usage}, headers=headers)

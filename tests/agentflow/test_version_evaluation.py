@@ -42,10 +42,10 @@ def evaluated(fake: FakeGateway) -> list[EvaluatedTask]:
 
 
 async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled() -> None:
-    """At 0, and at 5 because 4 was never seen; each task once at temperature 0 and three times as the flow samples."""
-    plan = RunPlan(run_id="run", group_size=2, concurrency=4, eval_every=4, eval_count=2, eval_samples=3)
+    """At 0, and at 5 because 4 was never seen; each task once at temperature 0 and three times as the flow samples, whatever the run is called."""
+    plan = RunPlan(run_id="größe 2", group_size=2, concurrency=4, eval_every=4, eval_count=2, eval_samples=3)
     async with (
-        FakeGateway(policy_version="run/0") as fake,
+        FakeGateway(policy_version="größe 2/0") as fake,
         GatewayClient(fake.url, channel="train", settings=QUICK) as client,
         GatewayClient(fake.url, channel="val", settings=QUICK) as val,
     ):
@@ -59,7 +59,7 @@ async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled()
             return sum(body["ids"][1] in groups for body in fake.bodies("complete_trajectory"))
 
         await until_async(lambda: over(0) == 8)
-        for version in ("run/3", "other/4", "base/0", "run/3..5"):
+        for version in ("größe 2/3", "other/4", "base/0", "größe 2/3..5"):
             fake.policy_version = version
             await asyncio.sleep(0.05)
         await until_async(lambda: over(5) == 8)
