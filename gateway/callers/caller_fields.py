@@ -25,7 +25,7 @@ class Hints(NamedTuple):
 
     session: SessionName | None = None
     has_tools: bool = False
-    opening: object = None
+    opening: tuple[object, ...] = ()
     """The text before the messages: the system's text, instructions."""
     messages: Sequence[object] = ()
     """The parsed messages."""

@@ -136,7 +136,8 @@ def _compact(text: str) -> str:
 def _digests(hints: Hints) -> Iterator[bytes]:
     """A digest of each beginning of the messages, the shortest first; none of what cannot be written again."""
     try:
-        written = [orjson.dumps(hints.opening), *(orjson.dumps(_lasting(message)) for message in hints.messages)]
+        opening = [_lasting({"content": part}) for part in hints.opening]
+        written = [orjson.dumps(opening), *(orjson.dumps(_lasting(message)) for message in hints.messages)]
     except TypeError:  # nested too deeply
         return
     running = blake2b(written[0], digest_size=16)

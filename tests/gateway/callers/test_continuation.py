@@ -28,9 +28,9 @@ class Agents:
         assert joined is not None
         return joined
 
-    def turn(self, messages: list[Any], says: str) -> tuple[Identity, list[Any]]:
+    def turn(self, messages: list[Any], says: str, **fields: Any) -> tuple[Identity, list[Any]]:
         """A call with its reply: whose it is, and the messages after it."""
-        who, beginning = self.call(messages)
+        who, beginning = self.call(messages, **fields)
         reply = json.dumps({"id": "c", "choices": [{"message": said(says)}]}).encode()
         self.continuations.note_reply("team", who, beginning, [reply])
         return who, [*messages, said(says), {"role": "user", "content": "go on"}]
@@ -145,6 +145,15 @@ def test_marks_that_move_do_not_matter() -> None:
     one = agents.call([{"role": "user", "content": [marked]}])[0]
     assert agents.call([{"role": "user", "content": [plain]}, said("a"), OPENING[1]])[0] == one
     assert agents.call([{"role": "user", "content": "u"}, said("a")])[0] == one
+    systems = (
+        "s",
+        [{"type": "text", "text": "s"}],
+        [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    )
+    who, turns = agents.turn(OPENING[1:], "a", system=systems[0])
+    for system in (*systems[1:], systems[0]):
+        goes_on_as, turns = agents.turn(turns, "b", system=system)
+        assert goes_on_as == who
     whole = agents.continuations.trajectory("r", hints({"input": "hi"}), agents.awaiting.__contains__, fresh)
     items = [{"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]
     assert whole is not None
