@@ -115,7 +115,7 @@ class BlackBox(AgentFlow):
             "CLAW_SEED": str(episode.seed),
         }
         if "temperature" in episode.sampling:
-            names["CLAW_TEMPERATURE"] = str(episode.sampling["temperature"])
+            names["CLAW_TEMPERATURE"] = f"{episode.sampling['temperature']:g}"
         return {**self._inherited, **names}
 
     async def choose_model(self, served: Callable[[], Awaitable[list[str]]]) -> str:

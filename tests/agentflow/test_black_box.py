@@ -79,11 +79,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def played(fake: FakeGateway, command: str, **settings: object) -> EpisodeResult:
+async def played(
+    fake: FakeGateway, command: str, sampling: dict[str, float] | None = None, **settings: object
+) -> EpisodeResult:
     flow = BlackBox(FlowSettings(command=command, gateway=fake.url, **settings), None)  # type: ignore[arg-type]  # fields by name, of any type
     async with GatewayClient(fake.url, settings=QUICK) as client:
-        episode = Episode(client, TrajectoryId("t", "g/1"), task={"word": "hi", "number": 3}, seed=1)
+        task = {"word": "hi", "number": 3}
+        episode = Episode(client, TrajectoryId("t", "g/1"), task=task, seed=1, sampling=sampling)
         return await play(flow, episode, QUICK)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(("temperature", "text"), [(0.0, "0"), (0.25, "0.25"), (1, "1")])
+async def test_a_program_is_told_how_to_sample(temperature: float, text: str) -> None:
+    """A shell compares texts."""
+    command, sampling = f"sh -c 'test $CLAW_TEMPERATURE = {text}'", {"temperature": temperature}
+    async with FakeGateway() as fake:
+        result = await played(fake, command, sampling, reward="own_rewards.py:failures")
+    assert result.reward == 0.0
 
 
 async def test_a_program_gets_its_task_every_way_and_its_reward(place: Path) -> None:
