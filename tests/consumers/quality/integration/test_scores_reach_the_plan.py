@@ -61,7 +61,7 @@ def test_another_panel_takes_over_with_a_higher_generation():
 def test_each_scorer_is_asked_by_its_own_name_whichever_panel_spoke_last():
     """Two panels beside each other: a bound on one holds whatever the other said, and whatever the quality is."""
     of_length, of_others = scores([SCORERS["length"]]), scores([SCORERS["repetition"], SCORERS["tool_calls"]])
-    bound = {"quality_min": None, "scores": {"length@1": {"min": 0.5}, "tool_calls@2": {"min": 1.0}}}
+    bound = {"quality_min": None, "scores": {"length@2": {"min": 0.5}, "tool_calls@2": {"min": 1.0}}}
     for told in ([*of_length, *of_others], [*of_others, *of_length]):
         assert trained(*told, **bound) == trained(*told, **bound, quality_missing="wait") == ALL - {CUT}
     assert trained(*of_length, **bound, quality_missing="wait") == set(), "tool_calls has not looked yet"
