@@ -108,16 +108,9 @@ def _member(
     oldest = spec.oldest_version(group.max_version or 0)
     trained = _trained(member, spec, oldest) if is_trained else frozenset[str]()
     reward = member.earned.total if member.earned is not None else None
-    return Chosen(
-        group,
-        member.record,
-        member.steps,
-        trained,
-        reward,
-        by_spec=True,
-        oldest_version=oldest,
-        advantages=_of_calls(member, trained, advantage),
-    )
+    advantages = _of_calls(member, trained, advantage)
+    common = (group, member.record, member.steps, trained, reward)
+    return Chosen(*common, by_spec=True, oldest_version=oldest, advantages=advantages)
 
 
 def _of_calls(member: PooledTrajectory, trained: frozenset[str], advantage: Advantage | None) -> dict[str, float]:

@@ -66,12 +66,8 @@ class PooledTrajectory:
         so that nothing is waited for."""
         if self.truncated and spec.truncated == "drop":
             return "truncated"
-        failed = (
-            f"{SCORING_FAILED}: {slot} {reason}"
-            for slot, reason in self.lacks.items()
-            if reason not in (None, SAID_NOTHING)
-        )
-        over = closed or spec.reward_missing == "reject"
+        silent, over = (None, SAID_NOTHING), closed or spec.reward_missing == "reject"
+        failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason not in silent)
         missing = (f"{REWARD_REQUIRED}: {slot}" for slot, reason in self.lacks.items() if over or reason is not None)
         return next(failed, None) or next(missing, None)
 
