@@ -126,6 +126,11 @@ class Feedback:
         """The words that count now, in the order of their rank."""
         return [word for word in self.history(group_id, subject, source) if word.stands]
 
+    def latest_revision(self, subject: FeedbackSubject, source: str) -> int:
+        """Returns the latest revision of this person's words on the subject, above which the next one counts whatever
+        the clocks say; 0: none."""
+        return max((word.fact.revision for word in self.history(subject=subject, source=source)), default=0)
+
     def last_act(
         self, source: str, group_id: str | None = None, subject: FeedbackSubject | None = None
     ) -> list[PersonalWord]:

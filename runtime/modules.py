@@ -16,8 +16,8 @@ EXTRAS = {
     "rollout": ("aiohttp", "blake3", "vllm"),
     "agentflow": ("aiohttp",),
     "consumers": (
-        "aiohttp", "cryptography", "fastapi", "krippendorff", "numpy", "pyarrow", "scipy", "starlette", "tokenizers",
-        "uvicorn",
+        "aiohttp", "cryptography", "fastapi", "krippendorff", "numpy", "pyarrow", "pytest", "scipy", "starlette",
+        "tokenizers", "uvicorn",
     ),
     "traces": ("opentelemetry",),
     "stack": ("cryptography", "jgo", "matplotlib", "numpy"),

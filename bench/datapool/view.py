@@ -48,7 +48,7 @@ RUN = "bench"
 MEMBERS, CALLS = 8, 4
 JUDGED = 10
 """One group in so many has scores."""
-SCORES = {"entropy@1": 0.9, "format@1": 1.0, "length@1": 0.9, "repetition@1": 1.0, "tool_calls@2": None}
+SCORES = {"entropy@1": 0.9, "format@1": 1.0, "length@2": 0.9, "repetition@1": 1.0, "tool_calls@2": None}
 Written = tuple[str, bytes, bytes | None]
 Fact = GroupOpened | CallCaptured | TrajectoryCompleted | StepCurated
 

@@ -36,18 +36,22 @@ def run_export(request: ExportSettings) -> Answers:
         raise CannotRun("a manifest names its spec: give --manifest or --spec, not both")
     differ = _export(request)
     dataset = load(request.out)
-    if not differ:
-        remember(dataset, request.out)
+    remember(dataset, request.out)
     answer = {"id": dataset.id, "out": str(request.out), "differ": differ, "manifest": dataset.model_dump(mode="json")}
     return Answer(answer, as_text(dataset, request.out, differ), 1 if differ else 0)
 
 
 def remember(manifest: DatasetManifest, out: Path) -> None:
-    """Keeps the manifest and where the dataset is, so that a lost one can be made again, and none is forgotten."""
+    """Keeps the manifest and, a line each, where datasets of it are, so that a lost one can be made again, and none is
+    forgotten when its words must be gone."""
     kept = claw_home() / "datasets" / manifest.id
     kept.mkdir(parents=True, exist_ok=True)
     write_atomically(kept / NAME, manifest.to_bytes().decode())
-    write_atomically(kept / "path", f"{out.resolve()}\n")
+    path, line = kept / "path", f"{out.resolve()}\n"
+    with path.open("a+") as file:  # which two exports may do at once
+        file.seek(0)
+        if line not in file.readlines():
+            file.write(line)
 
 
 def _export(request: ExportSettings) -> list[str]:
@@ -75,7 +79,10 @@ def _follow(request: ExportSettings) -> Iterator[Answer]:
         closing(GrowingDataset(settings, spec, request.out, Progress(PROGRESS))) as growing,
     ):
         while True:
-            if (part := growing.part(every_s)) is not None:
+            part = growing.part(every_s)
+            if growing.first.exists():  # of an earlier process, too, which may have been killed just before this
+                remember(load(growing.first), request.out)
+            if part is not None:
                 yield Answer({"id": part.id, "counts": part.counts}, as_text(part, request.out, []))
             time.sleep(every_s)
             interrupts.check()

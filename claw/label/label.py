@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
+from msgspec.structs import replace
 
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.broker_log import log_for_reading
@@ -50,6 +51,7 @@ def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: boo
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
         names = [name] if options.prefer is None else [name, options.prefer]
         subject, *others = pool.view.ask(lambda rows: [subject_of(rows.trajectory_rows(), each) for each in names])
+        by = replace(by, above=people(pool.settings).latest_revision(subject, by.source))
         events: list[FeedbackFact] = [] if remark is None else feedback_events(subject, remark, by)
         for other in others:
             comparison = Comparison(

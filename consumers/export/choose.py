@@ -32,11 +32,17 @@ class Chosen:
     steps: tuple[StepRecord, ...]
     trained: frozenset[str]
     reward: float | None = None
-    """The return under the weights of the spec."""
+    """The return under the weights of the spec; None: there is no spec, or no reward that it counts."""
+    by_spec: bool = False
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all are trained."""
     advantages: Mapping[str, float] = field(default_factory=dict)
     """By call_id, of the trained responses: as a plan under the spec would freeze them. Empty where nothing says which."""
+
+    @property
+    def earned(self) -> float | None:
+        """The return: the spec's where one chose it, whatever else was given; without one the pool's own."""
+        return self.reward if self.by_spec else self.record.return_total
 
 
 class FoldedGroup:
@@ -102,7 +108,9 @@ def _member(
     oldest = spec.oldest_version(group.max_version or 0)
     trained = _trained(member, spec, oldest) if is_trained else frozenset[str]()
     reward = member.earned.total if member.earned is not None else None
-    return Chosen(group, member.record, member.steps, trained, reward, oldest, _of_calls(member, trained, advantage))
+    advantages = _of_calls(member, trained, advantage)
+    common = (group, member.record, member.steps, trained, reward)
+    return Chosen(*common, by_spec=True, oldest_version=oldest, advantages=advantages)
 
 
 def _of_calls(member: PooledTrajectory, trained: frozenset[str], advantage: Advantage | None) -> dict[str, float]:

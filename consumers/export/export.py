@@ -169,7 +169,10 @@ def file_entry(path: Path, rows: int) -> FileEntry:
 def new_directory(out: Path, beside: Path | None = None) -> Iterator[Path]:
     """A place to write; it becomes `out` when everything is written and on disk, and goes when something fails. beside: where
     it lies meanwhile; default: `out`. Raises CannotExport, also when another process writes there."""
-    partial = (beside or out).with_name(f".{out.name}.partial")
+    whole = out.resolve()
+    if not whole.name or whole == Path.cwd():  # who stands in a folder that is replaced stands in one that is gone
+        raise CannotExport(f"{out} cannot be replaced: name a directory below it that is new or empty")
+    out, partial = whole, (beside or whole).with_name(f".{whole.name}.partial")
     partial.parent.mkdir(parents=True, exist_ok=True)
     lock_path = partial.with_suffix(".lock")
     if (lock := take_lock(lock_path)) is None:

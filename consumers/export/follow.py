@@ -52,6 +52,7 @@ class GrowingDataset:
         self._settings, self._spec, self._progress = settings, spec, progress
         self._parts = out / "parts"
         self._parts.mkdir(parents=True, exist_ok=True)
+        self.first = self._parts / f"{1:06}"
         if (lock := take_lock(out / ".lock")) is None:
             raise CannotExport(f"{out} is written by another process")
         self._lock = lock

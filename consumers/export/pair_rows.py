@@ -202,7 +202,7 @@ def _after(prompt_ids: bytes | None, answer: PairedAnswer) -> bytes | None:
 def _side(which: str, subject: FeedbackSubject, episode: PairedEpisode, *, sampled: bool) -> ExportedRow:
     steps = episode.chosen.steps if subject.call_id is None else (episode.steps[subject.call_id],)
     spans = [version_label(span.run_id, span.version) for step in steps for span in step.spans]
-    earned = episode.chosen.record.return_total if subject.call_id is None else steps[0].reward_total
+    earned = episode.chosen.earned if subject.call_id is None else steps[0].reward_total
     return {
         f"{which}_trajectory_id": subject.trajectory_id,
         f"{which}_call_id": subject.call_id,

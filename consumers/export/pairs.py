@@ -155,8 +155,7 @@ def _ranked(members: Sequence[Chosen], slot: str | None) -> Iterator[list[Ranked
     for member in members:
         own = FeedbackSubject(member.record.group_id, member.record.trajectory_id)
         if slot is None:
-            earned = member.record.return_total if member.reward is None else member.reward
-            whole += [] if earned is None else [(earned, own, ())]
+            whole += [] if member.earned is None else [(member.earned, own, ())]
             continue
         whole += _of_slot((each for each in member.record.rewards if each.step_index is None), slot, own)
         for step in member.steps:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from claw_r1.consumers.export.choose import Chosen
+from claw_r1.datapool.batch.masks import ID_FLAWS
 from claw_r1.datapool.batch.sequences import call_tokens, rows
 from claw_r1.datapool.delta_decoding import bodies, prompts
 from claw_r1.datapool.view.conversations import CallBodies, messages, tools
@@ -27,7 +28,7 @@ def step_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
 
 
 def sequence_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
-    """One row for each training sequence: paths of the token forest, each trained response once."""
+    """One row for each training sequence: paths of the token forest, each trained response that has ids once."""
     whole, policy = prompts(calls), chosen.record.policy_run_id or ""
     steps = {step.call_id: step for step in chosen.steps}
     offsets = {step.call_id: step.position.offset for step in chosen.steps if step.position is not None}
@@ -42,7 +43,7 @@ def sequence_rows(chosen: Chosen, calls: CallsById) -> Iterator[ExportedRow]:
             chosen.oldest_version,
         )
         for step in chosen.steps
-        if step.call_id in chosen.trained and step.call_id in whole
+        if step.call_id in chosen.trained and step.call_id in whole and not ID_FLAWS.intersection(step.reasons)
     ]
     for number, row in enumerate(rows(trained, 0)):
         yield {
@@ -90,6 +91,8 @@ def _step_row(
         "quality": curation.quality if curation else None,
         "scores": [{"scorer": scorer, "score": score} for scorer, score in curation.scores.items()] if curation else [],
         "curation_tags": list(curation.tags) if curation else [],
+        "base_call_id": step.base_call_id,
+        "base_keep": step.base_keep,
         "prompt_ids": prompt,
         "response_ids": _whole_items(call.response_ids),
         "response_logprobs": _whole_items(call.response_logprobs),

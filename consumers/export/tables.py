@@ -68,6 +68,8 @@ STEPS = pa.schema(
         ("quality", pa.float64()),
         ("scores", SCORES),
         ("curation_tags", pa.list_(pa.string())),
+        ("base_call_id", pa.string()),
+        ("base_keep", pa.int32()),
         ("prompt_ids", IDS),
         ("response_ids", IDS),
         ("response_logprobs", FLOATS),

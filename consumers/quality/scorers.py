@@ -40,14 +40,17 @@ class Scorer:
 def length(sample: Sample) -> float | None:
     """1 up to 80 % of max_tokens, down to 0 at max_tokens; a truncated or empty response is 0.
 
+    A reply of text alone is as long as its usage says; None where that says nothing and there is a max_tokens.
     The shape is DAPO's soft overlong punishment, arXiv 2503.14476.
     """
-    if sample.call.finish_reason == "length" or not sample.ids:
+    usage, limit = sample.call.usage, sample.call.sampling.max_tokens
+    tokens = len(sample.ids) or (usage.completion_tokens if usage is not None else 0)
+    empty = not sample.ids and not (tokens if sample.message is None else _says(sample.message))
+    if sample.call.finish_reason == "length" or empty:
         return 0.0
-    limit = sample.call.sampling.max_tokens
     if not limit:
         return 1.0
-    return _clamped((limit - len(sample.ids)) / (limit * (1 - SOFT_SHARE)))
+    return _clamped((limit - tokens) / (limit * (1 - SOFT_SHARE))) if tokens else None
 
 
 def repetition(sample: Sample) -> float | None:
@@ -72,7 +75,7 @@ def text_format(sample: Sample) -> float | None:
     content = sample.message.get("content")
     text = content if isinstance(content, str) else ""
     holds = (
-        bool(text.strip()) or bool(sample.message.get("tool_calls")),
+        _says(sample.message),
         text.count("```") % 2 == 0,
         text.count("<think>") <= text.count("</think>"),
         "\ufffd" not in text,
@@ -89,6 +92,11 @@ def tool_calls(sample: Sample) -> float | None:
     if not isinstance(calls, list) or not calls or sample.tools is None:
         return None
     return sum(_valid(call, sample.tools) for call in calls) / len(calls)
+
+
+def _says(message: Mapping[str, Any]) -> bool:  # JSON of the engine's
+    content = message.get("content")
+    return bool(message.get("tool_calls")) or (isinstance(content, str) and bool(content.strip()))
 
 
 def _valid(call: Any, tools: Mapping[str, Mapping[str, Any]]) -> bool:  # JSON of the engine's
@@ -113,7 +121,7 @@ def _clamped(value: float) -> float:
 SCORERS: Mapping[str, Scorer] = {
     scorer.name: scorer
     for scorer in (
-        Scorer("length", 1, length),
+        Scorer("length", 2, length),
         Scorer("repetition", 1, repetition),
         Scorer("entropy", 1, entropy),
         Scorer("format", 1, text_format),

@@ -3,7 +3,7 @@
 Invariant: `post_json` ends by its deadline, with the server's JSON or with `GaveUp`; nothing that a server answers raises
 anything else. One event loop in a thread of its own serves all requests of a slot, so its caller may be plain threads.
 
-Reasons: `unavailable` (refused connection, 429, 5xx, until the deadline), `deadline` (no answer by then), `refused` (another 4xx:
+Reasons: `unavailable` (refused connection, 429, 5xx but 501, until the deadline), `deadline` (no answer by then), `refused` (another status:
 `Refused` with status and body), `not_json`, `too_large`, `unreadable` (what we would have to send is no Unicode).
 """
 
@@ -26,8 +26,9 @@ from claw_r1.consumers.rewards.scorer import GaveUp
 
 T = TypeVar("T")
 
-AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Statuses after which the same request may succeed."""
+AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)}) - {501}
+"""Statuses after which the same request may succeed, a proxy's own (520 to 527) among them. 501: the server has no such
+thing."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 ANSWER_BYTES_MAX = 64 << 20
 ODD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)

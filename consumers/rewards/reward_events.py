@@ -30,15 +30,12 @@ def revision(slot: ScoredSlot, attempt: int, *, failed: bool) -> int:
 def events_of(slot: ScoredSlot, subject: Subject, verdict: VerdictKept) -> Iterator[RewardAssigned | ScoringFailed]:
     """Makes the events of a kept verdict on a subject: a reward per value, or one failure per target.
 
-    None withdraws the reward of a lower version or generation; with no earlier reward it is no event.
+    None is published, too: it ends the wait for a required reward, and withdraws what was said on less knowledge.
 
     The first event has the cost and the calls, so that sums over rewards equal sums over verdicts.
     """
-    first = slot.generation == 0 and slot.scorer.version <= 1
     rank, reference = revision(slot, subject.attempt, failed=verdict.failed is not None), _reference(subject, verdict)
     for at, target in enumerate(subject.targets):
-        if first and verdict.failed is None and verdict.values[at] is None:
-            continue
         head = _envelope(subject, verdict, target)
         if verdict.failed is None:
             yield RewardAssigned(

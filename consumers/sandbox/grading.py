@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram, SandboxRefused
 
 PACKAGE = "claw_r1.consumers.sandbox.rpc"
 RPC = Path(__file__).parent / "rpc"
@@ -66,6 +66,14 @@ def by_tests(
     if result.is_like(stop_of(alone)):
         raise BrokenTests(f"the tests do not run: {result.words}")
     return CodeResult(passed=0, tests=result.collected, reason="failed", detail=f"the tests stopped at: {result.words}")
+
+
+def ensure_pytest(sandbox: Sandbox) -> None:
+    """Raises SandboxRefused where the interpreter that runs the tests has no pytest within the sandbox."""
+    outcome = sandbox.run(SandboxProgram(argv=[sys.executable, "-s", "-c", "import pytest"]))
+    if outcome.exit_code != 0:
+        words = last_words_of(outcome) or outcome.reason
+        raise SandboxRefused(f"no pytest in the sandbox (pip install 'claw-r1[consumers]' brings it): {words}")
 
 
 @dataclass(frozen=True, slots=True)

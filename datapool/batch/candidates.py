@@ -8,7 +8,16 @@ from typing import Protocol
 from claw_r1.datapool.batch.advantages import Return
 from claw_r1.datapool.batch.anchor_states import states_of
 from claw_r1.datapool.batch.masks import is_trained
-from claw_r1.datapool.batch.rewards import Lacking, Slots, is_filled, lacking, sums_as_pool, supplied, worth
+from claw_r1.datapool.batch.rewards import (
+    SAID_NOTHING,
+    Lacking,
+    Slots,
+    is_filled,
+    lacking,
+    sums_as_pool,
+    supplied,
+    worth,
+)
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.merge import winners
 from claw_r1.schemas.events import GroupRecord, StepRecord, TrajectoryRecord
@@ -57,8 +66,9 @@ class PooledTrajectory:
         so that nothing is waited for."""
         if self.truncated and spec.truncated == "drop":
             return "truncated"
-        failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason is not None)
-        missing = (f"{REWARD_REQUIRED}: {slot}" for slot in self.lacks if closed or spec.reward_missing == "reject")
+        silent, over = (None, SAID_NOTHING), closed or spec.reward_missing == "reject"
+        failed = (f"{SCORING_FAILED}: {slot} {reason}" for slot, reason in self.lacks.items() if reason not in silent)
+        missing = (f"{REWARD_REQUIRED}: {slot}" for slot, reason in self.lacks.items() if over or reason is not None)
         return next(failed, None) or next(missing, None)
 
 

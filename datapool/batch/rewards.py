@@ -17,6 +17,8 @@ from claw_r1.datapool.fold.merge import slot_rank
 from claw_r1.schemas.events import RewardSlot
 
 SLOTS_SHOWN = 20
+SAID_NOTHING = "nothing to say"
+"""The reason of a slot that its scorer left empty by a verdict, in words that no scorer's failure has."""
 Slots = Sequence[RewardSlot]
 """The slots of one subject: a call, or the trajectory itself."""
 
@@ -42,7 +44,8 @@ def slot_name(slot: RewardSlot) -> str:
 
 def slot_text(slot: RewardSlot) -> str:
     """A slot for people: its name and value, or why it has none."""
-    value = "taken back" if slot.value is None else f"{slot.value:g}"
+    empty = SAID_NOTHING if slot.verdict else "taken back"
+    value = empty if slot.value is None else f"{slot.value:g}"
     return f"{slot_name(slot)} {value if slot.failed is None else f'failed ({slot.failed})'}"
 
 
@@ -122,19 +125,24 @@ def slots_never_rewarded(spec: BatchSpec, slots: Collection[str]) -> list[str]:
 
 
 Lacking = Mapping[SlotPattern, str | None]
-"""Required slot that a trajectory lacks -> why its scorer gave up; None: it may still speak."""
+"""Required slot that a trajectory lacks -> why its scorer gave up, or `SAID_NOTHING`; None: it may still speak."""
 
 
 def lacking(own: Slots, calls: Sequence[Slots], spec: BatchSpec) -> dict[SlotPattern, str | None]:
-    """Returns the rewards that a trajectory lacks, each with the reason of a failed scorer. own: its slots; calls:
-    those of each call that must be judged where it is not itself."""
+    """Returns the rewards that a trajectory lacks, each with the reason why its scorer gives none. own: its slots;
+    calls: those of each call that must be judged where it is not itself."""
     return {
-        pattern: min(
-            (slot.failed for slot in _slots_of((own, *calls), pattern) if slot.failed is not None), default=None
-        )
+        pattern: _silence(tuple(_slots_of((own, *calls), pattern)), pattern)
         for pattern in spec.rewards_required
         if not _has(own, pattern, spec) and not (calls and all(_has(slots, pattern, spec) for slots in calls))
     }
+
+
+def _silence(slots: Slots, pattern: SlotPattern) -> str | None:
+    """Returns why a pattern that is not met will not be. Where it means several slots, another may still be filled
+    when one scorer has nothing to say."""
+    empty = SAID_NOTHING if "*" not in pattern and any(slot.verdict and slot.value is None for slot in slots) else None
+    return min((slot.failed for slot in slots if slot.failed is not None), default=empty)
 
 
 def _has(slots: Slots, pattern: SlotPattern, spec: BatchSpec) -> bool:

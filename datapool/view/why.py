@@ -12,7 +12,7 @@ from claw_r1.datapool.batch.candidates import PooledGroup, counts, member_of
 from claw_r1.datapool.batch.eligibility import Refusal, eligible
 from claw_r1.datapool.batch.masks import UNANNOTATED, is_imitable, mask_at
 from claw_r1.datapool.batch.members import baseline_only
-from claw_r1.datapool.batch.rewards import counting, emptied, merged_value, slot_text, votes
+from claw_r1.datapool.batch.rewards import SAID_NOTHING, counting, emptied, merged_value, slot_text, votes
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.merge import winners
 from claw_r1.datapool.fold.readiness import counted_calls, is_evicted
@@ -157,9 +157,9 @@ class _Answers:
         if self.perspective is None or group is None:
             return
         for slot, failed in member_of(group, row, steps, self.perspective.spec).lacks.items():
-            yield f"  it lacks a reward {slot}, which the spec requires: " + (
-                "nobody has given it yet" if failed is None else f"its scorer gave up ({failed})"
-            )
+            gave_up = "nobody has given it yet" if failed is None else f"its scorer gave up ({failed})"
+            why_not = f"its scorer has {failed}" if failed == SAID_NOTHING else gave_up
+            yield f"  it lacks a reward {slot}, which the spec requires: {why_not}"
 
     def _merged(self, slots: Sequence[RewardSlot]) -> Iterator[str]:
         """Explains the merged rewards of one subject: people's values, and the spec's result."""

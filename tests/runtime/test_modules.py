@@ -14,7 +14,7 @@ BASE = {
     "pydantic_core", "pydantic_settings", "rich", "structlog", "typer", "typing_extensions", "yaml",
 }  # fmt: skip
 """What the project's own dependencies bring."""
-NOWHERE = {"openai": "examples of others' clients", "pytest": "the sandbox runs the one beside the tests"}
+NOWHERE = {"openai": "examples of others' clients"}
 USED_BY_OTHERS = {"cramjam", "jgo"}
 """By aiokafka, as a program."""
 LACKING = """

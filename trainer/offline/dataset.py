@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from claw_r1.datapool.batch.candidates import OVER, Members
+from claw_r1.datapool.batch.masks import ID_FLAWS
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.fold.step import captured
@@ -41,7 +42,8 @@ from claw_r1.trainer.errors import SettingsInvalid
 DatasetRow = dict[str, Any]  # a cell is whatever its column holds
 TOKENS = ("prompt_ids", "response_ids", "response_logprobs")
 AS_THEY_ARE = (
-    "group_id", "trajectory_id", "call_id", "response_ids", "response_logprobs", "model_id", "channel", "status", "finish_reason",
+    "group_id", "trajectory_id", "call_id", "response_ids", "response_logprobs", "model_id", "channel", "agent", "status",
+    "finish_reason",
 )  # fmt: skip
 ROWS_AT_ONCE = 256
 
@@ -168,16 +170,23 @@ def _group(rows: list[DatasetRow], members: list[TrajectoryRecord]) -> GroupReco
 
 
 def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
-    """Returns the step that the pool has of the call, with the export's decision about it."""
+    """Returns the step that the pool has of the call, with the export's decision about it.
+
+    A reply without the engine's ids can be imitated by its messages alone, which are not read here. Exports of 0.1 do not
+    tell what a prompt is written against.
+    """
     capture = captured(StepState(), call, at).capture
     assert capture is not None  # the call's own
     judged = row["quality"] is not None or row["scores"] or row["curation_tags"]
     scores = {each["scorer"]: each["score"] for each in row["scores"]}
+    out = "no_ids_in_dataset" if ID_FLAWS & {*row["reasons"]} else None if row["trained"] else "not_trained_in_dataset"
     return replace(
         capture,
         tags=call.tags,  # what it was for, too, as all calls of its trajectory told
-        trainable=row["trained"],
-        reasons=() if row["trained"] else (*row["reasons"], "not_trained_in_dataset"),
+        base_call_id=row.get("base_call_id"),
+        base_keep=row.get("base_keep", 0),
+        trainable=out is None,
+        reasons=() if out is None else (*row["reasons"], out),
         rewards=_slots(row["rewards"], row["call_id"]),
         reward_total=row["reward_total"],
         curation=Curation(quality=row["quality"], tags=tuple(row["curation_tags"]), scores=scores) if judged else None,

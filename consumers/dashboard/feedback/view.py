@@ -71,8 +71,7 @@ class FeedbackView:
 
     def latest_revision(self, subject: FeedbackSubject, source: str) -> int:
         """Returns the latest revision of this person's feedback on the subject; 0: none."""
-        words = self.ask(lambda feedback: feedback.history(subject=subject, source=source))
-        return max((word.fact.revision for word in words), default=0)
+        return self.ask(lambda feedback: feedback.latest_revision(subject, source))
 
     def _check(self) -> None:
         if self._follower is not None and self._follower.error is not None:

@@ -21,7 +21,7 @@ from claw_r1.consumers.rewards.judged import Judged, Scope
 from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
 from claw_r1.consumers.rewards.kinds.function import Bytes
 from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
-from claw_r1.consumers.sandbox.grading import BrokenTests, CodeResult, by_cases, by_tests
+from claw_r1.consumers.sandbox.grading import BrokenTests, CodeResult, by_cases, by_tests, ensure_pytest
 from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxProgram, SandboxRefused
 
 FORMS = ("pytest", "python", "command")
@@ -100,7 +100,7 @@ class SandboxScorer:
         self._field = re.fullmatch(r"(task|metadata)(?:\.(.+))?", settings.tests)
         try:
             self._text = None if self._field else Path(settings.tests).read_text()
-            self._sandboxes = [Sandbox(readable=settings.readable)]
+            self._sandboxes = [_opened(settings)]
         except (OSError, UnicodeDecodeError) as error:
             raise ConsumerError(f"{settings.slot}: the tests {settings.tests}: {error}") from error
         except SandboxRefused as error:
@@ -191,6 +191,18 @@ class SandboxScorer:
         if not value:
             raise GaveUp("no_tests", f"the subject has no {self._settings.tests}")
         return value
+
+
+def _opened(settings: SandboxSettings) -> Sandbox:
+    """The first sandbox, which could run the tests. Raises SandboxRefused."""
+    sandbox = Sandbox(readable=settings.readable)
+    try:
+        if settings.use == "sandbox:pytest":
+            ensure_pytest(sandbox)
+    except SandboxRefused:
+        sandbox.close()
+        raise
+    return sandbox
 
 
 class FencedBlock(NamedTuple):

@@ -46,7 +46,7 @@ def orders(observations: Sequence[tuple[Rating, Rating]]) -> GroupOrders:
 
 def _means(side: Iterable[Rating]) -> MembersByGroup:
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for rating in side:
+    for rating in dict.fromkeys(side):  # once, however many raters of the other side it was held against
         group, trajectory, *_ = rating.subject
         values[group][trajectory].append(rating.value)
     return {group: {name: fmean(each) for name, each in members.items()} for group, members in values.items()}

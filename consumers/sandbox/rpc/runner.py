@@ -177,8 +177,12 @@ def main(kind: str, module: str, tests: str, alone: str = "") -> int:
 
 def run_pytest(tests: str, pipe: ReportPipe, solution: Solution | None) -> int:
     """All tests; without code they are collected alone."""
-    import pytest
-
+    try:
+        import pytest
+    except ImportError as error:  # whatever the code is: no verdict about it
+        print(f"pytest cannot be imported by {sys.executable}: {error}")
+        pipe.say("unreadable", True)
+        return 2
     without = [word for plugin in ("cacheprovider", "xdist", "randomly") for word in ("-p", f"no:{plugin}")]
     options = ["-q", "-c", "/dev/null", "--rootdir", ".", *without, *(["--collect-only"] if solution is None else [])]
     return int(pytest.main([*options, tests], plugins=[ReportPlugin(pipe, solution)]))

@@ -11,13 +11,15 @@ from claw_r1.claw.cli import REFUSALS, app
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.label.label import as_line as label_line
 from claw_r1.claw.label.label import is_of, subject_of
+from claw_r1.claw.pool.append import append
 from claw_r1.claw.rewards.trial import as_line as trial_line
 from claw_r1.consumers.rewards.trial import Trial
-from claw_r1.datapool.feedback import FeedbackSubject
+from claw_r1.datapool.feedback import FeedbackSubject, Remark, Signature, feedback_events
 from claw_r1.datapool.personal_words import Feedback
 from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.topics import REWARDS
 from tests.claw import pooled
@@ -127,6 +129,17 @@ def test_a_person_speaks_takes_back_and_reads_what_was_said(labelled: LogSetting
     assert [word["says"] for word in words if word["withdrawal"]].count("g/t0: thumb withdrawn") == 1
     assert len(label(labelled, "g", "--list")) == len(words)
     label(labelled, "nobody", "--list", code=1)
+
+
+@pytest.mark.kafka
+def test_a_later_word_counts_under_a_clock_behind(labelled: LogSettings) -> None:
+    """What is printed as standing stands, though the person's earlier word was given where the clock was ahead."""
+    ahead = Signature(who="zoe", producer="claw dashboard", at_us=now_us() + 600_000_000, act_id="ahead")
+    append(labelled, REWARDS, feedback_events(FeedbackSubject("g", "t1"), Remark(thumb=True), ahead))
+    (said,) = label(labelled, "g/t1", "--thumb", "down", "--who", "zoe")
+    words = Feedback(record.event() for record in read_topics(labelled, [REWARDS])).standing()
+    assert [word.act_id for word in words if word.who == "zoe"] == [said["act_id"]]
+    label(labelled, "g/t1", "--undo", "--who", "zoe")
 
 
 @pytest.mark.kafka

@@ -172,6 +172,18 @@ def test_two_exports_into_one_directory_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.parametrize("out", [".", "below/..", "/"])
+def test_the_working_directory_is_not_replaced(out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stands in it would stand in one that is gone; a way there and back to a new one is one like any other."""
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(CannotExport, match="cannot be replaced: name a directory below it"), new_directory(Path(out)):
+        pass
+    with new_directory(Path("below/../set")) as folder:
+        (folder / "rows").write_text("x")
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["below", "set"]
+
+
 def test_a_dataset_has_its_name_when_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power failure must not leave a name over empty files: they are on disk before it, and itself when the command ends."""
     out, synced, fsync = tmp_path / "out", [], os.fsync

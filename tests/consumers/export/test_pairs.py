@@ -111,6 +111,24 @@ def paired(history: list[Event], *words: Event, spec: BatchSpec | None = None, *
     return [row for row in rows if not isinstance(row, str)], +left_out
 
 
+def test_who_has_no_reward_that_the_spec_counts_is_in_no_pair_by_reward():
+    """An agent's own praise is weighed nothing: it makes nobody better than one whom the rule judged."""
+    history = [
+        chat_call("g", "good", "c0", [1, 2], [7, 8]),
+        chat_call("g", "bad", "c1", [1, 2], [9]),
+        facts.completed("g", "good", calls=1),
+        facts.completed("g", "bad", calls=1),
+        facts.reward("g", "good", 0.3, source="rule", name="x"),
+        facts.reward("g", "bad", 1.0, source="agent", name="x"),
+    ]
+    spec = BatchSpec(preset="sft_logged", reward_weights={"agent/*": 0.0})
+    assert paired(history, spec=spec, sources=("rewards",)) == ([], Counter())
+    history.append(facts.reward("g", "bad", 0.1, source="rule", name="x"))
+    ((row,), _) = paired(history, spec=spec, sources=("rewards",))
+    assert (row["chosen_trajectory_id"], row["chosen_reward"], row["rejected_reward"]) == ("good", 0.3, 0.1)
+    assert row["margin"] == pytest.approx(0.2)
+
+
 def test_rewards_pair_the_best_with_the_worst_by_the_margin():
     """Each member once at most; equal ones never; the margin is the difference."""
     history = [

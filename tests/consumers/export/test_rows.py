@@ -27,7 +27,7 @@ from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.datapool.fold.validation import usable
 from claw_r1.schemas.arrays import pack_ids
-from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition
+from claw_r1.schemas.events import CallCaptured, Edge, Event, FactPosition, Integrity
 from tests import facts
 from tests.consumers.published import chat_call, group
 
@@ -81,6 +81,21 @@ def test_each_trainable_response_is_trained_once(log: Log) -> None:
     assert len(found) == len(set(found))
     assert set(found) == {ids for ids, length in wanted.items() if length}
     assert sum(sum(s["loss_mask"]) for s in sequences) == sum(wanted.values())
+
+
+def test_a_response_without_the_engines_ids_is_in_no_sequence(tmp_path: Path) -> None:
+    """Nor one whose prompt has none: it would be trained as if nobody had asked. The spec trains them by their messages."""
+    bare = {"prompt": facts.edge(()), "response_logprobs": b"", "spans": ()}
+    calls = [
+        facts.call("g", "t", "c", ids=(), integrity=Integrity(complete=False, missing=("token_ids",)), **bare),
+        facts.call("g", "t", "d", integrity=Integrity(complete=False, missing=("prompt_ids",)), **bare),
+        facts.call("g", "t", "e"),
+    ]
+    events = [facts.started("g", "t"), *calls, facts.completed("g", "t", calls=3, reward=1.0)]
+    log = [(event, FactPosition(topic="claw.calls", partition=0, offset=at)) for at, event in enumerate(events)]
+    steps, sequences = tables(log, BatchSpec(preset="sft_logged"), tmp_path)
+    assert [step["trained"] for step in steps] == [True] * 3
+    assert [row["call_ids"] for row in sequences] == [["e"]]
 
 
 def rewarded() -> Log:

@@ -33,7 +33,7 @@ from claw_r1.eventlog.records import Outgoing
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.arrays import pack_floats
 from claw_r1.schemas.codec import decode, encode
-from claw_r1.schemas.events import Edge, Sampling, StepCurated, StepRecord
+from claw_r1.schemas.events import Edge, Sampling, StepCurated, StepRecord, Usage
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from tests import facts
@@ -46,6 +46,10 @@ TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"req
 def reply(content=None, calls=()):
     tool_calls = [{"function": {"name": name, "arguments": arguments}} for name, arguments in calls]
     return json.dumps({"choices": [{"message": {"content": content, "tool_calls": tool_calls}}]}).encode()
+
+
+TEXT = {"ids": (), "response_body": reply("A good answer."), "usage": Usage(prompt_tokens=3, completion_tokens=9)}
+"""What a provider's call has: no token ids."""
 
 
 def request_body(messages=()):
@@ -78,6 +82,16 @@ def limited(limit):
         ("length", {"ids": range(3), "finish_reason": "length"}, 0.0),
         ("length", {"ids": ()}, 0.0),
         ("length", {"ids": range(999)}, 1.0),
+        ("length", {"ids": range(9), "response_body": reply(""), "sampling": limited(10)}, pytest.approx(0.5)),
+        ("length", TEXT, 1.0),
+        ("length", TEXT | {"usage": None}, 1.0),
+        ("length", TEXT | {"sampling": limited(10)}, pytest.approx(0.5)),
+        ("length", TEXT | {"sampling": limited(10), "usage": None}, None),
+        ("length", TEXT | {"sampling": limited(10), "response_body": b"data: {}"}, pytest.approx(0.5)),
+        ("length", TEXT | {"response_body": reply(calls=[("search", "{}")])}, 1.0),
+        ("length", TEXT | {"response_body": reply(" ")}, 0.0),
+        ("length", TEXT | {"response_body": b"data: {}", "usage": None}, 0.0),
+        ("length", TEXT | {"finish_reason": "length"}, 0.0),
         ("repetition", {"ids": range(10)}, 1.0),
         ("repetition", {"ids": [7] * 13}, 0.1),
         ("repetition", {"ids": range(3)}, None),
@@ -103,7 +117,7 @@ def test_scores(name, changes, expected):
 
 def test_a_scorer_of_ones_own_is_named_by_module():
     """Pluggable: a table entry or `module:name`; anything else is told."""
-    assert named("length").label == "length@1"
+    assert named("length").label == "length@2"
     assert named("tests.consumers.quality.own_scorer:MINE").label == "mine@3"
     with pytest.raises(ScorerUnknown, match="there are: length"):
         named("nonsense")
@@ -114,8 +128,8 @@ def test_a_scorer_of_ones_own_is_named_by_module():
 def test_a_call_is_as_good_as_its_worst_property():
     """The lowest score is the quality, each stands by its name, the panel signs with names and versions."""
     event = annotation([MINE, SCORERS["length"]], sample(call()), generation=0)
-    assert (event.quality, event.scores) == (0.25, {"length@1": 1.0, "mine@3": 0.25})
-    assert event.who == "scorer/length@1+mine@3"
+    assert (event.quality, event.scores) == (0.25, {"length@2": 1.0, "mine@3": 0.25})
+    assert event.who == "scorer/length@2+mine@3"
 
 
 def test_a_scorer_with_nothing_to_say_says_so():
@@ -152,7 +166,7 @@ def test_a_score_is_a_finite_number_whatever_a_scorer_returns(returned, score):
         event = annotation([Scorer("own", 1, lambda _: returned), SCORERS["length"]], sample(call()), 0)
     curated = decode(encode(event))
     usable(curated)
-    assert curated.scores == {"length@1": 1.0, "own@1": score}
+    assert curated.scores == {"length@2": 1.0, "own@1": score}
     assert curated.quality == (1.0 if score is None else score)
     assert [line["scorer"] for line in lines] == ["own@1"] * (score is None)
 

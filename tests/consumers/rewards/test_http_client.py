@@ -30,7 +30,7 @@ def gave_up(client: HttpClient, url: str, timeout_s: float = 5.0, body: object =
     return caught.value
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 507, 520, 524, 529])
 def test_what_passes_is_tried_again_until_it_has_passed(client: HttpClient, status: int) -> None:
     with serving(lambda n: web.Response(status=status) if n < 3 else web.json_response({"n": n})) as (url, times):
         assert post(client, url) == {"n": 3}
@@ -80,7 +80,7 @@ def test_silence_ends_at_the_deadline(client: HttpClient) -> None:
         assert gave_up(client, url, timeout_s=0.3).reason == "deadline"
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 501])
 def test_what_is_refused_is_not_tried_again(client: HttpClient, status: int) -> None:
     with serving(lambda _: web.Response(status=status, text="no\nsuch thing")) as (url, times):
         error = gave_up(client, url)

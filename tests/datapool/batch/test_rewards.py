@@ -189,6 +189,33 @@ def test_a_scorer_that_gave_up_leaves_its_trajectory_out(call: str | None) -> No
     assert members(selected(*words, style(0.0, "t1"), history=three, **REQUIRED)) == ["t0", "t1", "t2"]
 
 
+def nothing(trajectory: str, call: str | None = None, **fields: object) -> Event:
+    """Its scorer's verdict is null."""
+    where = {"source": "judge", "name": "style", "call_id": call, "verdict": facts.verdict(), **fields}
+    return facts.reward("g", trajectory, None, **where)
+
+
+@pytest.mark.parametrize("call", [None, "c1"])
+def test_a_scorer_that_has_nothing_to_say_is_not_waited_for(call: str | None) -> None:
+    """Its trajectory is left out, or takes the value, as after a failure; a better informed verdict fills the slot."""
+    three = group("g", [0.0, 1.0, 0.5], ids=[(5, 6), (7,)])
+    words = [style(1.0, "t0"), nothing("t1", call), style(1.0, "t2")]
+    (chosen,) = selected(*words, history=three, **REQUIRED).chosen
+    assert [one.record.trajectory_id for one in chosen.members] == ["t0", "t2"]
+    assert chosen.dropped == {"t1": "reward_required: judge/style"}
+    (chosen,) = selected(*words, history=three, **REQUIRED, reward_missing={"value": 0.5, "wait": True}).chosen
+    assert len(chosen.members) == 3
+    better = facts.reward("g", "t1", 1.0, source="judge", name="style", revision=7, verdict=facts.verdict())
+    assert members(selected(*words, better, history=three, **REQUIRED)) == ["t0", "t1", "t2"]
+
+
+def test_a_requirement_of_several_slots_waits_for_the_others() -> None:
+    """One scorer has nothing to say, and the next may be about to speak."""
+    words = [*JUDGED, style(1.0, "t0"), nothing("t1")]
+    assert selected(*words, rewards_required=["judge/*"]).left_out == {"g": "reward_required_for_1: judge/*"}
+    assert members(selected(*words, said("judge", 1.0, "t1"), rewards_required=["judge/*"])) == ["t0", "t1"]
+
+
 def test_reject_is_as_if_it_had_never_been_played() -> None:
     three = group("g", [0.0, 1.0, 0.5], ids=[(5, 6), (7,)])
     reject = {**REQUIRED, "reward_missing": "reject"}

@@ -331,6 +331,13 @@ def test_what_scorers_and_people_left_empty_or_said_together_is_told():
     assert "reward judge/style failed (deadline)" in judged("c1")["g", "t1", "c1"][1]
 
 
+def test_a_scorer_that_has_nothing_to_say_is_told_from_a_word_taken_back():
+    """In the slot, and where the spec requires it."""
+    text = judged("t2", facts.reward("g", "t2", None, verdict=facts.verdict(), **STYLE))["g", "t2"][1]
+    assert "reward judge/style nothing to say" in text
+    assert "it lacks a reward judge/style, which the spec requires: its scorer has nothing to say" in text
+
+
 def test_who_is_waited_for_and_who_is_left_out_is_told():
     """The group waits for the slot of t2; once that is there, it is trained without t1."""
     assert judged("g")["g",] == (

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from claw_r1.consumers.export.choose import choose
 from claw_r1.consumers.export.rows import step_rows
 from claw_r1.consumers.export.tables import STEPS, TableWriter
+from claw_r1.datapool.batch.anchor_states import MAIN_LINE, states_of
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
@@ -20,6 +21,7 @@ from claw_r1.schemas.events import (
     BatchTrained,
     CallCaptured,
     FactPosition,
+    Integrity,
     RunEnded,
     TrajectoryCompleted,
     WeightsPublished,
@@ -38,6 +40,8 @@ from tests.trainer.pooled import group, pooled
 from tests.trainer.runs_in_memory import stopping_at
 
 LATER = (
+    "base_call_id",
+    "base_keep",
     "trajectory_status",
     "trajectory_counted",
     "trajectory_ready",
@@ -279,6 +283,70 @@ def test_a_dataset_knows_side_calls(tmp_path):
     (record,) = dataset.groups()
     members = dataset.members(record)
     assert [[step.tags for step in steps] for _, steps in members] == [[("kind:side",), ()]] * 2
+
+
+def written(trajectory, name, prompt, response, base=None, keep=0, agent="solver", at=0):
+    """A call whose prompt is written against another, or in full."""
+    fields = {"ids": response, "agent": agent, "received_us": at, "prompt": facts.edge(prompt)}
+    if base is not None:
+        edge = replace(facts.edge(prompt[keep:], base=base.call_id, keep=keep), full_digest=whole_digest(prompt))
+        fields |= {"prompt": edge, "base_digest": facts.written_against(base, keep)}
+    return facts.call("g", trajectory, name, **fields)
+
+
+def whole_digest(prompt):
+    return facts.edge(prompt).full_digest
+
+
+def with_branches():
+    """Members that ask a critic in between, or begin anew with the same instructions, and one that goes straight on."""
+    question, made = list(range(10)), []
+    for trajectory, reward in (("a", 1.0), ("b", 0.0), ("d", 0.5)):
+        answer = (20 + len(made),) * 3
+        first = written(trajectory, "c0", question, answer)
+        whole = [*question, *answer]
+        critic = written(trajectory, "s", [*range(100, 130), *answer], (5, 5), agent="critic", at=1)
+        anew = written(trajectory, "r", [0, *range(40, 80)], (6, 6), first, 1, at=2)
+        between = [] if trajectory == "d" else [critic, anew]
+        last = written(trajectory, "c1", [*whole, *[9] * 60], (7, 7), first, len(whole), at=3)
+        own = [facts.started("g", trajectory), first, *between, last]
+        made += [*own, facts.completed("g", trajectory, calls=len(own) - 1, reward=reward)]
+    return [*made, facts.closed("g", ("a", "b", "d"))]
+
+
+def test_the_lines_of_a_trajectory_are_those_of_the_pool(tmp_path):
+    """`step_grpo` compares calls by them: whose a call is and what it was written against are in the dataset."""
+    spec = BatchSpec(algorithm="step_grpo", group_size=3, groups_per_batch=1, tags_exclude=())
+    pool = AnybodysSamples(pooled(with_branches()).pool, "mine")
+    dataset = OfflineDataset(exported(tmp_path / "dataset", None, with_branches()), "mine", spec)
+    places = [
+        [(step.call_id, state.line, state.depth) for step, state in zip(steps, states_of(steps), strict=True)]
+        for of in (pool, dataset)
+        for record in of.groups()
+        for _, steps in of.members(record)
+    ]
+    assert places[:3] == places[3:]
+    assert [[(name, depth) for name, line, depth in own if line == MAIN_LINE] for own in places[:3]] == [
+        [("c0", 0), ("c1", 1)]
+    ] * 3
+    assert len(places[0]) == 4
+
+
+def test_replies_without_ids_are_context_of_a_dataset(tmp_path):
+    """The pool has their messages rendered; nobody is trained on a reply without its prompt, or on nothing at all."""
+    spec = BatchSpec(preset="sft_logged", groups_per_batch=1)
+    missing = ("token_ids", "logprobs", "spans")
+    bare = {"prompt": facts.edge(()), "response_logprobs": b"", "spans": ()}
+    texts = [
+        facts.call(
+            "g", "t", "c", ids=(), integrity=Integrity(complete=False, missing=("prompt_ids", *missing)), **bare
+        ),
+        facts.call("g", "t", "d", integrity=Integrity(complete=False, missing=("prompt_ids", *missing[1:])), **bare),
+    ]
+    events = [facts.started("g", "t"), *texts, facts.completed("g", "t", calls=2, reward=1.0)]
+    dataset = OfflineDataset(exported(tmp_path / "dataset", spec, events), "mine", spec)
+    assert selected(dataset, spec) == ([], {"g": "nothing_trainable: "})
+    assert pq.read_table(tmp_path / "dataset/steps.parquet")["trained"].to_pylist() == [True, True]
 
 
 def test_a_stopped_run_goes_on_from_its_file(tmp_path, model_dir):

@@ -1,19 +1,24 @@
 """From a call to what is trained: scores are facts like any other, and the batch spec says what they decide. No broker."""
 
+import re
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from claw_r1.consumers.quality.sample import Sample
 from claw_r1.consumers.quality.scorers import SCORERS, Scorer
 from claw_r1.consumers.quality.scoring import annotation
+from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.datapool.batch.plan import assemble
 from claw_r1.datapool.batch.selection import select
-from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.datapool.batch.spec import BatchSpec, of_text
 from claw_r1.schemas.events import CallCaptured
 from tests import facts
 from tests.trainer.pooled import RUN, group, pooled
 
 SPEC = BatchSpec(algorithm="dr_grpo", groups_per_batch=1, group_size=2)
 PANEL = [SCORERS["length"], SCORERS["repetition"]]
+PAGE = Path(__file__).parents[4] / "docs" / "batches.md"
 CUT = ("t1", "c0")
 """Cut off at max_tokens: its length scores 0, the others' 1."""
 
@@ -51,6 +56,15 @@ def test_a_low_score_keeps_a_response_out_of_training():
     assert trained(*scores(), quality_min=None) == ALL
 
 
+def test_the_first_spec_of_the_page_trains_ordinary_replies_and_none_that_was_cut_off():
+    """It waits for the default panel, and for no score that this never gives."""
+    (text,) = re.findall(r"```yaml\n(preset: .*?)```", PAGE.read_text(), re.DOTALL)
+    spec = of_text(text).model_dump() | {"groups_per_batch": 1, "group_size": 2}
+    default = [SCORERS[name] for name in QualitySettings.model_fields["scorers"].default]
+    assert trained(**spec) == set()
+    assert trained(*scores(default), **spec) == ALL - {CUT}
+
+
 def test_another_panel_takes_over_with_a_higher_generation():
     """The higher generation decides, in whatever order the scores come, and the lower one can come again."""
     kind = [Scorer("kind", 1, lambda _: 0.9)]
@@ -61,7 +75,7 @@ def test_another_panel_takes_over_with_a_higher_generation():
 def test_each_scorer_is_asked_by_its_own_name_whichever_panel_spoke_last():
     """Two panels beside each other: a bound on one holds whatever the other said, and whatever the quality is."""
     of_length, of_others = scores([SCORERS["length"]]), scores([SCORERS["repetition"], SCORERS["tool_calls"]])
-    bound = {"quality_min": None, "scores": {"length@1": {"min": 0.5}, "tool_calls@2": {"min": 1.0}}}
+    bound = {"quality_min": None, "scores": {"length@2": {"min": 0.5}, "tool_calls@2": {"min": 1.0}}}
     for told in ([*of_length, *of_others], [*of_others, *of_length]):
         assert trained(*told, **bound) == trained(*told, **bound, quality_missing="wait") == ALL - {CUT}
     assert trained(*of_length, **bound, quality_missing="wait") == set(), "tool_calls has not looked yet"

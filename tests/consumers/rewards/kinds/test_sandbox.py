@@ -1,7 +1,12 @@
 """`use: sandbox:…`: the code of the last reply against the task's tests."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import threading
+import venv
 from concurrent.futures import CancelledError
 
 import pytest
@@ -186,3 +191,44 @@ def test_what_cannot_work_is_refused_at_opening(opened, tmp_path) -> None:
         opened("pytest", network=True)
     with pytest.raises(ConsumerError, match=r"rule/tests: the tests nowhere\.py"):
         opened("pytest", tests="nowhere.py")
+
+
+WITHOUT_PYTEST = """
+import json
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.kinds.sandbox import KIND
+from claw_r1.consumers.sandbox import grading
+from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits
+said = []
+for form in ("pytest", "python"):
+    fields = {"source": "rule", "name": "tests", "version": 1, "scope": "trajectory", "use": f"sandbox:{form}"}
+    try:
+        KIND.open(KIND.settings(**fields)).close()
+        said.append("opened")
+    except ConsumerError as error:
+        said.append(str(error))
+with Sandbox() as sandbox:
+    try:
+        result = grading.by_tests(sandbox, "pytest", "x = 1", "def test_a(): pass", SandboxLimits())
+        said.append(str(result))
+    except grading.BrokenTests as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def test_an_interpreter_without_pytest_is_refused_and_no_code_pays_for_it(tmp_path) -> None:
+    """The scorer says at opening what to install; where pytest goes later, it is the tests' fault, not a verdict of 0."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    # Who scores has its libraries; the sandbox, which takes no such variable, has what the interpreter itself has.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    python = tmp_path / "venv/bin/python"
+    ended = subprocess.run(
+        [python, "-c", WITHOUT_PYTEST], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    refused, opened, broken = json.loads(ended.stdout)
+    assert refused.startswith("rule/tests: no pytest in the sandbox (pip install 'claw-r1[consumers]' brings it)")
+    assert "No module named 'pytest'" in refused
+    assert opened == "opened"
+    assert broken.startswith("the tests do not run: pytest cannot be imported by ")

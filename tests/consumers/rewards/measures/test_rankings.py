@@ -36,3 +36,16 @@ def test_calls_are_meant_into_their_trajectories():
     a = {("g", "x", "1"): 0.0, ("g", "x", "2"): 1.0, ("g", "y", "1"): 0.4}
     b = {("g", "x", "1"): 0.0, ("g", "x", "2"): 0.2, ("g", "y", "1"): 0.4}
     assert orders(pairs(a, b)).best_changed == ("g",)
+
+
+def test_a_rating_counts_once_however_many_raters_it_is_held_against():
+    """Of x the judge's mean is 0.5, below y's: that two people rated one call of it, and one the other, moves nothing."""
+
+    def rating(trajectory, call, rater, value):
+        return Rating(("g", trajectory, call, None), rater, value, None, 0)
+
+    judge = [rating("x", "1", "judge/s", 1.0), rating("x", "2", "judge/s", 0.0), rating("y", "1", "judge/s", 0.6)]
+    ada = [rating("x", "1", "ada", 0.5), rating("x", "2", "ada", 0.5), rating("y", "1", "ada", 0.9)]
+    same = GroupOrders(groups=1, pairs=1)
+    assert orders([*zip(judge, ada, strict=True)]) == same
+    assert orders([*zip(judge, ada, strict=True), (judge[0], rating("x", "1", "ben", 0.5))]) == same
