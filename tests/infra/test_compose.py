@@ -90,6 +90,13 @@ def test_each_has_time_to_end() -> None:
             assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) >= needed_s + 5, service
 
 
+def test_what_docker_starts_again_does_not_end_by_itself() -> None:
+    """A trainer whose run is over stays: else it would begin again and again, and be told to Prometheus as restarts."""
+    for service in ("trainer", "trainer-gpu"):
+        assert SERVICES[service]["restart"] == "unless-stopped"
+        assert named("trainer", _variables(service))["TrainerSettings.stay_when_over"] is True
+
+
 def test_a_worker_has_memory_for_two_versions() -> None:
     """Where Docker gives 64 MB, a copy of the weights would lie among temporary files."""
     assert all("shm_size" in SERVICES[name] for name, target in OURS.items() if target in ("rollout", "trainer"))
