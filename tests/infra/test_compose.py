@@ -109,10 +109,15 @@ def test_kafka_is_that_of_the_tests() -> None:
 
 
 def test_everything_is_watched() -> None:
-    """Prometheus asks each room where it answers, under the job that the alerts name; its files and Grafana's are there."""
+    """Prometheus asks each room where it answers, under the job that the alerts name, with the label of what is only
+    there by a profile; its files and Grafana's are there."""
     watched = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
     jobs = {job["job_name"]: job["static_configs"][0]["targets"][0] for job in watched["scrape_configs"]}
     assert jobs == {f"claw-{room}": f"{room}:{port}" for room, port in PORTS.items()}
+    by_profile = {
+        job["job_name"] for job in watched["scrape_configs"] if "profile" in job["static_configs"][0].get("labels", {})
+    }
+    assert by_profile == {f"claw-{OURS[name]}" for name in OURS if "profiles" in SERVICES[name]}
     mounted = dict(volume.split(":")[:2] for volume in SERVICES["prometheus"]["volumes"])
     folder, file = watched["rule_files"][0].rsplit("/", 1)
     assert (FOLDER / {place: source for source, place in mounted.items()}[folder] / file).exists()
