@@ -126,7 +126,8 @@ def train_offline(settings: TrainerSettings, source: str, stop: threading.Event,
 
 
 def _metrics(settings: TrainerSettings, resources: ExitStack, stop: threading.Event) -> TrainerMetrics:
-    """A finished run stays until a watcher has seen its end; otherwise it would look like a dead one."""
+    """A finished run stays until a watcher has seen its end, as otherwise it would look like a dead one; or until it is told
+    to stop."""
     metrics = TrainerMetrics()
     watch_disk(metrics.registry, out_dir=settings.out_dir)
     resources.enter_context(traced("trainer"))
@@ -135,7 +136,9 @@ def _metrics(settings: TrainerSettings, resources: ExitStack, stop: threading.Ev
     )
 
     def leave() -> None:
-        if metrics.phase == "ended":
+        if metrics.phase == "ended" and settings.stay_when_over:
+            stop.wait()
+        elif metrics.phase == "ended":
             watchers.wait_for_one(stop)
 
     resources.callback(leave)

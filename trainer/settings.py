@@ -46,7 +46,7 @@ class TrainerSettings(BaseSettings):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({
         "run_id", "out_dir", "allow_change", "micro_batch_tokens_max", "batches_max", "batches_min", "stop_reward",
         "checkpoint_every", "checkpoints_kept", "hf_every", "hf_kept", "hf_shard_gb", "archive_dir", "archive_whole_every", "stop_timeout_s", "offer_host",
-        "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "poll_interval_s", "evaluation_wait_s",
+        "offer_port", "offer_advertise", "offer_transports", "probe_tokens", "linger_s", "stay_when_over", "poll_interval_s", "evaluation_wait_s",
         "evaluation_quiet_s",
         "wait_log_interval_s", "warnings_file", "sinks", "sinks_online", "sinks_project", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
@@ -157,6 +157,9 @@ class TrainerSettings(BaseSettings):
     loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)
     """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
+    stay_when_over: bool = False
+    """A trainer whose run is over stays, with its metrics, until it is told to stop: for what starts again whatever ends, as
+    Docker and a StatefulSet do. Off: it ends."""
 
     poll_interval_s: float = Field(default=0.1, gt=0)
     """Time between two looks for a whole batch in the pool."""

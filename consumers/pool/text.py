@@ -1,5 +1,6 @@
 """Search for a text in whole conversations, which are put together from the deltas that calls store (docs/deltas.md)."""
 
+import json
 from collections.abc import Callable
 
 import orjson
@@ -32,7 +33,8 @@ class Conversations:
         if place != self._place:
             self._bodies = self._read(*place)
             self._place = place
-        return any(text.lower() in _readable(body).lower() for body in self._bodies.get(step.call_id, ()))
+        readable = [_readable(body).lower() for body in self._bodies.get(step.call_id, ())]
+        return any(needle in body for needle in _needles(text) for body in readable)
 
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
@@ -47,8 +49,14 @@ class Conversations:
         }
 
 
+def _needles(text: str) -> set[str]:
+    """Returns a text as bodies hold it: as it is where they are no JSON, and as JSON writes it, which escapes quotes,
+    backslashes and line breaks."""
+    return {text.lower(), json.dumps(text, ensure_ascii=False)[1:-1].lower()}
+
+
 def _readable(body: bytes) -> str:
-    """JSON without its escapes; a body that is no JSON, or nested too deeply, as it is."""
+    """JSON without the escapes that it does without; a body that is no JSON, or nested too deeply, as it is."""
     try:
         return orjson.dumps(orjson.loads(body)).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # it reads deeper nesting than it writes

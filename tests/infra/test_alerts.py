@@ -22,6 +22,7 @@ VALUES = {
     "metric": {*LAST, *(f"nonfinite_{name}" for name in LAST)},
     "reason": {TOO_STALE},
     "job": {"claw-.*"},
+    "profile": {".+"},
 }
 """The values that the code gives labels; no rule asks for another one."""
 
@@ -41,7 +42,7 @@ def test_every_alert_has_a_scene() -> None:
 
 def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
     """Each name is one that a room serves, each label in its braces is one of that metric's, and each value one of the code's."""
-    known = {"up": {"instance", "job"}}
+    known = {"up": {"instance", "job", "profile"}}
     for registry in ROOMS.values():
         for row in described(registry()):
             known[row.name] = {*row.labels, "instance", "job"}

@@ -90,6 +90,13 @@ def test_each_has_time_to_end() -> None:
             assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) >= needed_s + 5, service
 
 
+def test_what_docker_starts_again_does_not_end_by_itself() -> None:
+    """A trainer whose run is over stays: else it would begin again and again, and be told to Prometheus as restarts."""
+    for service in ("trainer", "trainer-gpu"):
+        assert SERVICES[service]["restart"] == "unless-stopped"
+        assert named("trainer", _variables(service))["TrainerSettings.stay_when_over"] is True
+
+
 def test_a_worker_has_memory_for_two_versions() -> None:
     """Where Docker gives 64 MB, a copy of the weights would lie among temporary files."""
     assert all("shm_size" in SERVICES[name] for name, target in OURS.items() if target in ("rollout", "trainer"))
@@ -102,10 +109,15 @@ def test_kafka_is_that_of_the_tests() -> None:
 
 
 def test_everything_is_watched() -> None:
-    """Prometheus asks each room where it answers, under the job that the alerts name; its files and Grafana's are there."""
+    """Prometheus asks each room where it answers, under the job that the alerts name, with the label of what is only
+    there by a profile; its files and Grafana's are there."""
     watched = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
     jobs = {job["job_name"]: job["static_configs"][0]["targets"][0] for job in watched["scrape_configs"]}
     assert jobs == {f"claw-{room}": f"{room}:{port}" for room, port in PORTS.items()}
+    by_profile = {
+        job["job_name"] for job in watched["scrape_configs"] if "profile" in job["static_configs"][0].get("labels", {})
+    }
+    assert by_profile == {f"claw-{OURS[name]}" for name in OURS if "profiles" in SERVICES[name]}
     mounted = dict(volume.split(":")[:2] for volume in SERVICES["prometheus"]["volumes"])
     folder, file = watched["rule_files"][0].rsplit("/", 1)
     assert (FOLDER / {place: source for source, place in mounted.items()}[folder] / file).exists()

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
@@ -21,6 +23,7 @@ from claw_r1.schemas.events import BatchAssembled, BatchTrained, RunEnded, RunSt
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import BATCHES, GROUPS, STEPS, TRAJECTORIES, WEIGHTS
 from claw_r1.trainer.__main__ import _leave, main
+from claw_r1.trainer.app import _metrics
 from claw_r1.trainer.errors import RUN_WAS_OVER
 from claw_r1.trainer.journal.journal import transactional_id
 from claw_r1.weights.host_copies import HostCopies
@@ -28,6 +31,7 @@ from claw_r1.weights.sources import FromTrainer
 from tests import children, patience
 from tests.children import HEAVY_START_S
 from tests.patience import LOOK_EVERY_S, PATIENCE_S
+from tests.trainer import incarnation
 from tests.trainer.pooled import RUN, group, rows_of
 from tests.trainer.storage.test_async_writer import manifest_of
 from tests.trainer.test_resume import PROCESSES, exit_code
@@ -189,6 +193,23 @@ def test_what_is_in_the_pool_is_looked_at_trained_and_replayed_without_agents(lo
         1,
     )
     assert events(log_settings, RunStarted) == events(log_settings, WeightsPublished) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "stay", "stays"), [("ended", True, True), ("ended", False, False), ("exporting", True, False)]
+)
+def test_a_run_that_is_over_stays_where_it_would_be_started_again(tmp_path, phase, stay, stays):
+    """With its metrics, until it is told to stop; not where it was stopped before its end."""
+    stop, resources = threading.Event(), ExitStack()
+    chosen = incarnation.settings(tmp_path, make_model(tmp_path / "model"), stay_when_over=stay)
+    _metrics(chosen, resources, stop).enter(phase)
+    leaving = threading.Thread(target=resources.close)
+    leaving.start()
+    leaving.join(0.5 if stays else PATIENCE_S)
+    assert leaving.is_alive() == stays
+    stop.set()
+    leaving.join(PATIENCE_S)
+    assert not leaving.is_alive()
 
 
 def test_a_trainer_whose_run_was_taken_over_stops_with_one_line(log_settings, start):

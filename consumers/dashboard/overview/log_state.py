@@ -18,7 +18,9 @@ class LogState:
 
     def __init__(self, log: PageLog, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock_s = log, clock_s
-        self._folded, self._since_s = -1, clock_s()
+        self._folded: int | None = None
+        """The facts folded when the last answer saw that streams were behind; None: they were not."""
+        self._since_s = clock_s()
 
     def answer(self, letters: int | None) -> JsonDict:
         """letters: dead letters that wait; None: too many to count. Raises LogError."""
@@ -28,8 +30,9 @@ class LogState:
         committed = self._log.committed_offsets(group, FACTS, range(settings.partitions))
         behind = sum(max(0, ends[place] - (offset or 0)) for place, offset in committed.items())
         folded = sum(offset or 0 for offset in committed.values())
-        if folded != self._folded or not behind:
-            self._folded, self._since_s = folded, self._clock_s()
+        if folded != self._folded:
+            self._since_s = self._clock_s()
+        self._folded = folded if behind else None
         state = {"behind": behind, "stuck_s": round(self._clock_s() - self._since_s, 1), "dead_letters": letters}
         never = all(offset is None for offset in committed.values())
         return {**state, "alarms": list(_alarms(state, never=never))}

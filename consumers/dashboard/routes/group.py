@@ -170,9 +170,7 @@ def tokens(
     g: GroupId,
     a: Member,
     b: Member,
-    k: Annotated[
-        int | None, Query(ge=0, lt=CALLS_MAX, description="which call of each; default: the first that differs")
-    ] = None,
+    k: Annotated[int | None, Query(ge=0, description="which call of each; default: the first that differs")] = None,
 ) -> Response:
     """Returns the tokens of one call of each side, as [id, log-probability (null: of the prompt), whether the other
     side has it not]."""

@@ -16,6 +16,8 @@ from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.json_values import JsonDict
 
 RUNS_MAX = 8
+METRICS_MAX = 1000
+"""Names of metrics in one address; without a name all come."""
 
 routes = APIRouter(prefix="/api/v1", tags=["runs"])
 RunIdQuery = Annotated[str, Query(alias="run", min_length=1, max_length=512, description="run_id")]
@@ -51,7 +53,7 @@ def curves(
     source: Source,
     _: Watching,
     run_ids: RunIds,
-    metric: Annotated[list[str] | None, Query(max_length=60)] = None,
+    metric: Annotated[list[str] | None, Query(max_length=METRICS_MAX)] = None,
     points: Annotated[int, Query(ge=2, le=2000)] = 500,
 ) -> Response:
     """metric: those that are meant; none: all."""

@@ -59,6 +59,24 @@ def test_text_is_sought_in_the_whole_conversation(made: Pooled, text: str, found
     assert [step.call_id for step in steps] == found
 
 
+@pytest.mark.parametrize("text", ['print("hello")', "C:\\tmp", 'HELLO")\nC:', "<\t>", "print(", "Löffel\u2028"])
+def test_text_is_sought_as_a_reader_knows_it(text: str) -> None:
+    """Quotes, backslashes and line breaks, which JSON escapes, whichever escapes the client chose; in what is no JSON, too."""
+    words = 'print("hello")\nC:\\tmp <\t> Löffel\u2028'
+    said = {"messages": [{"role": "user", "content": words}]}
+    short = json.dumps(said, ensure_ascii=False).encode()
+    world = pooled(
+        [
+            facts.call("g", "t", "c0", request=written(said)),
+            facts.call("g", "t", "c1", response_body=short),
+            facts.call("g", "t", "c2", response_body=words.encode()),
+            facts.call("g", "t", "c3"),
+        ]
+    )
+    steps = find_steps_and_speech(world.pool, PoolFilter(text=text), (), None, world.log.lookup())
+    assert [step.call_id for step in steps] == ["c0", "c1", "c2"]
+
+
 def test_a_body_that_is_nested_deeply_is_searched_as_it_is() -> None:
     """JSON that can be read and not be written again."""
     deep = b'{"a": ' + b"[" * 500 + b'"spoon"' + b"]" * 500 + b"}"

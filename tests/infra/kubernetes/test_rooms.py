@@ -79,6 +79,12 @@ def test_it_has_time_to_end(overlay: str, room: str) -> None:
     assert pod(overlay, room)["terminationGracePeriodSeconds"] >= waits + sum(seconds.values()) + 5
 
 
+@IN_EACH
+def test_a_trainer_that_is_done_stays(overlay: str) -> None:
+    """Its StatefulSet would start it again for ever."""
+    assert named("trainer", _all(overlay, "trainer"))["TrainerSettings.stay_when_over"] is True
+
+
 @AND_TOOLS
 @IN_EACH
 def test_it_is_nobody(overlay: str, room: str) -> None:

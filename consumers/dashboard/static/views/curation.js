@@ -69,7 +69,7 @@ function FilterField({ params }) {
 
 const Choice = ({ label, name, value, options }) =>
   html`<label>${label} <select value=${value} onChange=${({ target }) =>
-    change({ [name]: target.value, g: "", t: "", o: "" }, { replace: false })}>
+    change({ [name]: target.value, g: "", t: "", o: "", before: "" }, { replace: false })}>
   ${options.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}</select></label>`;
 
 const Whole = ({ label, name, value, min }) =>

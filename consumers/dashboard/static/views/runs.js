@@ -117,7 +117,8 @@ function Curves({ names, all, params }) {
     : chosen.length
     ? chosen.filter((name) => all.includes(name))
     : FIRST.filter((name) => all.includes(name));
-  const path = names.length && metrics.length ? link("runs/curves", { run: names, metric: metrics }).slice(1) : null;
+  const choice = chosen.includes("*") ? [] : metrics; // no name: all of them
+  const path = names.length && metrics.length ? link("runs/curves", { run: names, metric: choice }).slice(1) : null;
   const answer = useAnswer(path, (update) => names.some((run) => concerns(update, "run", run)));
   const pick = (name) =>
     change({ m: metrics.includes(name) ? metrics.filter((each) => each !== name) : [...metrics, name] });

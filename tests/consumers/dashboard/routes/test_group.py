@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from starlette.testclient import TestClient
 
+from claw_r1.consumers.dashboard.routes.group import CALLS_MAX
 from claw_r1.schemas.arrays import pack_ids
 from claw_r1.schemas.events import Event
 from tests import facts
@@ -87,6 +88,21 @@ def test_tokens_of_a_later_call_are_read_over_its_base() -> None:
         assert [token[0] for token in answer["sides"][0]["tokens"]] == [1, 2, 3, 1, 2, 50, 4]
         beyond = get(client, "group/tokens?g=g&a=a&b=b&k=2")
         assert beyond["sides"] == [None, None]
+
+
+def test_any_call_can_be_named_however_few_are_looked_through() -> None:
+    """The search for the first that differs ends early; the page goes on from there to the last one, call by call."""
+    calls = CALLS_MAX + 2
+    stage = DashboardStage(
+        facts.call("g", name, f"{name}{n:02}", ids=(int(name == "a" and n == calls - 1),), received_us=n)
+        for name in ("a", "b")
+        for n in range(calls)
+    )
+    with stage.asked() as client:
+        answer = get(client, "group/tokens?g=g&a=a&b=b")
+        assert (answer["k"], answer["calls"]) == (CALLS_MAX - 1, [calls] * 2)
+        last = get(client, f"group/tokens?g=g&a=a&b=b&k={calls - 1}")
+        assert [[token[0] for token in side["tokens"] if token[2]] for side in last["sides"]] == [[1], [0]]
 
 
 def test_a_member_without_tokens_is_none() -> None:

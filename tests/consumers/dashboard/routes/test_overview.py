@@ -192,6 +192,21 @@ def test_facts_without_streams_and_dead_letters() -> None:
     assert letters == [[f"2 {rest}"], [f"Very many {rest}"]]
 
 
+def test_streams_are_stuck_since_somebody_saw_them_behind() -> None:
+    """However long nobody looked: an hour without facts, and without a page that asks, is no hour in which they stood."""
+    stage = DashboardStage(played("g", (1.0,), MINUTE_US))
+    now_s = [100.0]
+    state, group = LogState(stage.log, lambda: now_s[0]), stage.log.settings.catalogue().streams_group
+    stage.log.commit_offsets(group, {place: end for place, end in stage.log.end_offsets([CALLS]).items() if end})
+    assert (state.answer(0)["behind"], state.answer(0)["stuck_s"]) == (0, 0.0)
+    now_s[0] += 3600
+    stage.tell(*played("h", (1.0,), MINUTE_US))
+    assert (state.answer(0)["behind"], state.answer(0)["stuck_s"], state.answer(0)["alarms"]) == (3, 0.0, [])
+    now_s[0] += 20
+    (stuck,) = state.answer(0)["alarms"]
+    assert "has moved for 20 s" in stuck["what"]
+
+
 def test_a_start_is_no_alarm() -> None:
     """Neither a worker that starts, nor a run before its first batch, however long that takes."""
     stage = WholeStage()

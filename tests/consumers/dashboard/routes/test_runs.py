@@ -44,6 +44,19 @@ def test_curves_are_columns_and_many_batches_are_thinned() -> None:
         assert thin["batch"] == [0, 4, 6]
 
 
+def test_as_many_metrics_as_a_run_has_can_be_named() -> None:
+    """A trainer writes some 75 of a batch; without a name all of them come."""
+    stage = TrainingStage([*group("a", [0.0, 1.0], at_us=1), *group("b", [0.0, 1.0], at_us=2)])
+    stage.begin()
+    stage.train(0, **{f"metric_{n}": float(n) for n in range(120)})
+    with reading(stage) as reader:
+        names = [name for name in reader.get("runs")["metrics"] if name.startswith("metric_")]
+        (some,) = reader.get("runs/curves", run="run", metric=names)["runs"]
+        assert some["metrics"] == {name: [float(name.partition("_")[2])] for name in names}
+        (whole_run,) = reader.get("runs/curves", run="run")["runs"]
+        assert some["metrics"].items() < whole_run["metrics"].items()
+
+
 def test_lineage_goes_both_ways() -> None:
     """call -> batch -> version -> what that sampled; version -> batch -> calls; a skipped group says why, an unknown id says nothing."""
     with reading(world()) as reader:

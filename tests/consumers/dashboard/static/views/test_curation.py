@@ -484,6 +484,24 @@ def test_by_filter_counts_first(seat: Seat) -> None:
     one.clean(page)
 
 
+def test_another_kind_of_acts_begins_with_the_newest(browser: Browser) -> None:
+    """The history's place among the older ones is of the kind that was shown."""
+    judged = [
+        facts.reward("g", "t0", source="human:zoe", name=f"slot{n}", envelope=facts.envelope(at_us=n))
+        for n in range(52)
+    ]
+    stage = DashboardStage(episode("g", "t0", "Which animal?", "a cat", 1.0), judged)
+    with stage.served() as url:
+        one = BrowserSession(browser, url)
+        page = one.open("/curation?tab=history", waits_for="tbody tr")
+        page.get_by_role("button", name="older ones").click()
+        expect(page.locator("tbody tr")).to_have_count(2)
+        page.get_by_label("Show").select_option("judged")
+        expect(page.locator("tbody tr")).to_have_count(50)
+        one.clean(page)
+        one.close()
+
+
 def test_what_the_explorer_lists_is_judged(seat: Seat) -> None:
     """Its filter is carried on, of trajectories too: all their calls."""
     _, one = seat

@@ -70,6 +70,21 @@ def test_two_runs_are_overlaid(session: tuple[TrainingStage, BrowserSession]) ->
     one.clean(page)
 
 
+def test_all_metrics_are_drawn_however_many(session: tuple[TrainingStage, BrowserSession]) -> None:
+    """The button's choice is kept in the address; from it one can be taken out."""
+    stage, one = session
+    stage.begin(run_id="other")
+    stage.train(0, LAX, "other", **{f"metric_{n}": float(n) for n in range(80)})
+    page = one.open("/runs?run=other", waits_for=".curve-plot canvas")
+    page.get_by_text("metrics", exact=False).first.click()
+    with page.expect_request(lambda request: "runs/curves" in request.url and "metric=" not in request.url):
+        page.get_by_role("button", name="all", exact=True).click()
+    expect(page.locator(".curve")).to_have_count(85)
+    page.get_by_role("checkbox", name="metric_7", exact=True).uncheck()
+    expect(page.locator(".curve")).to_have_count(84)
+    one.clean(page)
+
+
 def test_what_trainers_and_agents_wrote_stays_text(browser: Browser) -> None:
     """Hostile names of runs, groups, reasons, metrics, settings; a run without batches and an id that nobody knows say so."""
     stage = TrainingStage(
