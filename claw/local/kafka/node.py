@@ -119,9 +119,9 @@ class LocalBroker:
         self._reap()
 
     def revive(self) -> bool:
-        """Starts a node that was launched here and died since, on what it had acknowledged; returns whether it had to. Raises
-        CannotRun."""
-        if not self.started_here or self.process is not None:
+        """Starts a node that has ended since `start`, on what it had acknowledged; returns whether it had to. One that was found
+        ends with the command that started it, however many others use it. Raises CannotRun."""
+        if self.process is not None:
             return False
         log.error("broker_died", what_now="it is started again", last_words=self._last_words())
         self.start()
