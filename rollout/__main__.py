@@ -40,6 +40,7 @@ def _run(settings: RolloutSettings, log_settings: LogSettings) -> int:
     try:
         preflight.check(settings)  # before the log is opened: it is the likelier mistake, and fails at once
         log_to_stderr()
+        preflight.check_files(settings)
         check_access(log_settings, "rollout")
         asyncio.run(serve_on_log(settings, KafkaLog(log_settings)))
     except (CannotStart, AccessRefused, MetricsPortTaken) as error:

@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ SUMMARY_CHARACTERS_MAX = 300
 OTHERS_FIRST_S = 2.0
 """The longest time for which a worker without a carrier leaves the copy to the one of its host that has one."""
 POLL_S = 0.02
+HERE = "this host's memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,19 @@ VersionSource = FromCarrier | FromTrainer | FromArchive | FromDirectory
 async def fetch(
     settings: RolloutSettings,
     target: WeightsPublished,
-    held: Fetched | None = None,
+    held: Sequence[Fetched] = (),
     carriage: Carriage | None = None,
     room: CopyRoom | None = None,
 ) -> Fetched:
     """From the first source that has it. Raises SourceFailed with every reason; cancelling ends it at once.
 
-    held: a version that is here; of the same tensors, it saves most of the bytes. carriage: the carrier of this worker,
-    where it has one. room: for the copy.
+    held: versions that are here, the newest first: one of these bytes is taken again, one of the same tensors saves most of
+    the bytes. carriage: the carrier of this worker, where it has one. room: for the copy.
     """
     began = time.monotonic()
     target = _as_taken(settings, target)
+    if (copy := _held_copy(held, manifest_of(target))) is not None:
+        return Fetched(copy, manifest_of(target), HERE, time.monotonic() - began)
     reasons: list[str] = []
     sources = _sources(settings, target, held, carriage)
     while sources:
@@ -84,10 +89,7 @@ async def fetch(
             continue
         if isinstance(source, FromCarrier) and not copy.is_found:
             source.carriage.succeeded()
-        way = (
-            "this host's memory" if copy.is_found else f"{source.name}, a patch" if _is_patched(source) else source.name
-        )
-        return Fetched(copy, manifest, way, time.monotonic() - began, tuple(reasons))
+        return Fetched(copy, manifest, _way(source, copy), time.monotonic() - began, tuple(reasons))
     raise SourceFailed("; ".join(reasons) or "the event names neither a trainer nor a checkpoint")
 
 
@@ -109,8 +111,20 @@ def _as_taken(settings: RolloutSettings, target: WeightsPublished) -> WeightsPub
     )
 
 
-def _is_patched(source: VersionSource) -> bool:
-    return isinstance(source, FromTrainer | FromArchive) and source.is_patched
+def _held_copy(held: Sequence[Fetched], manifest: WeightsManifest) -> HostCopy | None:
+    """Returns another hold of a version that this worker holds: nobody else may have its bytes any more."""
+    for version in held:
+        if version.manifest == manifest:
+            with suppress(OSError):
+                return version.copy.again()
+    return None
+
+
+def _way(source: VersionSource, copy: HostCopy) -> str:
+    if copy.is_found:
+        return HERE
+    is_patched = isinstance(source, FromTrainer | FromArchive) and source.is_patched
+    return f"{source.name}, a patch" if is_patched else source.name
 
 
 async def _take(copies: HostCopies, manifest: WeightsManifest, source: VersionSource, seconds: float) -> HostCopy:
@@ -151,11 +165,11 @@ def default_directory(manifest: WeightsManifest, room: CopyRoom | None = None) -
 
 
 def _sources(
-    settings: RolloutSettings, target: WeightsPublished, held: Fetched | None, carriage: Carriage | None
+    settings: RolloutSettings, target: WeightsPublished, held: Sequence[Fetched], carriage: Carriage | None
 ) -> list[VersionSource]:
     sources: list[VersionSource] = []
-    is_like = held is not None and held.manifest.tensors == manifest_of(target).tensors
-    base = Base(held.manifest.digest, held.copy.path) if held is not None and is_like else None
+    alike = (each for each in held if each.manifest.tensors == manifest_of(target).tensors)
+    base = next((Base(each.manifest.digest, each.copy.path) for each in alike), None)
     if target.offer_url is not None:
         files = weights_files()
         tls = files.context() if files else None

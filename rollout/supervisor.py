@@ -194,7 +194,8 @@ class Supervisor:
 
     async def _fetch(self, target: WeightsPublished, *, is_first: bool) -> Fetched | None:
         """Until it is here, although newer ones come: so a slow worker gets on. None as soon as somebody else offers one."""
-        fetching = asyncio.ensure_future(fetch(self._settings, target, self._newest, self._carriage, self._room))
+        held = [version for version in (self._newest, self._loaded) if version is not None]
+        fetching = asyncio.ensure_future(fetch(self._settings, target, held, self._carriage, self._room))
         try:
             while not fetching.done():
                 changed = asyncio.ensure_future(self._targets.changed())

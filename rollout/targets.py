@@ -2,6 +2,7 @@
 a run."""
 
 import asyncio
+from functools import partial
 
 import structlog
 
@@ -74,7 +75,8 @@ class Targets:
 
     def served(self, event: WeightsPublished) -> None:
         """An engine has this version."""
-        self._served, self._failed = event, ("", 0)
+        renewed = is_same_weights(self.latest, event)
+        self._served, self._failed = self.latest if renewed else event, ("", 0)
 
     def failed(self, event: WeightsPublished, reason: str) -> None:
         """An engine ended while it loaded this version: so may anybody's, but not two in a row.
@@ -91,8 +93,13 @@ class Targets:
             log.error("version_given_up", run_id=event.run_id, version=event.version, reason=reason)
 
     def consider(self, event: WeightsPublished) -> None:
-        """Make the event the latest target if it replaces the current one."""
-        if accepts(self.latest, event, model_id=self._model_id, run_id=self._run_id):
+        """Make the event the latest target if it replaces the current one. The version that was served is known by its last
+        announcement, too: the first one names no export."""
+        replaces = partial(accepts, event=event, model_id=self._model_id, run_id=self._run_id)
+        if is_same_weights(self._served, event) and replaces(self._served):
+            self._served = event
+            self._changed.set()
+        if replaces(self.latest):
             if not is_same_weights(self.latest, event):
                 self.refusal = None
             self.latest = event

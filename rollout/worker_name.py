@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,8 @@ from claw_r1.schemas.topics import WORKERS
 REPORTS_MISSED_MAX = 3
 """The number of missed reports after which a worker is gone."""
 POLL_S = 0.2
+CLOCKS_APART_MAX_S = 300.0
+"""The most by which this host's clock and the broker's may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,13 @@ class WorkerName:
     lock: IO[bytes]
 
 
-def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -> WorkerName:
+def claim(
+    worker_id: str, log: Log, scope: str, directory: Path | None = None, clock: Callable[[], float] = time.time
+) -> WorkerName:
     """This worker's name from now on: the one that was chosen, else worker-<host>-<n> with the lowest free n.
 
     scope: the log, so that workers of two logs never meet. Raises CannotStart for a chosen name that somebody holds, and
-    what the log raises. Waits for a sign of life of somebody who reported under the name a moment ago.
+    what the log raises. Waits for a sign of life of somebody who reported under the name some minutes ago.
     """
     place = directory or Path(tempfile.gettempdir()) / f"claw-workers-{os.getuid()}"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +55,7 @@ def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -
         except BlockingIOError:
             holder = "another worker on this host"
         else:
-            rival = rival_of(name, log)
+            rival = rival_of(name, log, clock)
             if rival is None:
                 return WorkerName(name, lock)
             holder = f"the worker at {rival.url}"
@@ -58,9 +63,9 @@ def claim(worker_id: str, log: Log, scope: str, directory: Path | None = None) -
     raise CannotStart(f"--worker-id {worker_id} is held by {holder}; choose another, or none")
 
 
-def rival_of(name: str, log: Log) -> WorkerReported | None:
+def rival_of(name: str, log: Log, clock: Callable[[], float] = time.time) -> WorkerReported | None:
     """Returns the report of a worker that uses this name and goes on doing so; None when nobody does within three of
-    its intervals."""
+    its intervals from now. The age of its last report does not shorten the wait: it is only as good as two clocks."""
     key = name.encode()
     partition = partition_of(key, len(log.end_offsets([WORKERS])))
     reader = log.reader([WORKERS], partitions=[partition])
@@ -70,7 +75,9 @@ def rival_of(name: str, log: Log) -> WorkerReported | None:
         if last is None:
             return None
         patience_s = last.report_interval_s * REPORTS_MISSED_MAX
-        ends_at = time.monotonic() + patience_s - max(0.0, time.time() - own[0].timestamp_ms / 1000)
+        if clock() - own[0].timestamp_ms / 1000 > patience_s + CLOCKS_APART_MAX_S:
+            return None
+        ends_at = time.monotonic() + patience_s
         while time.monotonic() < ends_at:
             if rival := _alive([record for record in reader.poll(POLL_S) if record.key == key]):
                 return rival

@@ -77,6 +77,13 @@ class HostCopy:
         """The folder of this host's copies."""
         return self._final.parent
 
+    def again(self) -> "HostCopy":
+        """The same bytes for another holder, also where they have no name any more: a sealed file loses its link before its
+        last holder. Raises OSError."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        locked(descriptor, fcntl.LOCK_SH)
+        return HostCopy(descriptor, self._final, is_found=True)
+
     def close(self) -> None:
         """Let go; the last holder frees the memory."""
         descriptor, self._descriptor = self._descriptor, -1

@@ -56,7 +56,7 @@ class WeightsSnapshot:
     def show(self) -> None:
         """Let the workers of this host find it as soon as it is hashed, for as long as somebody holds it here."""
         if self.directory is not None and self.file.path is not None:
-            self.digest.add_done_callback(partial(_linked, self.file, self.directory))
+            self.digest.add_done_callback(partial(_linked, weakref.ref(self.file), self.directory))
             weakref.finalize(self, _unlinked, self.directory, self.digest, self.file.path)
 
     def flat(self) -> memoryview:
@@ -110,9 +110,11 @@ def _prefaulted(nbytes: int) -> SealedFile:
     return file
 
 
-def _linked(file: SealedFile, directory: Path, digest: "Future[str]") -> None:
-    with suppress(OSError):  # then workers ask for it by HTTP
-        file.link(directory, digest.result())
+def _linked(held: weakref.ref[SealedFile], directory: Path, digest: "Future[str]") -> None:
+    """held: not the file itself, for a future never forgets its callbacks, and whoever knows a digest would hold the bytes."""
+    if (file := held()) is not None:
+        with suppress(OSError):  # then workers ask for it by HTTP
+            file.link(directory, digest.result())
 
 
 def _unlinked(directory: Path, digest: "Future[str]", path: str) -> None:

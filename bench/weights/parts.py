@@ -169,7 +169,7 @@ def _receive(directory: str, transports: Sequence[Transport] = ("http",)) -> Cal
             before.copy.close()
             room.prepare(before.copy, before.manifest.bytes_flat)
         else:
-            held.append(loop.run_until_complete(fetch(settings, event, None, carriage, room)))
+            held.append(loop.run_until_complete(fetch(settings, event, (), carriage, room)))
             if carriage.transports and held[-1].source not in carriage.transports:
                 raise RuntimeError(f"it came by {held[-1].summary()}")
 

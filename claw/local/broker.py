@@ -33,7 +33,7 @@ class Broker:
         return f"{state} at {self.bootstrap} (data is kept in {self.local.data_dir}; `claw broker` opens it again)"
 
     def look_after(self) -> None:
-        """Starts it again where it was started here, and died. Raises CannotRun."""
+        """Starts a local one again that has ended, whoever had started it. Raises CannotRun."""
         if self.local is not None:
             self.local.revive()
 

@@ -30,7 +30,7 @@ def run_broker(arguments: list[str]) -> int:
 
 
 def serve(nodes: int) -> int:
-    """Until SIGINT or SIGTERM; a broker that somebody else started is left alone."""
+    """Until SIGINT or SIGTERM; one that somebody else started is left alone for as long as it runs."""
     stop = StopSignals()
     with resolve_broker(nodes=nodes) as broker:
         print(broker.bootstrap, flush=True)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 20.0
+SUMMARY_BEGINS = "broker "
+"""Nothing else in the manager's log begins so."""
 
 
 def run_up(settings: UpSettings, *, foreground: bool) -> int:
@@ -138,7 +140,7 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
         for component in (stack.gateway(port), stack.streams(), *rooms):
             processes.start(component)
         remember(run_dir, LogSettings(bootstrap_servers=broker.bootstrap, prefix=settings.prefix))
-        parts = [f"broker {broker.bootstrap}", f"gateway {door_url(port)}", f"logs {run_dir / 'logs'}"]
+        parts = [f"{SUMMARY_BEGINS}{broker.bootstrap}", f"gateway {door_url(port)}", f"logs {run_dir / 'logs'}"]
         parts.append(f"metrics {run_dir / PROMETHEUS_FILE}")
         if settings.dashboard:
             page_port = dashboard_port()
@@ -198,23 +200,27 @@ def _detach(settings: UpSettings) -> int:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     deadline = time.monotonic() + UP_TIMEOUT_S
-    while not _all_running(run_dir, child.pid):
-        if child.poll() is not None or time.monotonic() > deadline:
+    while (line := summary_when_up(run_dir, child.pid)) is None:
+        if child.poll() is not None:
             raise CannotRun(_last_line(run_dir / "manager.log"))
+        if time.monotonic() > deadline:
+            raise CannotRun(
+                f"not all of the stack runs after {UP_TIMEOUT_S:.0f} s: look by `claw status`, end it by `claw down`"
+            )
         time.sleep(POLL_S)
-    print((run_dir / "manager.log").read_text().strip().splitlines()[-1])
+    print(line)
     return 0
 
 
-def _all_running(run_dir: Path, manager_pid: int) -> bool:
+def summary_when_up(run_dir: Path, manager_pid: int) -> str | None:
+    """Returns the addresses of the stack as its manager printed them, once every component runs, or has done its work already; None
+    before. The manager prints them when it has started the last one, and then logs what it sees."""
     manager, states = read_manager(run_dir), read_status(run_dir)
-    return (
-        manager is not None
-        and manager.pid == manager_pid
-        and bool(states)
-        and (run_dir / "manager.log").stat().st_size > 0
-        and all(s.state is State.RUNNING for s in states)
-    )
+    if manager is None or manager.pid != manager_pid or not states:
+        return None
+    lines = (run_dir / "manager.log").read_text(errors="replace").splitlines()
+    is_up = all(each.state in (State.RUNNING, State.FINISHED) for each in states)
+    return next((line for line in lines if line.startswith(SUMMARY_BEGINS)), None) if is_up else None
 
 
 def _last_line(path: Path) -> str:

@@ -39,7 +39,9 @@ stack() {  # broker, gateway, streams
   aside broker claw broker
   await "the broker" claw topics describe
   aside engine python examples/scripted_engine.py "$engine_port"
-  CLAW_GATEWAY_UPSTREAMS=http://127.0.0.1:$engine_port claw up --port "$port"
+  local servers
+  servers=$(grep -m 1 -x '[0-9.]*:[0-9]*' "$CLAW_HOME/broker.log")  # named: one of its own `claw up` would start again
+  KAFKA_BOOTSTRAP_SERVERS=$servers CLAW_GATEWAY_UPSTREAMS=http://127.0.0.1:$engine_port claw up --port "$port"
 }
 
 call() {

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from claw_r1.rollout.errors import CannotStart
 from claw_r1.rollout.process.adapter_place import linear_layers
+from claw_r1.rollout.process.server import open_log
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.monitoring.tracing import TracingRefused, receiver
+from claw_r1.runtime.tls.pem import TlsRefused, weights_files
 from claw_r1.weights.device import cuda_devices, vllm_is_for_cpu
 
 OWN_SETTING = {"tensor-parallel-size": "--tensor-parallel", "tp": "--tensor-parallel"}
@@ -31,6 +33,19 @@ def check(settings: RolloutSettings) -> None:
         receiver()
     except TracingRefused as refused:
         raise CannotStart(str(refused)) from refused
+
+
+def check_files(settings: RolloutSettings) -> None:
+    """Raises CannotStart where the log file cannot be written, or the certificate for a trainer's weights cannot be used: with
+    the first version it would be too late. Apart from `check`, since a key that others may read is a line of the log."""
+    try:
+        weights_files()
+        if settings.log_file is not None:
+            open_log(settings.log_file).close()
+    except TlsRefused as refused:
+        raise CannotStart(str(refused)) from refused
+    except OSError as error:
+        raise CannotStart(f"--log-file {settings.log_file} cannot be written: {error.strerror}") from error
 
 
 def check_model(directory: Path, extra_args: tuple[str, ...]) -> None:

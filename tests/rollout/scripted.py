@@ -23,7 +23,7 @@ from claw_r1.schemas.events import AdapterSpec, TensorSpec, WeightsPublished, Wo
 from claw_r1.schemas.http import adapter_run
 from claw_r1.weights.checkpoint import ADAPTER_PREFIX
 from claw_r1.weights.manifest import WeightsManifest
-from claw_r1.weights.snapshot import WeightsSnapshot
+from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests.patience import PATIENCE_S
 from tests.rollout.scripted_vllm import RIGHT_SCORE, ScriptedVllm
@@ -62,8 +62,10 @@ class PlayedServer:
 class Trainer:
     """Publishes versions of one small tensor into the worker's feed."""
 
-    def __init__(self, on_sent: Callable[[Sent], None] = lambda _: None) -> None:
+    def __init__(self, on_sent: Callable[[Sent], None] = lambda _: None, directory: Path | None = None) -> None:
+        """directory: of the copies of a worker on the same host, which finds versions there."""
         self.transfer = TransferServer(on_sent=on_sent)
+        self._snapshots = Snapshots(directory)
         self._queue: asyncio.Queue[WeightsPublished] = asyncio.Queue()
 
     def publish(
@@ -72,7 +74,7 @@ class Trainer:
         """rank: of an adapter that may be had in the place of the version; 0: there is none."""
         tensors = [("t", torch.full((4,), float(version)))]
         manifest = WeightsManifest.of(tensors)
-        self.transfer.stage("run", version, WeightsSnapshot.of(tensors))
+        self.transfer.stage("run", version, self._snapshots.take(tensors))
         event = WeightsPublished(
             envelope=envelope("trainer/test", run_id="run"),
             model_id="m",

@@ -81,7 +81,7 @@ class Fleet:
             offer_timeout_s=60,
             fetch_timeout_s=120,
         )
-        return await fetch(settings, event, None, self.carriages[name])
+        return await fetch(settings, event, (), self.carriages[name])
 
     def close(self) -> None:
         self.server.close()

@@ -138,6 +138,28 @@ async def test_a_version_with_which_engines_end_is_given_up(tmp_path: Path) -> N
         assert len(list((tmp_path / "copies").glob("b3:*"))) == 1
 
 
+@pytest.mark.parametrize("fault", ["a version is given up", "the trainer is gone"])
+async def test_a_version_of_this_host_that_has_no_name_any_more_is_loaded_again(tmp_path: Path, fault: str) -> None:
+    """A trainer of the same host lets its bytes go with the next version, or with its end: the worker holds them still."""
+    copies = tmp_path / "copies"
+    copies.mkdir(mode=0o700)
+    engine, trainer = ScriptedVllm(), Trainer(directory=copies)
+    async with scripted_worker(engine, trainer, tmp_path) as worker:
+        trainer.publish(0)
+        assert (await worker.until(is_at(0))).weights_from == "this host's memory"
+        trainer.transfer.settle("run", 1)
+        assert not list(copies.iterdir())
+        if fault == "the trainer is gone":
+            trainer.transfer.close()
+            engine.hangs = True
+        else:
+            engine.unloadable = {trainer.publish(1).digest}
+        await worker.until(lambda report: report.state == "starting")
+        report = await worker.until(lambda report: report.state == "ready" and len(engine.labels) == 2)
+        assert (report.version, report.weights_from) == (0, "this host's memory")
+        assert engine.labels == ["run/0", "run/0"]
+
+
 async def test_a_worker_without_a_version_that_can_be_loaded_takes_no_calls(tmp_path: Path) -> None:
     """The first one is given up: the worker is not ready with the weights of its directory, says why, and goes on."""
     engine, trainer = ScriptedVllm(), Trainer()

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from claw_r1.rollout.errors import EngineLost, SourceFailed
-from claw_r1.rollout.fetch import fetch, manifest_of
+from claw_r1.rollout.fetch import Fetched, fetch, manifest_of
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.rollout.sync import load
 from claw_r1.schemas.envelopes import envelope
@@ -43,6 +43,13 @@ def published(
         checkpoint_uri=checkpoint_uri,
         offer_url=offer_url,
     )
+
+
+def damaged(held: Fetched, folder: Path) -> Fetched:
+    """A version whose bytes are others than it says."""
+    other = folder / "other"
+    other.write_bytes(bytes(held.manifest.bytes_flat))
+    return replace(held, copy=HostCopy(os.open(other, os.O_RDONLY), other))
 
 
 class Engine:
@@ -113,7 +120,8 @@ async def test_the_next_source_is_asked_where_one_fails(tmp_path: Path) -> None:
 async def test_a_held_version_is_patched_and_a_damaged_one_costs_one_more_try(tmp_path: Path) -> None:
     """The worker names what it has; where the patch's result has another digest, the whole version is asked for, and that is told."""
     settings = RolloutSettings(model=tmp_path, model_id="m", copies_dir=tmp_path / "copies")
-    server, held, ways = TransferServer(), None, []
+    server, ways = TransferServer(), []
+    held: list[Fetched] = []
     tensors = {"t": torch.arange(4096, dtype=torch.int16)}
     for version in range(4):
         tensors["t"][version] += 1
@@ -121,14 +129,12 @@ async def test_a_held_version_is_patched_and_a_damaged_one_costs_one_more_try(tm
         server.stage("run", version, snapshot)
         event = published(None, server.url, version, snapshot.manifest)
         if version == 3:
-            assert held is not None
-            (tmp_path / "other").write_bytes(bytes(held.manifest.bytes_flat))
-            held.copy.close()
-            held = replace(held, copy=HostCopy(os.open(tmp_path / "other", os.O_RDONLY), tmp_path / "other"))
+            held[0].copy.close()
+            held = [damaged(held[0], tmp_path)]
         fetched = await fetch(settings, event, held)
         ways.append((fetched.source, len(fetched.failed)))
         assert dict(tensors_of(fetched.copy.path, fetched.manifest))["t"].equal(tensors["t"])
-        held = fetched
+        held = [fetched]
     again = await fetch(settings, event)
     assert ways == [("trainer", 0), ("trainer", 0), ("trainer, a patch", 0), ("trainer", 1)]
     assert again.source == "this host's memory"
@@ -140,18 +146,17 @@ async def test_who_cannot_reach_the_trainer_has_its_versions_from_an_archive(tmp
     settings = RolloutSettings(
         model=tmp_path, model_id="m", copies_dir=tmp_path / "copies", archive_dir=tmp_path, offer_timeout_s=0.2
     )
-    archive, held, ways = VersionArchive(tmp_path / "run", 9), None, []
+    archive, ways = VersionArchive(tmp_path / "run", 9), []
+    held: list[Fetched] = []
     tensors = {"t": torch.arange(4096, dtype=torch.int16)}
     for version in range(3):
         tensors["t"][version] += 1
         snapshot = WeightsSnapshot.of(tensors.items())
         archive.add(snapshot)
         if version == 2:
-            assert held is not None
-            (tmp_path / "other").write_bytes(bytes(held.manifest.bytes_flat))
-            held = replace(held, copy=HostCopy(os.open(tmp_path / "other", os.O_RDONLY), tmp_path / "other"))
+            held = [damaged(held[0], tmp_path)]
         fetched = await fetch(settings, published(None, "http://127.0.0.1:9/weights", version, snapshot.manifest), held)
         ways.append((fetched.source, len(fetched.failed)))
         assert dict(tensors_of(fetched.copy.path, fetched.manifest))["t"].equal(tensors["t"])
-        held = fetched
+        held = [fetched]
     assert ways == [("archive", 1), ("archive, a patch", 1), ("archive", 2)]

@@ -69,3 +69,25 @@ def test_a_version_that_was_served_is_not_given_up() -> None:
     targets.failed(new, "why")
     assert targets.goal is old
     assert "a/1 is given up, 2 engines" in (targets.refusal or "")
+
+
+async def test_the_version_that_was_served_is_known_by_its_last_announcement() -> None:
+    """Its export is announced while it is loaded, or after the next version: who goes back to it reads that one, too, and waits
+    for nothing. Other bytes under its number are none."""
+    targets = Targets("m", None)
+    old, new = published("a", 0, "old"), published("a", 1, "new")
+    exported = replace(old, checkpoint_uri="file:///exports/0")
+    targets.consider(old)
+    targets.consider(exported)
+    targets.served(old)
+    targets.consider(new)
+    targets.failed(new, "why")
+    targets.failed(new, "why")
+    assert targets.goal is exported
+    await targets.changed(1)
+    again = replace(old, checkpoint_uri="file:///exports/again")
+    targets.consider(again)
+    await targets.changed()
+    assert targets.goal is again
+    targets.consider(published("a", 0, "others"))
+    assert (targets.goal, targets.latest) == (again, new)

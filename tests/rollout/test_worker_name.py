@@ -11,7 +11,7 @@ import pytest
 
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.rollout.errors import CannotStart
-from claw_r1.rollout.worker_name import claim
+from claw_r1.rollout.worker_name import CLOCKS_APART_MAX_S, claim
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import WorkerReported
 from claw_r1.schemas.topics import WORKERS
@@ -62,8 +62,9 @@ def test_a_chosen_name_has_one_holder_on_a_host(log: MemoryLog, tmp_path: Path) 
     assert claim("w", log, "log", tmp_path).worker_id == "w"
 
 
-def test_a_name_is_taken_while_another_host_reports_under_it(log: MemoryLog, tmp_path: Path) -> None:
-    """Reports that go on refuse a chosen name; where none was chosen, the next number is taken."""
+@pytest.mark.parametrize("ahead_s", [0, 7, -7])
+def test_a_name_is_taken_while_another_host_reports_under_it(log: MemoryLog, tmp_path: Path, ahead_s: float) -> None:
+    """Reports that go on refuse a chosen name; where none was chosen, the next number is taken. Whatever the clock says."""
     producer, stop = log.producer(), threading.Event()
     number = claim("", log, "log", tmp_path).worker_id
 
@@ -77,7 +78,7 @@ def test_a_name_is_taken_while_another_host_reports_under_it(log: MemoryLog, tmp
     try:
         time.sleep(0.2)
         with pytest.raises(CannotStart, match="held by the worker at http://elsewhere:1"):
-            claim("w", log, "log", tmp_path)
+            claim("w", log, "log", tmp_path, lambda: time.time() + ahead_s)
         assert claim("", log, "log", tmp_path / "another host").worker_id.endswith("-1")
     finally:
         stop.set()
@@ -92,3 +93,11 @@ def test_a_name_is_free_when_its_reports_have_ended(log: MemoryLog, tmp_path: Pa
     began = time.monotonic()
     assert claim("w", log, "log", tmp_path).worker_id == "w"
     assert (time.monotonic() - began >= 0.3) == (state == "ready")
+
+
+def test_a_name_of_long_ago_is_free_at_once(log: MemoryLog, tmp_path: Path) -> None:
+    """No two clocks are so far apart."""
+    log.producer().publish_now(WORKERS, b"w", msgspec.structs.replace(REPORT, report_interval_s=20))
+    began = time.monotonic()
+    assert claim("w", log, "log", tmp_path, lambda: time.time() + 2 * CLOCKS_APART_MAX_S).worker_id == "w"
+    assert time.monotonic() - began < 20

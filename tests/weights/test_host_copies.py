@@ -119,6 +119,18 @@ def test_a_copy_that_gets_on_is_told_from_one_that_stands_still(copies: HostCopi
     assert max(ages_s) < STALLED_S
 
 
+def test_a_copy_is_there_until_its_last_holder_lets_it_go(copies: HostCopies) -> None:
+    """Who has it already takes it again without asking anybody, and either may let go first."""
+    tensors = tensors_of(1)
+    first = take(copies, WeightsManifest.of(tensors), Memory(tensors))
+    second = first.again()
+    first.close()
+    assert HostCopies(copies.directory).has(WeightsManifest.of(tensors).digest)
+    assert same(second, tensors)
+    second.close()
+    assert not list(copies.directory.iterdir())
+
+
 def test_a_fetch_that_fails_leaves_nothing_and_the_next_may_try(copies: HostCopies) -> None:
     """Other bytes, a source that breaks: the error is told, no file stays, and a good source is asked then."""
     tensors = tensors_of(1)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from claw_r1.weights.digests import BLAKE3, SHA256, Digest, algorithm_of
 from claw_r1.weights.errors import ManifestMismatch, NotStaged
 from claw_r1.weights.host_copies import HostCopies, host_directories, shared_directory
 from claw_r1.weights.manifest import TensorShape, WeightsManifest, memory_of
-from claw_r1.weights.sealed_file import link_of
+from claw_r1.weights.sealed_file import SealedFile, link_of
 from claw_r1.weights.snapshot import Snapshots, WeightsSnapshot
 from claw_r1.weights.staging import Staging, Stagings
 from tests import children
@@ -273,6 +275,19 @@ def test_a_link_goes_with_its_snapshot(tmp_path: Path) -> None:
     del second
     gc.collect()
     assert not list(directory.iterdir())
+
+
+def test_who_knows_a_digest_holds_no_bytes(tmp_path: Path) -> None:
+    """A patch names the version before by its digest, which it keeps: that version's memory was let go one version late."""
+    digest = Future[str]()
+    snapshot = WeightsSnapshot((), SealedFile(64), digest, tmp_path)
+    file = weakref.ref(snapshot.file)
+    snapshot.show()  # before it is hashed, as a trainer does
+    digest.set_result("b3:0")
+    assert link_of(tmp_path, digest.result()).is_symlink()
+    del snapshot
+    gc.collect()
+    assert file() is None
 
 
 def is_open(link: Path) -> bool:

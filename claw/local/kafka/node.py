@@ -8,6 +8,7 @@ once get one node.
 import base64
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -27,6 +28,7 @@ from claw_r1.claw.tls.tls_dir import USER, TlsDir
 from claw_r1.eventlog.locks import exclusive
 from claw_r1.runtime.files import write_atomically, write_secret
 from claw_r1.runtime.processes.child import POLL_S, start
+from claw_r1.runtime.processes.die_with_parent import dying_with_parent
 from claw_r1.runtime.processes.process_identity import ProcessId
 
 log = structlog.get_logger()
@@ -117,9 +119,9 @@ class LocalBroker:
         self._reap()
 
     def revive(self) -> bool:
-        """Starts a node that was launched here and died since, on what it had acknowledged; returns whether it had to. Raises
-        CannotRun."""
-        if not self.started_here or self.process is not None:
+        """Starts a node that has ended since `start`, on what it had acknowledged; returns whether it had to. One that was found
+        ends with the command that started it, however many others use it. Raises CannotRun."""
+        if self.process is not None:
             return False
         log.error("broker_died", what_now="it is started again", last_words=self._last_words())
         self.start()
@@ -184,6 +186,7 @@ class LocalBroker:
         data, unfinished = self.data_dir / "data", self.data_dir / "data.unfinished"
         if data.exists():
             return
+        shutil.rmtree(unfinished, ignore_errors=True)  # a killed start's, of another cluster: refused for ever
         properties = self.data_dir / "format.properties"
         write_secret(properties, self._properties(unfinished, broker_port, controller_port))
         arguments = [
@@ -194,13 +197,10 @@ class LocalBroker:
             user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"
             arguments += ["--add-scram", user]
             write_secret(self._password_record, self._digest())
-        finished = subprocess.run(
-            self._java(java, jars, FORMAT_HEAP_MIB, *arguments), capture_output=True, text=True, check=False
-        )
+        command = dying_with_parent(self._java(java, jars, FORMAT_HEAP_MIB, *arguments), signal.SIGKILL)
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
         if finished.returncode:
-            raise CannotRun(
-                f"Kafka cannot format {data}: {(finished.stderr or finished.stdout).strip().splitlines()[-1:]}"
-            )
+            raise CannotRun(f"Kafka cannot format {data}: {_reason(finished.stderr or finished.stdout)}")
         unfinished.rename(data)
 
     def _properties(self, log_dir: Path, broker_port: int, controller_port: int) -> str:
@@ -228,6 +228,12 @@ class LocalBroker:
         path = self.data_dir / "broker.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return " | ".join(lines[-LOG_TAIL_LINES:]) + f" (all of it: {path})"
+
+
+def _reason(output: str) -> str:
+    """Returns the line that names the error: those below it say where in Kafka it was raised."""
+    lines = output.strip().splitlines()
+    return next((line for line in lines if "Exception" in line), " ".join(lines[-1:]))
 
 
 def new_cluster_id() -> str:

@@ -149,6 +149,22 @@ def test_the_node_of_a_data_directory_is_found_again_killed_and_restarted(tmp_pa
 
 @pytest.mark.kafka
 @pytest.mark.slow
+def test_a_node_that_was_found_is_started_when_it_has_ended(tmp_path: Path) -> None:
+    """`claw demo` had started it, and took it along from under a `claw up`, which keeps it running: at its address, until its own end."""
+    first = LocalBroker(tmp_path).start()
+    with Broker(first.bootstrap, LocalBroker(tmp_path).start()) as found:
+        process = first.process
+        found.look_after()
+        assert first.process == process
+        first.stop()
+        found.look_after()
+        assert kafka_answers(*split_servers(found.bootstrap)[0])
+        assert first.process is not None
+    assert first.process is None
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
 def test_kept_ports_that_another_program_took_are_given_up(tmp_path: Path) -> None:
     """A foreign listener on a kept port is neither used nor collided with."""
     broker = LocalBroker(tmp_path).start()

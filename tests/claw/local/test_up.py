@@ -13,9 +13,10 @@ import yaml
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.settings import UpSettings
 from claw_r1.claw.local.stack import Stack
-from claw_r1.claw.local.up import components, places_of, run_up, trainer_settings
+from claw_r1.claw.local.status_file import write_status
+from claw_r1.claw.local.up import components, places_of, run_up, summary_when_up, trainer_settings
 from claw_r1.eventlog.locks import take_lock
-from claw_r1.runtime.processes.component import Component
+from claw_r1.runtime.processes.component import Component, ComponentState, State
 
 
 @pytest.fixture
@@ -151,6 +152,20 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("status.json", "manager.log"):
         (folder / name).write_text("of another")
     return folder
+
+
+@pytest.mark.parametrize("trainer", [State.RUNNING, State.FINISHED, State.STARTING])
+def test_a_component_that_has_done_its_work_is_not_waited_for(run_dir: Path, trainer: State) -> None:
+    """A trainer whose run was over ends at once. The line with the addresses is printed, whatever was logged after it."""
+    summary = "broker 127.0.0.1:9092, gateway http://127.0.0.1:40123, logs x"
+    write_status(
+        run_dir, [ComponentState("gateway", 1, State.RUNNING, 0, None), ComponentState("trainer", 1, trainer, 0, 3)]
+    )
+    (run_dir / "manager.log").write_text('{"event": "broker_ready"}\n')
+    assert summary_when_up(run_dir, os.getpid()) is None, "there is more to start"
+    (run_dir / "manager.log").write_text(f'{{"event": "broker_ready"}}\n{summary}\n{{"event": "restarted"}}\n')
+    assert summary_when_up(run_dir, os.getpid()) == (None if trainer is State.STARTING else summary)
+    assert summary_when_up(run_dir, os.getpid() + 1) is None, "another stack's"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What is looked at before an engine starts: one clear line on bad input."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -99,6 +100,33 @@ def test_a_bad_setting_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureF
     """A port that is none is refused by name."""
     assert main(["--model", str(tmp_path), "--model-id", "m", "--port", "99999"]) == 2
     assert "port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "log file", "log folder"])
+def test_a_file_that_cannot_be_used_is_one_clear_line(tmp_path: Path, wrong: str) -> None:
+    """Exit code 2 and one line that names it: with its first version the worker ended with a traceback, or never began."""
+    certificate, taken = tmp_path / "tls.crt", tmp_path / "taken"
+    taken.touch()
+    if wrong == "certificate":
+        certificate.write_text("half of a rene")
+    named = {"certificate": certificate, "log file": tmp_path, "log folder": taken / "vllm.log"}[wrong]
+    command = [
+        sys.executable,
+        "-m",
+        "claw_r1.rollout",
+        "--model",
+        str(chat_model(tmp_path / "model")),
+        "--model-id",
+        "m",
+    ]
+    command += ["--device", "cpu", "--port", "0"]
+    command += [] if wrong == "certificate" else ["--log-file", str(named)]
+    variable = {"CLAW_WEIGHTS_TLS_CERTIFICATE_FILE": str(certificate)} if wrong == "certificate" else {}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=os.environ | variable, capture_output=True, text=True, timeout=60, check=False
+    )
+    (line,) = ran.stderr.splitlines()
+    assert (ran.returncode, line.startswith("rollout: "), str(named) in line) == (2, True, True), line
 
 
 def test_a_receiver_that_is_none_is_refused_before_anything_starts(

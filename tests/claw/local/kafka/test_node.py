@@ -7,7 +7,7 @@ import pytest
 
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.kafka.cluster import LocalCluster
-from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
 from claw_r1.claw.tls.tls_dir import TlsDir
 
 
@@ -45,6 +45,24 @@ def test_a_folder_without_a_record_is_taken_as_it_is(tmp_path: Path) -> None:
     begun_with(TlsDir(tmp_path / "other").prepared(), tmp_path / "unfinished")
     (tmp_path / "unfinished" / "data").rmdir()
     LocalBroker(tmp_path / "unfinished", tls=tls).check_password()
+
+
+@pytest.mark.kafka
+def test_a_first_start_that_was_killed_is_begun_again(tmp_path: Path) -> None:
+    """Kafka had begun its format, of a cluster that nobody knows any more: each later start was refused by it."""
+    (unfinished := tmp_path / "data.unfinished").mkdir()
+    (unfinished / "meta.properties").write_text(f"version=1\ncluster.id={new_cluster_id()}\nnode.id=1\n")
+    broker = LocalBroker(tmp_path)
+    broker.launch()
+    broker.kill()
+    assert f"cluster.id={broker.cluster_id}" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+@pytest.mark.kafka
+def test_a_format_that_fails_says_why(tmp_path: Path) -> None:
+    """The line with Kafka's error, not the last line of its traceback."""
+    with pytest.raises(CannotRun, match=r"cannot format .*Exception.*num\.partitions"):
+        LocalBroker(tmp_path, more={"num.partitions": "none"}).launch()
 
 
 @pytest.mark.kafka
