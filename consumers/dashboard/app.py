@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from fastapi import FastAPI
 
-from claw_r1.consumers.dashboard.metrics import not_ready, registry_of
+from claw_r1.consumers.dashboard.metrics import broken, not_ready, registry_of
 from claw_r1.consumers.dashboard.overview.log_state import LogState
 from claw_r1.consumers.dashboard.processes import ProcessWatch
 from claw_r1.consumers.dashboard.rewards.trial import trial_slots
@@ -74,9 +74,13 @@ MODULES = {f"/{path.stem}": f"/page/views/{path.name}" for path in sorted((STATI
 log = structlog.get_logger()
 
 
-def dashboard_app(settings: DashboardSettings, source: DashboardSource) -> PageGuard:
+def sessions_of(settings: DashboardSettings) -> PageSessions:
+    """Returns the sessions of one page, without anybody yet."""
+    return PageSessions(settings, KnownKeys() if settings.keys else None)
+
+
+def dashboard_app(settings: DashboardSettings, source: DashboardSource, sessions: PageSessions) -> PageGuard:
     """The page; its lifespan opens and closes what reads and writes the log."""
-    sessions = PageSessions(settings, KnownKeys() if settings.keys else None)
     processes = ProcessWatch(source.log, now_us)
 
     @asynccontextmanager
@@ -124,7 +128,8 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
     live = LiveStream()
     pool = PoolView(log_settings, listed=True, on_row=pool_change(live))
     source = DashboardSource(KafkaLog(log_settings), pool, live)
-    app = dashboard_app(settings, source)
+    sessions = sessions_of(settings)
+    app = dashboard_app(settings, source, sessions)
     url = f"{url_of(listener, settings.scheme)}/{settings.view}".removesuffix("/")
     print(
         json.dumps({"url": url, "state": "reading", "keys": settings.keys}) if settings.as_json else f"open {url}",
@@ -135,5 +140,6 @@ def serve(settings: DashboardSettings, log_settings: LogSettings) -> None:
         webbrowser.open(url)
     registry = registry_of(source)
     watch_certificate(registry, settings.tls_certificate_file)
-    with monitored(registry, settings.metrics_host, settings.metrics_port, partial(not_ready, source)):
+    is_unready, is_broken = partial(not_ready, source), partial(broken, source, sessions)
+    with monitored(registry, settings.metrics_host, settings.metrics_port, is_unready, broken=is_broken):
         run_page(app, listener, settings)

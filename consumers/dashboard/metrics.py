@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Gauge
 
 from claw_r1.consumers.dashboard.source import DashboardSource
+from claw_r1.consumers.web.sessions import PageSessions
 from claw_r1.runtime.monitoring.registry import process_registry
 
 
@@ -23,3 +24,9 @@ def not_ready(source: DashboardSource) -> str | None:
     if source.watch.away_since_us is not None:
         return "the log does not answer"
     return None if source.runs_caught_up else "the runs are being read"
+
+
+def broken(source: DashboardSource, sessions: PageSessions) -> str | None:
+    """Returns why pages are refused until another start: a thread that read the log for them has ended."""
+    failure = source.failure or sessions.failure
+    return None if failure is None else f"reading the log ended ({failure}): start the dashboard again"

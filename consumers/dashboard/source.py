@@ -117,6 +117,12 @@ class DashboardSource:
         """Pool, words and runs, as far as they stood at the start."""
         return self.caught_up and self.runs_caught_up
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended the reading of a topic, for good; the first of several."""
+        own = None if self._follower is None else self._follower.error
+        return own or self.pool.failure or self.feedback.failure or self.rewards.failure
+
     def start(self) -> None:
         """Raises BrokerUnreachable, TopicMissing."""
         self.pool.start()

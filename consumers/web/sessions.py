@@ -61,11 +61,12 @@ class PageSessions:
         self._settings = settings
         self._clock_s = clock_s
         self._sessions: OrderedDict[str, PageSession] = OrderedDict()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The error that ended the reader of keys, if one did."""
 
     def fail(self, failure: BaseException) -> None:
         """Notes that the reader of keys ended: a revocation would not be heard of, so from now on nobody is let in."""
-        self._failure = failure
+        self.failure = failure
 
     def open(self, who: str | None, secret: str | None) -> tuple[str, PageSession]:
         """A new session and its cookie. Raises PageProblem where keys are asked for and this is none."""
@@ -121,8 +122,8 @@ class PageSessions:
         return session
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise PageProblem(503, f"reading claw.keys ended ({self._failure}): start this page again")
+        if self.failure is not None:
+            raise PageProblem(503, f"reading claw.keys ended ({self.failure}): start this page again")
 
     def _touch(self, cookie: str, session: PageSession) -> None:
         session.ends_s = self._clock_s() + self._settings.session_hours * 3600

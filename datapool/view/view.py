@@ -91,6 +91,11 @@ class PoolView:
         self.changes = 0
         """Rows taken in since the start: who has an answer of the same number need not ask again."""
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended the view, if one did."""
+        return None if self._follower is None else self._follower.error
+
     def start(self) -> None:
         """Start following. Raises BrokerUnreachable, TopicMissing."""
         try:
@@ -186,7 +191,7 @@ class PoolView:
         with self._lock:
             if self._file is None:
                 return
-            error = None if self._follower is None else self._follower.error
+            error = self.failure
             read = sum(self._read_to().values()) - self._saved_to
             if error is None and (read >= SAVED_AT_END_ROWS or self._has_erased):
                 with suppress(sqlite3.Error):  # what was saved before is as it was
@@ -197,8 +202,8 @@ class PoolView:
             self._file = None
 
     def _live(self) -> PoolRows:
-        if self._follower is not None and self._follower.error is not None:
-            raise ViewFailed(f"the view of the pool ended: {self._follower.error}") from self._follower.error
+        if self.failure is not None:
+            raise ViewFailed(f"the view of the pool ended: {self.failure}") from self.failure
         return self._rows
 
     def _apply(self, record: Record) -> None:

@@ -34,6 +34,8 @@ LAST_READ_S = 60.0
 
 NotReady = Callable[[], str | None]
 """Returns why a process cannot do its work yet, or now; None: it can."""
+Broken = Callable[[], str | None]
+"""Returns why a process will never do its work again, so that only another start helps; None: nothing is broken."""
 MetricsPort = Annotated[
     int | None,
     Field(
@@ -78,14 +80,15 @@ def monitored(
     port: int | None,
     not_ready: NotReady = lambda: None,
     answer_s: float = ANSWER_S,
+    broken: Broken = lambda: None,
 ) -> Iterator[Watchers]:
-    """Serve metrics and probes, where a port is given. not_ready must answer at once. Raises MetricsPortTaken."""
+    """Serve metrics and probes, where a port is given. not_ready and broken must answer at once. Raises MetricsPortTaken."""
     watchers = Watchers()
     if port is None:
         yield watchers
         return
     try:
-        server = MonitoringServer(host, port, application(registry, not_ready, watchers.see), answer_s)
+        server = MonitoringServer(host, port, application(registry, not_ready, watchers.see, broken), answer_s)
     except OSError as error:
         raise MetricsPortTaken(
             f"cannot serve metrics on {host}:{port}: {error.strerror or error}; choose another --metrics-port"
@@ -100,7 +103,10 @@ def monitored(
 
 
 def application(
-    registry: CollectorRegistry, not_ready: NotReady, on_read: Callable[[], None] = lambda: None
+    registry: CollectorRegistry,
+    not_ready: NotReady,
+    on_read: Callable[[], None] = lambda: None,
+    broken: Broken = lambda: None,
 ) -> "WSGIApplication":
     """The three paths; all others are 404. on_read: called once metrics were put together."""
     metrics = make_wsgi_app(registry)
@@ -111,19 +117,21 @@ def application(
             exposition: Iterable[bytes] = metrics(environ, start_response)
             on_read()
             return exposition
-        status, body = _probe(path, not_ready)
+        status, body = _probe(path, not_ready, broken)
         start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
         return [json.dumps(body).encode()]
 
     return answer
 
 
-def _probe(path: str, not_ready: NotReady) -> tuple[str, dict[str, Any]]:  # Any: JSON values
-    if path == "/livez":
-        return "200 OK", {"status": "alive"}
-    if path != "/readyz":
+def _probe(path: str, not_ready: NotReady, broken: Broken) -> tuple[str, dict[str, Any]]:  # Any: JSON values
+    if path not in ("/livez", "/readyz"):
         return "404 Not Found", {"paths": ["/metrics", "/livez", "/readyz"]}
-    reason = not_ready()
+    reason = broken()
+    if path == "/livez":
+        status = {"status": "alive"} if reason is None else {"status": "broken", "reason": reason}
+        return "503 Service Unavailable" if reason else "200 OK", status
+    reason = reason or not_ready()
     return "503 Service Unavailable" if reason else "200 OK", {"ready": reason is None, "reason": reason}
 
 

@@ -46,6 +46,11 @@ class FeedbackView:
             self._follower.stop()
         self.producer.close()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended the reading of claw.rewards, if one did."""
+        return None if self._follower is None else self._follower.error
+
     def ask(self, question: Callable[[Feedback], T]) -> T:
         """The answer to a question about feedback. Raises ViewFailed."""
         self._check()
@@ -75,8 +80,8 @@ class FeedbackView:
         return max((word.fact.revision for word in words), default=0)
 
     def _check(self) -> None:
-        if self._follower is not None and self._follower.error is not None:
-            raise ViewFailed(f"reading claw.rewards ended ({self._follower.error}): start this page again")
+        if self.failure is not None:
+            raise ViewFailed(f"reading claw.rewards ended ({self.failure}): start this page again")
 
     def _apply(self, record: Record) -> None:
         self._add(readable([record]))

@@ -28,6 +28,11 @@ class RewardBoard:
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._follower: Follower | None = None
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended the reading, if one did."""
+        return None if self._follower is None else self._follower.error
+
     def ask(self, question: Callable[[RewardState], T]) -> tuple[T, bool]:
         """The answer at one moment, and whether all was read by then. Raises LogError where reading ended."""
         follower = self._started_follower()

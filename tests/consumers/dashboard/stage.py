@@ -12,7 +12,7 @@ import orjson
 import uvicorn
 from fastapi.testclient import TestClient
 
-from claw_r1.consumers.dashboard.app import dashboard_app
+from claw_r1.consumers.dashboard.app import dashboard_app, sessions_of
 from claw_r1.consumers.dashboard.settings import DashboardSettings
 from claw_r1.consumers.dashboard.source import DashboardSource, pool_change
 from claw_r1.consumers.web.serve import PageServer, bind_page, url_of
@@ -101,7 +101,12 @@ class DashboardStage:
         on_row = pool_change(self.live)
         self.pool = PoolView(self.log.settings, listed=True, open_reader=lambda: self.log.reader(TOPICS), on_row=on_row)
         self.source = DashboardSource(self.log, self.pool, self.live)
-        return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
+        return self._app(settings)
+
+    def _app(self, settings: dict[str, Any]) -> object:
+        chosen = DashboardSettings(**{"who": "ann", "port": 0, **settings})
+        self.sessions = sessions_of(chosen)
+        return dashboard_app(chosen, self.source, self.sessions)
 
     def wait_read(self) -> None:
         """Returns once the page has read what was told before it started."""
@@ -161,7 +166,7 @@ class BrokerStage(DashboardStage):
         self.live = LiveStream()
         self.pool = PoolView(self.settings, listed=True, on_row=pool_change(self.live))
         self.source = DashboardSource(KafkaLog(self.settings), self.pool, self.live)
-        return dashboard_app(DashboardSettings(**{"who": "ann", "port": 0, **settings}), self.source)
+        return self._app(settings)
 
 
 def seed(settings: LogSettings, group: str = "g", trajectory: str = "t") -> None:

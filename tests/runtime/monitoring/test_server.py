@@ -48,6 +48,18 @@ def test_the_probes_tell_whether_it_lives_and_whether_it_can_work(port: int) -> 
         ask(port, "/livez")
 
 
+def test_a_process_that_nothing_but_a_start_helps_is_neither_alive_nor_ready(port: int) -> None:
+    """Who watches it by `/livez` starts it again."""
+    reasons: list[str | None] = [None]
+    with monitored(process_registry(), HOST, port, broken=lambda: reasons[-1]):
+        assert (ask(port, "/livez")[0], ask(port, "/readyz")[0]) == (200, 200)
+        reasons.append("its reader ended")
+        status, body = ask(port, "/livez")
+        assert (status, json.loads(body)) == (503, {"status": "broken", "reason": "its reader ended"})
+        status, body = ask(port, "/readyz")
+        assert (status, json.loads(body)) == (503, {"ready": False, "reason": "its reader ended"})
+
+
 def test_every_process_tells_its_version_its_memory_and_its_lost_lines(port: int) -> None:
     """They come with the registry, beside what the room adds."""
     registry = process_registry()
