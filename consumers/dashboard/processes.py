@@ -27,6 +27,8 @@ SAMPLE_S, KEPT_S = 10.0, 900.0
 RATE_US = 120_000_000
 """Rates, and the time to catch up, are of the last so many microseconds."""
 RUNS_SHOWN = 3
+"""The fewest runs that are shown, where there are as many: first those at work, which all are, then the newest."""
+AT_WORK = ("starting", "running")
 GATEWAYS = "gateways"
 
 
@@ -128,8 +130,9 @@ def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Pla
 
 def other_rows(state: RunsState, now_us: int) -> Iterator[JsonDict]:
     """Trainers and workers, as their own events tell."""
-    newest = sorted(state.runs.values(), key=lambda run: run.seen_us, reverse=True)[:RUNS_SHOWN]
-    for run in (row(each, now_us) for each in newest):
+    runs = sorted(state.runs.values(), key=lambda run: (run.state(now_us) not in AT_WORK, -run.seen_us))
+    at_work = sum(run.state(now_us) in AT_WORK for run in runs)
+    for run in (row(each, now_us) for each in runs[: max(RUNS_SHOWN, at_work)]):
         age = None if run["age_s"] is None else f"last batch {run['age_s']:.0f} s ago"
         yield {"name": run["run"], "kind": "trainer", "state": run["state"], "version": run["version"], "why": age}
     for worker in worker_rows(state, now_us):

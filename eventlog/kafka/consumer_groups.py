@@ -1,7 +1,7 @@
 """The consumer groups that read the topics, and the progress of each; which generations of the pool there are. Changes
 nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
@@ -37,7 +37,7 @@ def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
     timeout_s = settings.connect_timeout_s
     try:
         listed = admin.list_consumer_groups(request_timeout=timeout_s).result().valid
-        names = sorted(group.group_id for group in listed)[:GROUPS_MAX]
+        names = own_first((group.group_id for group in listed), settings.prefix)
         queries = [[ConsumerGroupTopicPartitions(name)] for name in names]
         futures = [admin.list_consumer_group_offsets(query, request_timeout=timeout_s) for query in queries]
         offsets = [next(iter(each.values())).result().topic_partitions for each in futures]
@@ -54,6 +54,12 @@ def consumer_groups(settings: LogSettings) -> list[ConsumerGroup]:
         ConsumerGroup(name, states[name].state.name.lower(), len(states[name].members), places)
         for name, places in own.items()
     ]
+
+
+def own_first(names: Iterable[str], prefix: str) -> list[str]:
+    """Returns at most `GROUPS_MAX` groups in order: those of our own programs, then others, of which a broker may have any number."""
+    names = sorted(names, key=lambda name: (not name.startswith(f"{prefix}."), name))
+    return sorted(names[:GROUPS_MAX])
 
 
 def facts_behind(settings: LogSettings) -> int:

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 
-from claw_r1.consumers.dashboard.processes import ProcessWatch
+from claw_r1.consumers.dashboard.processes import ProcessWatch, other_rows
+from claw_r1.consumers.dashboard.source import RunsState
 from claw_r1.eventlog.dead_letters import dead_letter
 from claw_r1.eventlog.kafka.reader import LogReader, commit_offsets
 from claw_r1.eventlog.partitioner import partition_of
@@ -23,6 +24,7 @@ from tests.browser_session import PAYLOADS, BrowserSession
 from tests.consumers import published
 from tests.consumers.dashboard.overview_scene import worker
 from tests.consumers.dashboard.stage import BrokerStage, DashboardStage
+from tests.consumers.runs import observed
 
 __all__ = ["browser"]
 PATHS = ("processes", "topics", "letters")
@@ -126,6 +128,18 @@ def test_a_log_in_memory_says_that_it_has_no_broker() -> None:
         assert statuses == dict.fromkeys(PATHS, 501) | {"processes": 200}
         rows = http.get("operations/processes").json()["processes"]
         assert [each["name"] for each in rows if each["kind"] == "worker"] == ["w", "old"]
+
+
+def test_every_run_at_work_is_a_row() -> None:
+    """However many train at once; of those that are over the newest, where there is room."""
+    now, state = now_us(), RunsState()
+    words = [observed.at(observed.started(f"run{n}"), now / 1e6 - 60 * n) for n in range(6)]
+    words += [observed.at(observed.ended(1, f"run{n}"), now / 1e6) for n in (0, 3)]
+    for word in words:
+        state.index.apply(word, word.envelope.occurred_at_us)
+    assert [row["name"] for row in other_rows(state, now)] == ["run1", "run2", "run4", "run5"]
+    later = now + 10 * 3_600_000_000
+    assert [row["name"] for row in other_rows(state, later)] == ["run0", "run3", "run1"]
 
 
 @pytest.fixture
