@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.debian_programs import ROOT
 from tests.docs.metrics_page import ROOMS, described
 from tests.infra.alerts import asked_for, promtool
+from tests.infra.kubernetes.cluster import OVERLAYS, of_kind
 
 WRITE = ROOT / "infra" / "grafana" / "write.py"
 BOARDS = yaml.safe_load(WRITE.with_name("boards.yaml").read_text())
@@ -36,6 +38,19 @@ def test_boards_ask_for_metrics_and_labels_that_there_are() -> None:
             assert [metric for metric, _ in asked if metric not in known] == [], panel["title"]
             there = set().union(*(known[metric] for metric, _ in asked))
             assert not asked or used <= there, (panel["title"], used - there)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_room_of_our_brokers_is_seen(overlay: str) -> None:
+    """Strimzi names a claim after the volume, the cluster, the pool and the broker; an older one after the cluster alone."""
+    ((pool, manifest),) = of_kind(overlay, "KafkaNodePool").items()
+    cluster = manifest["metadata"]["labels"]["strimzi.io/cluster"]
+    claims = [f"data-{volume['id']}-{cluster}-{pool}-12" for volume in manifest["spec"]["storage"]["volumes"]]
+    (expr,) = [expr for expr in EXPRESSIONS if "persistentvolumeclaim=~" in expr]
+    (pattern,) = re.findall(r'persistentvolumeclaim=~"([^"]*)"', expr)
+    for claim in (*claims, "data-mine-kafka-0", "data-0-mine-kafka-0"):
+        assert re.fullmatch(pattern, claim), claim
+    assert not re.fullmatch(pattern, "home-trainer-0")
 
 
 def test_prometheus_takes_every_expression(tmp_path: Path) -> None:
