@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +17,9 @@ from claw_r1.datapool.runs import Run
 
 Axes = Any  # matplotlib's, which has no types
 DPI = 110
+NAME_CHARACTERS_MAX = 251
+"""With the ending, as many bytes as file systems take."""
+CUT_CHARACTERS = 120
 LABELS = (
     "reward per episode",
     "evaluation",
@@ -48,11 +52,19 @@ def run_plot(names: Sequence[str], out: Path | None, *, prefix: str) -> Answer:
     """Draws the runs and tells where the picture lies. Raises NoSuchRun."""
     with log_for_reading(prefix) as settings:
         runs = read_named(settings, dict.fromkeys(names))
-    path = out or claw_home() / "plots" / f"{'+'.join(quote(run.run_id, safe='') for run in runs)}.png"
+    path = out or claw_home() / "plots" / file_name([run.run_id for run in runs])
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(runs, path)
     answer = {"plot": str(path), "runs": {run.run_id: len(run.trained) for run in runs}}
     return Answer(answer, str(path))
+
+
+def file_name(run_ids: Sequence[str]) -> str:
+    """Returns the name of a picture of these runs, which a file can have: a long one is cut, and told apart by its digest."""
+    name = "+".join(quote(run_id, safe="") for run_id in run_ids)
+    if len(name) > NAME_CHARACTERS_MAX:
+        name = f"{name[:CUT_CHARACTERS]}-{sha256(name.encode()).hexdigest()[:12]}"
+    return f"{name}.png"
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
