@@ -175,13 +175,13 @@ def _notes(subject: FeedbackSubject, facts: _Facts) -> Iterator[PersonalWord]:
     for fact in facts.values():
         if isinstance(fact, StepCurated):
             curation = annotated(curation, fact)
-    latest = {judgement.who: judgement for judgement in reversed(counting(curation.judgements if curation else ()))}
-    standing = {judgement.event_id for judgement in latest.values()}
-    for fact in facts.values():
-        if isinstance(fact, StepCurated) and _is_note(fact):
-            stands = fact.envelope.event_id in standing
-            source = HUMAN + fact.who
-            yield PersonalWord(fact=fact, kind="comment", subject=subject, source=source, name=COMMENT, stands=stands)
+    notes = {name: fact for name, fact in facts.items() if isinstance(fact, StepCurated) and _is_note(fact)}
+    current = counting(curation.judgements if curation else ())
+    latest = {word.who: word.event_id for word in reversed(current) if word.event_id in notes}
+    for name, fact in notes.items():
+        stands = latest.get(fact.who) == name
+        source = HUMAN + fact.who
+        yield PersonalWord(fact=fact, kind="comment", subject=subject, source=source, name=COMMENT, stands=stands)
 
 
 def _sides(fact: PreferenceGiven) -> tuple[FeedbackSubject, FeedbackSubject]:

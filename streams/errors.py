@@ -24,6 +24,10 @@ class FoldVersionMismatch(StreamsError):
     """The pool on the broker was written by another version of the folds: rebuild it, do not mix."""
 
 
+class RowOfAnotherVersion(StreamsError):
+    """A row of the pool has a schema that this version does not know: a newer version wrote it."""
+
+
 class StoreFailed(StreamsError):
     """The disk under a partition's rows refuses them: it is full, or broken. The log has them all."""
 
@@ -41,4 +45,5 @@ def exit_code_of(error: Exception) -> ExitCode:
     start mends, or broken."""
     if isinstance(error, Fenced):
         return ExitCode.FENCED
-    return ExitCode.REFUSED if isinstance(error, FoldVersionMismatch | AccessRefused) else ExitCode.BROKE
+    is_refused = isinstance(error, FoldVersionMismatch | RowOfAnotherVersion | AccessRefused)
+    return ExitCode.REFUSED if is_refused else ExitCode.BROKE

@@ -14,13 +14,12 @@ from claw_r1.datapool import FOLD_VERSION
 from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_range
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.codec import decode
 from claw_r1.schemas.events import GroupRecord, StreamPosition
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import FACTS, GROUPS, POSITIONS
 from claw_r1.streams.cold_store import SqliteColdStore
 from claw_r1.streams.errors import FoldVersionMismatch
-from claw_r1.streams.partition.groups import RESTING_MAX
+from claw_r1.streams.partition.groups import RESTING_MAX, stored_row
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import waits
 from claw_r1.streams.standby import LOCK_PATIENCE_S, PoolCopy, opened, read_on
@@ -34,12 +33,12 @@ def recover(
     settings: LogSettings, partitions: Sequence[int], copies: Mapping[int, PoolCopy] = NO_COPIES
 ) -> dict[int, PartitionState]:
     """States as the pool has them. copies: of some partitions, to continue from; others continue from files. Raises
-    BrokerUnreachable, TopicMissing, FoldVersionMismatch, StoreFailed."""
+    BrokerUnreachable, TopicMissing, FoldVersionMismatch, RowOfAnotherVersion, StoreFailed."""
     return states_of(settings, pool_copies(settings, partitions, copies))
 
 
 def states_of(settings: LogSettings, copies: Mapping[int, PoolCopy]) -> dict[int, PartitionState]:
-    """States as these copies have them. Raises FoldVersionMismatch."""
+    """States as these copies have them. Raises as `state_of`."""
     return {partition: state_of(partition, settings.partitions, copy.store) for partition, copy in copies.items()}
 
 
@@ -60,11 +59,12 @@ def pool_copies(
 def state_of(
     partition: int, partitions: int, cold: SqliteColdStore, *, resting_max: int = RESTING_MAX
 ) -> PartitionState:
-    """The state that these rows of the pool are the records of. Raises FoldVersionMismatch."""
+    """The state that these rows of the pool are the records of. Raises FoldVersionMismatch, RowOfAnotherVersion, StoreFailed."""
+    offsets = _offsets(cold)  # first: another version of the folds explains rows that cannot be read
     waiting: list[str] = []
     stubs: list[str] = []
     for value in cold.topic(GROUPS.name):
-        event = decode(value)
+        event = stored_row(value)
         if not isinstance(event, GroupRecord):
             continue
         if is_evicted(event):
@@ -76,7 +76,7 @@ def state_of(
     return PartitionState(
         partition,
         partitions,
-        offsets=_offsets(cold),
+        offsets=offsets,
         waiting=waiting,
         cold=cold,
         resting_max=resting_max,
@@ -85,7 +85,7 @@ def state_of(
 
 def _offsets(cold: SqliteColdStore) -> Mapping[str, int]:
     for value in cold.topic(POSITIONS.name):
-        event = decode(value)
+        event = stored_row(value)
         if isinstance(event, StreamPosition):
             if event.fold_version != FOLD_VERSION:
                 raise FoldVersionMismatch(

@@ -202,16 +202,18 @@ class NoWeightServer:
 
 def may_concern(group: GroupRecord, run_id: str, policy: str = "own") -> bool:
     """Returns whether the run may ever look at a group: the view forgets others for good, so only what stays true may
-    decide."""
+    decide. A group's run and tags are those of its opening, which may come after its calls."""
     if is_evicted(group):
         return False
+    if not group.declared:
+        return True
     if group.channel == Channel.VALIDATION:
         return group.run_id == run_id and EvaluatedTask.of(group.tags) is not None
     return policy == "any" or group.run_id in (None, run_id)
 
 
 def _own_run(settings: TrainerSettings) -> str | None:
-    """The only run whose groups `may_concern` keeps, besides those of none; None: it keeps all."""
+    """The only run whose groups are taken in, besides those of none; None: all are."""
     return None if settings.spec.policy == "any" else settings.run_id
 
 

@@ -2,8 +2,8 @@
 
 Input: the facts, verdicts, keys, weights and plans of a prefix, by position; output:
 the same at the other place, keys, bytes and headers as they are. A group's facts stay
-in their order, for all of them stand in one partition before and after. Plans name
-facts by position, which is translated. Delivery: exactly once, for the offsets read are
+in their order, for all of them stand in one partition before and after, and its kept
+verdicts stand there, too. Plans name facts by position, which is translated. Delivery: exactly once, for the offsets read are
 part of the transaction that writes; whoever is killed and started again goes on, and
 whoever comes later copies what came since. Workers and dead letters are left behind:
 the ones report anew, the others name records by where they stood.
@@ -12,11 +12,12 @@ How far the old log is read stands in the new one, under the new one's names: a 
 keeps offsets of topics that it has.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
+from math import gcd
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, create_topics, end_offsets, topics_id
 from claw_r1.eventlog.kafka.reader import committed_offsets, read_topics, stream_ranges
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Place, Record, readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.events import BatchAssembled, FactPosition, PlannedStep
@@ -38,7 +40,7 @@ COPIED = (CALLS, REWARDS, VERDICTS, KEYS, WEIGHTS, BATCHES)
 """Plans come last: where the facts stand that they name is known by then."""
 RECORDS = 2000
 """In one transaction: what a kill repeats."""
-Copy = tuple[Record, Outgoing | None]
+Copy = tuple[Record, Sequence[Outgoing]]
 """A record, and what is written of it."""
 Ranges = Mapping[Place, tuple[int, int]]
 Translation = Mapping[tuple[int, int], FactPosition]
@@ -80,7 +82,8 @@ class LogCopy:
         if topic is BATCHES:
             self.left_out = self._left_out_before(ranges)
             return self._plans(ranges)
-        return ((record, as_it_is(topic, record)) for record in stream_ranges(self.source, ranges))
+        old, new = self.source.partitions, self.target.partitions
+        return ((record, as_it_is(topic, record, old, new)) for record in stream_ranges(self.source, ranges))
 
     def _at(self) -> Mapping[Place, int]:
         """Finds out how far the old log is copied, by the places of the new one. Raises CannotRun."""
@@ -147,13 +150,13 @@ class LogCopy:
         events = readable(record for record in stream_ranges(self.source, read) if record.key not in copied)
         return {event.run_id for event in events if isinstance(event, BatchAssembled)}
 
-    def _plan(self, record: Record, places: Translation) -> Outgoing | None:
+    def _plan(self, record: Record, places: Translation) -> Sequence[Outgoing]:
         event = next(readable([record]), None)
         if getattr(event, "run_id", None) in self.left_out:
-            return None
+            return ()
         if isinstance(event, BatchAssembled) and record.key is not None:
-            return Outgoing.of(BATCHES, record.key, translated(event, places))
-        return as_it_is(BATCHES, record)
+            return (Outgoing.of(BATCHES, record.key, translated(event, places)),)
+        return as_it_is(BATCHES, record, self.source.partitions, self.target.partitions)
 
     def _translation(self, places: Set[tuple[int, int]]) -> Translation:
         """A fact is known again by its event's id, of which copies count from the
@@ -174,18 +177,41 @@ class LogCopy:
 
 def commit(producer: TransactionalProducer, batch: list[Copy], name: str) -> int:
     """Writes a batch and how far it was read in one transaction, and empties it;
-    how many were written. name: the new topic's."""
-    items = [item for _, item in batch if item]
+    how many were copied. name: the new topic's."""
+    items = [item for _, copies in batch for item in copies]
     producer.commit(items, {(name, record.partition): record.offset + 1 for record, _ in batch})
+    count = sum(bool(copies) for _, copies in batch)
     batch.clear()
-    return len(items)
+    return count
 
 
-def as_it_is(topic: Topic, record: Record) -> Outgoing:
-    """Copies a record; one without a key keeps its partition, which the new log
-    has, too."""
-    place = record.partition if record.key is None else None
-    return Outgoing(topic=topic, key=record.key, value=record.value, headers=record.headers, partition=place)
+def as_it_is(topic: Topic, record: Record, old: int, new: int) -> Sequence[Outgoing]:
+    """Copies a record of a log of `old` partitions into one of `new`."""
+    copied = partial(Outgoing, topic=topic, key=record.key, value=record.value, headers=record.headers)
+    return [copied(partition=place) for place in partitions_of_copy(topic, record, old, new)]
+
+
+def partitions_of_copy(topic: Topic, record: Record, old: int, new: int) -> Sequence[int]:
+    """Finds where a copy belongs."""
+    return _beside_groups(record.partition, old, new) if topic is VERDICTS else (_by_key(record, old, new),)
+
+
+def _beside_groups(at: int, old: int, new: int) -> Sequence[int]:
+    """Each partition to which a group of the old one can come: any of them may ask for the verdict.
+    Hashes that are equal modulo `old` are so modulo a divisor of both."""
+    divisor = gcd(old, new)
+    return range(at % divisor, new, divisor)
+
+
+def _by_key(record: Record, old: int, new: int) -> int:
+    """The partition of the key. A fact that was refused, for it stood in
+    another, stands in a wrong one again."""
+    at = record.partition
+    if record.key is None:
+        return at
+    own = partition_of(record.key, new)
+    is_refused = at != partition_of(record.key, old)
+    return (at if at != own else (at + 1) % new) if is_refused else own
 
 
 def size(ranges: Ranges) -> int:

@@ -39,13 +39,14 @@ def _edge_unit(name: str, key: str) -> str:
 
 
 def _numbers_or_body(name: str, value: bytes) -> Plain:
-    if name in IDS:
+    are_whole = not len(value) % arrays.ITEM_BYTES  # a call whose numbers are cut is a usable fact: `ids_malformed`
+    if name in IDS and are_whole:
         return arrays.unpack_ids(value)
-    if name in FLOATS:
+    if name in FLOATS and are_whole:
         return [round(x, 6) for x in arrays.unpack_floats(value)]
     if name in BODIES:
         try:
             return orjson.loads(value)
         except orjson.JSONDecodeError:
-            pass  # a body that is no JSON is shown as the bytes it is
+            pass  # what is no JSON, as what are no whole numbers, is shown as the bytes it is
     return {"base64": base64.b64encode(value).decode()}

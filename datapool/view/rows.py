@@ -128,9 +128,9 @@ class PoolRows:
         return self._tables
 
     def apply(self, topic: str, key: bytes, value: bytes | None) -> None:
-        """Take one row in. topic: `Topic.name`; a None value removes. Raises UndecodableRecord."""
+        """Take one row in. topic: `Topic.name`; a None value removes, and makes no group known. Raises UndecodableRecord."""
         ids = (as_text(key),) if topic == GROUPS.name else parts(key)
-        group = self._group_of(ids[0])
+        group = self._groups.get(ids[0]) if value is None else self._group_of(ids[0])
         if group is None or len(ids) > STEP_IDS:
             return
         group.whole = self._offered = None

@@ -42,10 +42,10 @@ def token_line(
     capture: Callable[[str], CallCaptured | None],
     step: Callable[[str], StepRecord | None],
 ) -> TokenLine | None:
-    """The line of a call; None where no tokens were captured. calls: of its trajectory, in order. capture, step: the fact that
+    """The line of a call; None where no tokens were captured, or only part of one. calls: of its trajectory, in order. capture, step: the fact that
     counts, and the row, by call id."""
     reading = _Reading(calls, capture)
-    own = capture(call_id)
+    own = reading.capture(call_id)
     if own is None or not (own.prompt.full_length or own.response_ids):
         return None
     prompt = reading.prompt(call_id)
@@ -61,8 +61,13 @@ class _Reading:
     """The calls of one trajectory, and of each the prompt put together once."""
 
     def __init__(self, calls: Sequence[str], capture: Callable[[str], CallCaptured | None]) -> None:
-        self._calls, self._capture = calls, capture
+        self._calls, self._fact = calls, capture
         self._prompts: dict[str, bytes] = {}
+
+    def capture(self, call_id: str) -> CallCaptured | None:
+        """The fact of a call; None also where its ids are cut, from which nothing can be put together (`ids_malformed`)."""
+        call = self._fact(call_id)
+        return None if call is None or len(call.response_ids) % ITEM_BYTES else call
 
     def prompt(self, call_id: str) -> bytes | None:
         """Packed ids of the whole prompt; None where they cannot be put together."""
@@ -87,14 +92,14 @@ class _Reading:
                 yield cursor, start, end
             base = cursor.prompt.base_call_id
             kept = min(kept, start if base is None else cursor.prompt.keep)
-            cursor = self._capture(base) if base is not None else self._beginning(cursor)
+            cursor = self.capture(base) if base is not None else self._beginning(cursor)
 
     def _beginning(self, call: CallCaptured) -> CallCaptured | None:
         """The call before it that its prompt, written in full, begins with."""
         before = self._calls[: self._calls.index(call.call_id)] if call.call_id in self._calls else ()
         whole = self.prompt(call.call_id) or b""
         for call_id in reversed(before[-BASES_TRIED:]):
-            earlier, prompt = self._capture(call_id), self.prompt(call_id)
+            earlier, prompt = self.capture(call_id), self.prompt(call_id)
             if earlier is not None and prompt is not None and whole.startswith(prompt + earlier.response_ids):
                 return earlier
         return None
@@ -103,7 +108,7 @@ class _Reading:
         """Captures from a call down its bases, as far as they are here."""
         links: dict[str, CallCaptured] = {}
         cursor: str | None = call_id
-        while cursor is not None and cursor not in links and (call := self._capture(cursor)) is not None:
+        while cursor is not None and cursor not in links and (call := self.capture(cursor)) is not None:
             links[cursor] = call
             cursor = None if cursor in self._prompts else call.prompt.base_call_id
         return links

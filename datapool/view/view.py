@@ -20,7 +20,7 @@ from claw_r1.datapool.errors import ViewFailed
 from claw_r1.datapool.view.progress import ReadProgress, WatchedReader
 from claw_r1.datapool.view.rows import KeepGroup, PoolRows
 from claw_r1.datapool.view.snapshot import LISTED, ViewFile, view_path
-from claw_r1.datapool.view.store import as_bytes, as_text
+from claw_r1.datapool.view.store import as_bytes
 from claw_r1.eventlog.errors import HistoryCut
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.kafka.admin import end_offsets, topics_id
@@ -66,7 +66,7 @@ class PoolView:
         """keep: decides for each version of a group whether it is kept (default: all are); a group that is once not kept is forgotten.
 
         group: rows of this group alone. run: rows of groups that are known to be of another run are passed over,
-        undecoded. topics: without `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
+        undecoded, as long as they are. topics: without `STEPS` no group is whole, but `group_rows` and `trajectory_rows` of `ask` are there.
         listed: for the questions of `claw_r1.datapool.view.listing.pages`. role: a name for the rows that are kept,
         where that is not all; without one such a view has no file. on_row: called in the follower's thread after each
         row that was read, with `Topic.name` and the row's key.
@@ -210,7 +210,9 @@ class PoolView:
         name, key = self._names[record.topic], record.key or b""
         with self._lock, self._file_in_order():
             if name == GROUPS.name and not _may_be_of(self._run, record.headers):
-                self._rows.forget(as_text(key))  # as `keep` would have it, and nothing is decoded
+                # Not for good: an opening that comes late can give the group to this run. All of its rows are written again
+                # then, and may have been read before this one, since each topic is read for itself: they stay.
+                self._rows.apply(name, key, None)
                 return
             self._rows.apply(name, key, record.value)
             self.changes += 1

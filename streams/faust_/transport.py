@@ -54,7 +54,14 @@ def _is_behind(assignment: Untyped, request: Untyped) -> bool:
 
 
 class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
-    """Faust's thread of the client; its fetches are spaced."""
+    """Faust's thread of the client; its fetches are spaced, and bring committed facts alone."""
+
+    def _create_worker_consumer(self, transport: Untyped) -> Untyped:
+        """Faust reads what is committed only where it writes in transactions itself. Facts are written in some where a log is
+        copied: what a killed copy began is no fact, and whoever looks a fact up would not find it there."""
+        client = super()._create_worker_consumer(transport)
+        client._isolation_level = "read_committed"
+        return client
 
     async def on_start(self) -> None:
         """Called when there is a loop, before anything is fetched."""

@@ -12,9 +12,11 @@ from claw_r1.datapool.fold.readiness import is_evicted
 from claw_r1.datapool.fold.restore import restore
 from claw_r1.datapool.fold.state import GroupState
 from claw_r1.schemas.codec import NOTHING_PACKED, Packed, decode, encode
-from claw_r1.schemas.events import GroupRecord, TrajectoryRecord
+from claw_r1.schemas.errors import UndecodableRecord, UnknownSchemaId
+from claw_r1.schemas.events import Event, GroupRecord, TrajectoryRecord
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import GROUPS
+from claw_r1.streams.errors import RowOfAnotherVersion, StoreFailed
 from claw_r1.streams.reactors import waits
 
 RESTING_MAX = 200
@@ -76,9 +78,10 @@ class Groups:
         self._cold = cold
 
     def has(self, group_id: str) -> bool:
-        """Returns whether the group has a state; one that was put away is in memory again afterwards."""
+        """Returns whether the group has a state; one that was put away is in memory again afterwards. Raises as
+        `stored_row`."""
         if group_id not in self.states and self._cold is not None:
-            self.states |= restore(decode(value) for value in self._cold.group(group_key(group_id)))
+            self.states |= restore(map(stored_row, self._cold.group(group_key(group_id))))
         return group_id in self.states
 
     def image(self, group_id: str) -> GroupImage:
@@ -117,7 +120,7 @@ class Groups:
             return []
         old: list[GroupRecord] = []
         for value in self._cold.untouched(before_us, UNTOUCHED_MAX):
-            record = decode(value)
+            record = stored_row(value)
             assert isinstance(record, GroupRecord)  # only these have an age
             touched_us = _touched_us(record)
             if touched_us is None or touched_us > before_us:
@@ -130,6 +133,21 @@ class Groups:
         """Give the cold store's space back."""
         if self._cold is not None:
             self._cold.close()
+
+
+def stored_row(value: bytes) -> Event:
+    """A row of a cold store decoded. Raises RowOfAnotherVersion or StoreFailed: the fact that asks for it is no poison."""
+    try:
+        return decode(value)
+    except UnknownSchemaId as error:
+        raise RowOfAnotherVersion(
+            f"the pool has rows that a newer version wrote ({error}): start that version, or write by schemas that both "
+            "know (CLAW_SCHEMAS_UNTIL, docs/cluster.md) and rebuild"
+        ) from error
+    except UndecodableRecord as error:
+        raise StoreFailed(
+            f"a stored row of the pool is damaged ({error}): without its files in CLAW_LOG_VIEWS_DIR a worker reads the log"
+        ) from error
 
 
 def _cold_rows(group_id: str, rows: Rows) -> list[ColdRow]:

@@ -104,7 +104,8 @@ class PartitionState:
 
     def apply(self, record: Record) -> FoldOutcome:
         """Fold one record. A record that cannot be folded becomes a dead letter; nothing is raised for it. People's words that the
-        pool does not fold are passed by: only the offset moves."""
+        pool does not fold are passed by: only the offset moves. Raises RowOfAnotherVersion or StoreFailed where a
+        stored row of its group cannot be read."""
         is_redelivered = record.offset < self.expected(record.topic)
         try:
             outcome: FoldOutcome = self._take(record, is_redelivered)

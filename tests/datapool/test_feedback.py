@@ -149,6 +149,23 @@ def test_a_curations_undo_takes_a_comment_back_whoever_signs_it():
     assert [word.stands for word in Feedback([note, undo]).history()] == [False]
 
 
+def test_an_earlier_comment_returns_when_a_later_one_is_taken_back():
+    """The undo is the person's own last curation of the call, and no comment."""
+    first, second = remarked(comment="first"), remarked(comment="second", at_us=2000)
+    words = Feedback([*first, *second])
+    undone = undo_events([word.fact for word in words.last_act("human:ada", subject=CALL)], by(at_us=3000))
+    assert [row[4] for row in stand([*first, *second, *undone])] == ["first"]
+
+
+def test_a_comment_stays_when_its_author_takes_back_a_curation_of_the_call():
+    """`claw pool curate --no-train` and `--undo` say nothing about it."""
+    (note,) = remarked(comment="wrong tool")
+    (other,) = remarked(comment="x", at_us=2000)
+    out = msgspec.structs.replace(other, note=None, trainable=False)
+    (undo,) = undo_events([out], by(at_us=3000))
+    assert [row[4] for row in stand([note, out, undo])] == ["wrong tool"]
+
+
 def test_preferences_of_one_person_and_pair_are_one_place_whichever_way_round():
     """Withdrawn: as if nobody had compared them; another name, person or pair is another place."""
     first, turned = compared(), compared(chosen=OTHER, rejected=TRAJECTORY, at_us=2000, strength=0.5, comment="now")

@@ -3,7 +3,7 @@
 import pytest
 
 from claw_r1.eventlog.errors import BrokerUnreachable, Fenced
-from claw_r1.streams.errors import ExitCode, FoldVersionMismatch, exit_code_of
+from claw_r1.streams.errors import ExitCode, FoldVersionMismatch, RowOfAnotherVersion, StoreFailed, exit_code_of
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,8 @@ from claw_r1.streams.errors import ExitCode, FoldVersionMismatch, exit_code_of
     [
         (Fenced("another owner"), ExitCode.FENCED),
         (FoldVersionMismatch("rebuild it"), ExitCode.REFUSED),
+        (RowOfAnotherVersion("start the newer one"), ExitCode.REFUSED),
+        (StoreFailed("the disk is full"), ExitCode.BROKE),
         (BrokerUnreachable("nobody answers"), ExitCode.BROKE),
         (ZeroDivisionError("a bug"), ExitCode.BROKE),
     ],

@@ -213,7 +213,8 @@ def _window(
     if side is None:
         return None
     prompt, own = side.prompt_length, side.stretches[-1]
-    chances = unpack_floats(own.call.response_logprobs)
+    packed = own.call.response_logprobs
+    chances = unpack_floats(packed) if len(packed) == len(own.call.response_ids) else []  # else which is whose?
     at = [place - prompt for place in range(first, first + len(window))]
     values = [finite_logprob(chances[each]) if 0 <= each < len(chances) else None for each in at]
     return {

@@ -24,7 +24,7 @@ TOKENS_MAX = 20_000
 CHARACTERS_MAX = 200_000
 """The most characters in the messages of one reply."""
 FLOAT_MAX = 3.4e38
-NO_IDS = "No token ids were captured of this call, because its server gave none: these are its messages."
+NO_IDS = "No token ids of this call were captured (its server gave none), or they are cut: these are its messages."
 BROKEN = "The prompt cannot be put together, because a call that it is written against is missing or another: this is the response."
 routes = APIRouter(prefix="/api/v1", tags=["tokens"])
 BatchName = tuple[str | None, int | None]

@@ -1,5 +1,6 @@
 """`claw topics copy`: the same log at another place, with more partitions, however often it is killed on the way."""
 
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from claw_r1.claw.cli import REFUSALS
 from claw_r1.claw.data.verify import run_verify
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.local.kafka.node import LocalBroker
-from claw_r1.claw.topics.copy_log import COPIED, Copy, LogCopy, run_copy
+from claw_r1.claw.topics.copy_log import COPIED, Copy, LogCopy, partitions_of_copy, run_copy
 from claw_r1.consumers.verify.oracle.digests import tokens_digest
 from claw_r1.consumers.verify.pool_comparison import compare
 from claw_r1.consumers.verify.report import Report
@@ -24,7 +25,8 @@ from claw_r1.eventlog.kafka.admin import as_on_broker, create_topics, delete_rec
 from claw_r1.eventlog.kafka.librdkafka import consumer_config
 from claw_r1.eventlog.kafka.reader import commit_offsets, committed_offsets
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
-from claw_r1.eventlog.records import Outgoing
+from claw_r1.eventlog.partitioner import partition_of
+from claw_r1.eventlog.records import Outgoing, Record
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.processes.child import module_argv, start
 from claw_r1.schemas.events import (
@@ -35,7 +37,8 @@ from claw_r1.schemas.events import (
     PlannedStep,
     PlannedTrajectory,
 )
-from claw_r1.schemas.topics import BATCHES, CALLS, FACTS, KEYS, REWARDS, Topic
+from claw_r1.schemas.keys import group_key
+from claw_r1.schemas.topics import BATCHES, CALLS, FACTS, KEYS, REWARDS, VERDICTS, Topic
 from claw_r1.streams.rebuild import rebuild
 from tests import facts
 from tests.soak import SOAK
@@ -127,6 +130,45 @@ def test_the_same_log_in_more_partitions(old: LogSettings, new: LogSettings) -> 
     assert again["rows"] == 0
     assert isinstance(again["records"], dict)
     assert not any(again["records"].values())
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 8), (8, 64), (8, 12), (3, 5), (1, 4)])
+def test_a_verdict_is_found_beside_every_group_that_was_there(before: int, after: int) -> None:
+    """Else its scorer would be asked again, and paid again; with as many partitions it lies where it lay, once."""
+    lay = {each: record_in(VERDICTS, each, b"verdict") for each in range(before)}
+    for group in (str(number).encode() for number in range(300)):
+        copies = partitions_of_copy(VERDICTS, lay[partition_of(group, before)], before, after)
+        assert partition_of(group, after) in copies
+        assert len(copies) == after // math.gcd(before, after)
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 8), (8, 64), (8, 12), (3, 5)])
+def test_a_fact_of_another_partition_than_its_groups_stays_refused(before: int, after: int) -> None:
+    """It never counted; a copy must not be what makes it count."""
+    for key in (str(number).encode() for number in range(100)):
+        for place in range(before):
+            (copy,) = partitions_of_copy(REWARDS, record_in(REWARDS, place, key), before, after)
+            assert (copy == partition_of(key, after)) == (place == partition_of(key, before))
+    assert partitions_of_copy(REWARDS, record_in(REWARDS, before - 1, None), before, after) == (before - 1,)
+
+
+def record_in(topic: Topic, partition: int, key: bytes | None) -> Record:
+    return Record(f"claw.{topic.name}", partition, 0, 0, key, b"")
+
+
+def test_verdicts_and_misplaced_facts_in_more_partitions(old: LogSettings, new: LogSettings) -> None:
+    """A verdict lies where its scorer looks, once it goes on there; a misplaced reward counts in neither pool."""
+    group = facts_in_log(old)[0][0].group_id
+    place = partition_of(group_key(group), old.partitions)
+    wrong = facts.reward(group, "misplaced", 99.0)
+    publish(old, [Outgoing(topic=VERDICTS, key=b"verdict", value=b"said", partition=place)])
+    publish(old, [Outgoing.of(REWARDS, group_key(group), wrong, (place + 1) % old.partitions)])
+    rebuild(old, end_offsets(old, FACTS), lambda _done, _total: None)
+    answer = copied_to(old, new)
+    assert isinstance(answer["records"], dict)
+    assert answer["records"][VERDICTS.name] == 1
+    assert partition_of(group_key(group), new.partitions) in {one.partition for one in records(new, VERDICTS)}
+    assert kinds(run_verify(None, None, prefix=new.prefix, against=old.prefix)) == {}
 
 
 def test_what_came_since_is_copied_by_the_next_one(old: LogSettings, new: LogSettings) -> None:

@@ -92,6 +92,12 @@ def test_a_forgotten_group_stays_away():
     assert (view.groups(), view.steps("a/b", "t")) == ([], [])
 
 
+def test_tombstones_alone_make_no_group():
+    """They name no run, so that a view reads those of other runs' groups, too: evictions of these leave nothing in memory."""
+    view = view_of((topic, key, None) for topic, key, _ in writes(HISTORY))
+    assert view.snapshot().groups == []
+
+
 def test_forgotten_groups_take_no_memory():
     """A run that trains for months forgets millions of groups: not even their ids stay."""
     view, names = PoolRows(), [f"group-{number}" for number in range(5000)]

@@ -461,7 +461,8 @@ def test_a_view_of_a_real_log_reads_the_tail(log_settings, tmp_path):
 @pytest.mark.kafka
 @pytest.mark.parametrize("generation", [1, 2])
 def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings, generation):
-    """It takes in its own and those of no run yet; a group that turns out to be another run's is dropped, as it ever was."""
+    """It takes in its own and those of no run yet; a group that turns out to be another run's is dropped, and one that was
+    another's is taken in."""
     log_settings = log_settings.model_copy(update={"generation": generation})
     create_topics(log_settings)
     late = written_of([facts.opened("late", envelope=facts.envelope(run_id=None))])
@@ -471,7 +472,8 @@ def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings, generati
     )
     random.Random(1).shuffle(others)
     known = [(row, "other") for row in written_of([facts.opened("late", envelope=facts.envelope(run_id="other"))])]
-    rows = [(row, None) for row in late] + own + others + known
+    moved = [(row, run) for run in ("other", "own") for row in written_of(group("moved", [0.0, 1.0], run=run))]
+    rows = [(row, None) for row in late] + own + others + known + moved
     with closing(KafkaLog(log_settings).producer()) as producer:
         for (topic, key, value), run in rows:
             item = Outgoing(topic=TOPICS[topic], key=key, value=value, headers=of_run(run))
@@ -483,9 +485,9 @@ def test_a_view_of_one_run_passes_over_the_rows_of_others(log_settings, generati
             for view in views:
                 view.wait_caught_up(60)
             everybodys, owns = views
-            assert owns.groups() == everybodys.groups()
-            assert [one.group_id for one in owns.groups()] == [f"own-{number}" for number in range(4)]
-            assert (everybodys.changes, owns.changes) == (len(rows), len(late) + len(own))
+            assert [one for one in owns.groups() if one.group_id != "moved"] == everybodys.groups()
+            assert [one.group_id for one in owns.groups()] == ["moved", *(f"own-{number}" for number in range(4))]
+            assert (everybodys.changes, owns.changes) == (len(rows), len(late) + len(own) + len(moved) // 2)
         finally:
             for view in views:
                 view.stop()

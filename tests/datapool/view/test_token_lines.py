@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.view.rows import PoolRows
@@ -75,3 +77,13 @@ def test_a_circle_of_edges_ends() -> None:
     answer = lines(call("a", 1, [1, 2], [10], "b", 1), call("b", 2, [1, 3], [12], "a", 1))
     assert answer["a"] is not None
     assert answer["a"].broken
+
+
+def test_cut_ids_make_no_line_and_are_no_base() -> None:
+    """A call with such is a usable fact: no page of its trajectory may break at it."""
+    cut = replace(call("b", 2, [1, 2, 10, 3], [11], "a", 3), response_ids=b"\1\0\0\0\0")
+    answer = lines(call("a", 1, [1, 2], [10]), cut, call("c", 3, [1, 2, 10, 3, 4], [12], "b", 4))
+    assert answer["b"] is None
+    assert sampled(answer["a"]) == [("a", [10])]
+    assert answer["c"] is not None
+    assert answer["c"].broken

@@ -15,9 +15,9 @@ from claw_r1.schemas.cloudevents import RUN_HEADER
 from claw_r1.schemas.codec import decode, encode
 from claw_r1.schemas.events import RewardAssigned, StepRecord, StreamPosition, TrajectoryRecord
 from claw_r1.schemas.keys import group_key, parts
-from claw_r1.schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS
+from claw_r1.schemas.topics import DEAD_LETTERS, GROUPS, POSITIONS, STEPS, TRAJECTORIES
 from claw_r1.streams.cold_store import SqliteColdStore
-from claw_r1.streams.errors import FoldVersionMismatch
+from claw_r1.streams.errors import FoldVersionMismatch, RowOfAnotherVersion, StoreFailed
 from claw_r1.streams.partition import groups
 from claw_r1.streams.partition.groups import UNTOUCHED_MAX, ColdRow
 from claw_r1.streams.partition.state import PartitionState
@@ -281,6 +281,22 @@ def test_a_pool_of_another_fold_version_is_not_continued():
     cold.write([ColdRow(POSITIONS.name, b"0", b"", encode(position))])
     with pytest.raises(FoldVersionMismatch):
         state_of(0, 1, cold)
+
+
+@pytest.mark.parametrize("topic", [STEPS, TRAJECTORIES, GROUPS, POSITIONS])
+@pytest.mark.parametrize(("start", "error"), [(b"\0\0\1\x8a\x87", RowOfAnotherVersion), (b"damaged", StoreFailed)])
+def test_a_stored_row_that_cannot_be_read_is_no_fault_of_a_late_fact(topic, start, error):
+    """A newer version wrote it, or it is damaged: the worker ends. Else each late fact of the group would become a dead
+    letter, and the position move past it."""
+    log = Log([*finished(0), facts.reward("g0", "t", 5.0)])
+    *most, late = log.facts
+    state = log.recovered()
+    for one in most:
+        state.apply(one)
+    log.commit(state)
+    log.rows = {key: start + value[5:] if key[0] == topic.name else value for key, value in log.rows.items()}
+    with pytest.raises(error):
+        log.recovered().apply(late)
 
 
 def finished(number):

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -10,15 +11,21 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import structs
 
+from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.memory import MemoryLog
+from claw_r1.eventlog.records import Record
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.schemas.codec import encode
 from claw_r1.schemas.evaluation import EvaluatedTask
 from claw_r1.schemas.events import BatchTrained, GroupRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.schemas.keys import group_key
+from claw_r1.streams.partition.state import PartitionState
 from claw_r1.trainer.app import may_concern
 from claw_r1.trainer.dependencies import Milestone
 from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.run import TrainingRun
 from claw_r1.trainer.versions.evaluations import EvaluatedGroup, Evaluations, pass_at, score
+from tests import facts
 from tests.trainer.incarnation import RUN, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
 from tests.trainer.runs_in_memory import events, world_of
@@ -266,9 +273,9 @@ def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_cha
     """What it would never look at would stay in memory for ever."""
     tags = part(0, "greedy", 0).tags()
 
-    def concerns(channel, tags, run_id=RUN, reasons=()):
+    def concerns(channel, tags, run_id=RUN, reasons=(), *, declared=True):
         row = GroupRecord(
-            group_id="g", declared=True, ready=True, channel=channel, tags=tags, run_id=run_id, reasons=reasons
+            group_id="g", declared=declared, ready=True, channel=channel, tags=tags, run_id=run_id, reasons=reasons
         )
         return may_concern(row, RUN)
 
@@ -277,3 +284,29 @@ def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_cha
     assert not concerns("val", tags, "other")
     assert concerns("train", ())
     assert not concerns("", (), None, ("evicted",)), "a stub of a group that was anybody's"
+    assert concerns("val", (), None, declared=False), "its tags and its run are still to come"
+    assert not concerns("val", (), None, ("evicted",), declared=False)
+
+
+@pytest.mark.parametrize("calls_run", [RUN, "other", None])
+def test_an_evaluation_whose_openings_come_last_is_seen_whole(calls_run):
+    """Another gateway's spool had them: a view that had forgotten the groups for what their calls alone say would never see them."""
+    task = part(0, "greedy", 0, 1, 0)
+    opening, *played, completed = group("e0", [1.0], version=0, channel="val", tags=task.tags())
+    played = [
+        structs.replace(call, channel="val", envelope=facts.envelope(call.call_id, run_id=calls_run)) for call in played
+    ]
+    log = MemoryLog(LogSettings(partitions=1))
+    state = PartitionState(0, 1)
+    for offset, fact in enumerate([*played, completed, opening]):
+        state.apply(Record("claw.calls", 0, offset, 0, group_key("e0"), encode(fact)))
+        log.append([row for row in state.take_batch(0) if row.topic in TOPICS])
+    keep = partial(may_concern, run_id=RUN)
+    view = PoolView(log.settings, keep=keep, run=RUN, open_reader=lambda: log.reader(TOPICS))
+    view.start()
+    try:
+        view.wait_caught_up(10)
+        (seen,) = view.groups()
+        assert (seen.run_id, EvaluatedTask.of(seen.tags), len(view.trajectories(seen))) == (RUN, task, 1)
+    finally:
+        view.stop()

@@ -112,6 +112,18 @@ def test_a_member_without_tokens_is_none() -> None:
         assert get(client, "group/pair?g=g&a=high&b=idle")["sides"][1]["turns"] == []
 
 
+def test_cut_tokens_break_no_comparison() -> None:
+    """A side with cut ids is none; log-probabilities that are not one for each id are unknown."""
+    stage = DashboardStage([facts.opened("g")])
+    stage.tell(
+        facts.call("g", "ids", "i", response_ids=b"\7\0\0\0\0"), facts.call("g", "odds", "o", response_logprobs=b"\0")
+    )
+    with stage.asked() as client:
+        one, other = get(client, "group/tokens?g=g&a=ids&b=odds")["sides"]
+    assert one is None
+    assert [token[:2] for token in other["tokens"][3:]] == [[7, None], [8, None], [9, None]]
+
+
 @pytest.mark.parametrize("path", ["group?g=nobody", "group/pair?g=g&a=high&b=nobody", "group/tokens?g=nobody&a=x&b=y"])
 def test_an_id_of_nothing_is_said(opened: tuple[DashboardStage, TestClient], path: str) -> None:
     answer = opened[1].get(f"/api/v1/{path}")
