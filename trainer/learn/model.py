@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from claw_r1.trainer.errors import ModelInvalid
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 Precision = Literal["fp32", "bf16"]
@@ -51,7 +52,7 @@ def load(
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from claw_r1.trainer.ranks.zero3 import partitioned
+    from claw_r1.trainer.ranks.zero3 import give_buffers, partitioned
 
     disable_progress_bar()  # of every rank: the line that says why one ended would stand behind a bar
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
@@ -60,12 +61,14 @@ def load(
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"{setting} {directory} cannot be loaded: {_one_line(error)}") from error
+    if partition is not None:
+        give_buffers(without_weights(directory, dtype), model)
     without_dropout(model)
     return model
 
 
-def without_weights(directory: Path) -> "PreTrainedModel":
-    """The same model, its parameters on the meta device: names and shapes. Raises ModelInvalid."""
+def without_weights(directory: Path, dtype: "torch.dtype | None" = None) -> "PreTrainedModel":
+    """The same model, its parameters on the meta device: names and shapes. dtype: None: torch's own. Raises ModelInvalid."""
     check(directory)
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -73,7 +76,7 @@ def without_weights(directory: Path) -> "PreTrainedModel":
     try:
         with torch.device("meta"):
             config = AutoConfig.from_pretrained(directory, local_files_only=True)
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"model_dir {directory} cannot be built: {_one_line(error)}") from error
     return model
