@@ -135,7 +135,15 @@ class SteppedModel:
             self._engine.step()
             return Applied(norm, skipped=False)
         self._engine.step()
-        return Applied(float(self._engine.get_global_grad_norm()), skipped=not self._engine.was_step_applied())
+        skipped = not self._engine.was_step_applied()
+        if skipped:
+            self._forget_gradients()
+        return Applied(float(self._engine.get_global_grad_norm()), skipped=skipped)
+
+    def _forget_gradients(self) -> None:
+        """Drops the fp32 sums: with an optimizer in host memory DeepSpeed keeps those of a step that it skips, and adds to them."""
+        sums = getattr(self._engine.optimizer, "averaged_gradients", {})
+        sums.update(dict.fromkeys(sums))
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
