@@ -175,6 +175,7 @@ def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
     scores = {each["scorer"]: each["score"] for each in row["scores"]}
     return replace(
         capture,
+        timings=None,  # the dataset has the begin of a call, which puts it in its place, and not its end
         tags=call.tags,  # what it was for, too, as all calls of its trajectory told
         trainable=row["trained"],
         reasons=() if row["trained"] else (*row["reasons"], "not_trained_in_dataset"),
