@@ -1,10 +1,10 @@
 """The model directory: what a HF-format directory must hold, and the model that is loaded from it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from claw_r1.trainer.errors import ModelInvalid
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16"]
 DROPOUTS = ("dropout", "drop_prob", "pdrop", "layerdrop")
+CHANGING_ROPES = frozenset({"longrope", "su", "dynamic"})
+"""Types of rotary positions, `su` as it was called first, whose frequencies transformers chooses anew in each forward pass."""
 JITTERS = frozenset({"jitter_noise", "input_jitter_noise", "moe_jitter_eps"})
 
 
@@ -32,6 +34,21 @@ def check(directory: Path, setting: str = "model_dir") -> None:
         raise ModelInvalid(f"{setting} {directory}: config.json names no model_type")
     if not list(directory.glob("*.safetensors")):
         raise ModelInvalid(f"{setting} {directory} has no *.safetensors")
+    if changing := CHANGING_ROPES.intersection(_rope_types(config)):
+        raise ModelInvalid(
+            f"{setting} {directory} has rope_type {min(changing)}: its log-probabilities would depend on the longest row that is "
+            "computed beside a row, and the engine's do not; it cannot be trained"
+        )
+
+
+def _rope_types(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the types of rotary positions that a config names: of the model, of its text model, of each type of layer."""
+    for holder in (config, config.get("text_config") or {}):
+        for name in ("rope_parameters", "rope_scaling"):
+            whole = holder.get(name) or {}
+            for each in (whole, *(part for part in whole.values() if isinstance(part, dict))):
+                if not each.get("alpha"):  # Hunyuan's: `dynamic` by a factor that never changes
+                    yield str(each.get("rope_type", each.get("type")))
 
 
 def load(
