@@ -78,6 +78,10 @@ def load(
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"{setting} {directory} cannot be loaded: {_one_line(error)}") from error
+    if model.base_model is model:  # Llama 4's text model names a part that it has not
+        raise ModelInvalid(
+            f"{setting} {directory}: {type(model).__name__} does not name its part before the head; it cannot be trained"
+        )
     if partition is not None:
         give_buffers(without_weights(directory, dtype), model)
     without_dropout(model)
