@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from claw_r1.datapool.fold.bounds import name_bytes
+from claw_r1.datapool.fold.merge import winners
 from claw_r1.schemas.events import EpisodeFigures, RewardSlot
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def rewards_of(member: "PooledTrajectory") -> dict[str, float]:
 
 def _slots(member: "PooledTrajectory") -> list[RewardSlot]:
     own = [slot for slot in member.record.rewards if slot.step_index is None]
-    return own + [slot for step in member.steps for slot in step.rewards]
+    return own + [slot for step in member.steps for slot in winners(step.rewards, ())]
 
 
 def figures_bytes(member: "PooledTrajectory") -> int:

@@ -174,6 +174,34 @@ def test_a_reference_of_another_vocabulary_is_exit_2_before_torch(tmp_path, conf
     assert "\n" not in done.stderr.strip()
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_parameters": {"rope_type": "longrope"}},
+        {"rope_scaling": {"type": "su"}},
+        {"text_config": {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}}},
+    ],
+)
+def test_a_model_whose_rows_depend_on_each_other_is_refused_before_torch(tmp_path, config, rope):
+    """Rotary frequencies by the longest row of a micro-batch, wherever config.json says so: one line, of a dry run too."""
+    model = make_model(tmp_path / "model")
+    read = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**read, **rope}))
+    (tmp_path / "torch.py").write_text("raise RuntimeError('torch was imported')")
+    done = command("--config", str(config), "--model-dir", str(model), "--dry-run", PYTHONPATH=str(tmp_path))
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.startswith(f"trainer: model_dir {model} has rope_type ")) == (2, True), line
+
+
+def test_rotary_factors_that_are_fixed_are_no_reason(tmp_path):
+    """YaRN's and Llama 3's are worked out once, and so is Hunyuan's `dynamic`, which has an alpha."""
+    model = make_model(tmp_path / "model")
+    read = json.loads((model / "config.json").read_text())
+    for rope in ({"rope_type": "yarn"}, {"rope_type": "llama3"}, {"type": "dynamic", "alpha": 1000.0}):
+        (model / "config.json").write_text(json.dumps({**read, "rope_scaling": rope}))
+        directories.check(TrainerSettings(**{**FIELDS, "model_dir": model}))
+
+
 def test_weights_for_everybody_are_exit_2_before_torch(tmp_path, config):
     """Off loopback without the secret: one line that names the variable; no broker is asked, no model is loaded."""
     (tmp_path / "torch.py").write_text("raise RuntimeError('torch was imported')")

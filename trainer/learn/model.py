@@ -1,18 +1,21 @@
 """The model directory: what a HF-format directory must hold, and the model that is loaded from it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from claw_r1.trainer.errors import ModelInvalid
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 Precision = Literal["fp32", "bf16"]
 DROPOUTS = ("dropout", "drop_prob", "pdrop", "layerdrop")
+CHANGING_ROPES = frozenset({"longrope", "su", "dynamic"})
+"""Types of rotary positions, `su` as it was called first, whose frequencies transformers chooses anew in each forward pass."""
 JITTERS = frozenset({"jitter_noise", "input_jitter_noise", "moe_jitter_eps"})
 
 
@@ -31,6 +34,21 @@ def check(directory: Path, setting: str = "model_dir") -> None:
         raise ModelInvalid(f"{setting} {directory}: config.json names no model_type")
     if not list(directory.glob("*.safetensors")):
         raise ModelInvalid(f"{setting} {directory} has no *.safetensors")
+    if changing := CHANGING_ROPES.intersection(_rope_types(config)):
+        raise ModelInvalid(
+            f"{setting} {directory} has rope_type {min(changing)}: its log-probabilities would depend on the longest row that is "
+            "computed beside a row, and the engine's do not; it cannot be trained"
+        )
+
+
+def _rope_types(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the types of rotary positions that a config names: of the model, of its text model, of each type of layer."""
+    for holder in (config, config.get("text_config") or {}):
+        for name in ("rope_parameters", "rope_scaling"):
+            whole = holder.get(name) or {}
+            for each in (whole, *(part for part in whole.values() if isinstance(part, dict))):
+                if not each.get("alpha"):  # Hunyuan's: `dynamic` by a factor that never changes
+                    yield str(each.get("rope_type", each.get("type")))
 
 
 def load(
@@ -51,7 +69,7 @@ def load(
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from claw_r1.trainer.ranks.zero3 import partitioned
+    from claw_r1.trainer.ranks.zero3 import give_buffers, partitioned
 
     disable_progress_bar()  # of every rank: the line that says why one ended would stand behind a bar
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
@@ -60,12 +78,18 @@ def load(
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"{setting} {directory} cannot be loaded: {_one_line(error)}") from error
+    if model.base_model is model:  # Llama 4's text model names a part that it has not
+        raise ModelInvalid(
+            f"{setting} {directory}: {type(model).__name__} does not name its part before the head; it cannot be trained"
+        )
+    if partition is not None:
+        give_buffers(without_weights(directory, dtype), model)
     without_dropout(model)
     return model
 
 
-def without_weights(directory: Path) -> "PreTrainedModel":
-    """The same model, its parameters on the meta device: names and shapes. Raises ModelInvalid."""
+def without_weights(directory: Path, dtype: "torch.dtype | None" = None) -> "PreTrainedModel":
+    """The same model, its parameters on the meta device: names and shapes. dtype: None: torch's own. Raises ModelInvalid."""
     check(directory)
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -73,7 +97,7 @@ def without_weights(directory: Path) -> "PreTrainedModel":
     try:
         with torch.device("meta"):
             config = AutoConfig.from_pretrained(directory, local_files_only=True)
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     except Exception as error:  # transformers raises almost anything for a directory that is no model
         raise ModelInvalid(f"model_dir {directory} cannot be built: {_one_line(error)}") from error
     return model

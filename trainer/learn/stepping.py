@@ -89,6 +89,9 @@ class SteppedModel:
             self._engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings.config)
         self._files = StateFiles()
         self._engine.checkpoint_engine.save = self._files.save
+        # The writer makes folders. Here rank 0 would make them, alone, and fail alone on a full disk: the others would wait for it.
+        self._engine.checkpoint_engine.makedirs = _leave_to_the_writer
+        self._engine._copy_recovery_script = _leave_to_the_writer
 
     def __call__(self, *arguments: object) -> Any:  # Any: what the module returns
         return self._engine(*arguments)
@@ -135,7 +138,15 @@ class SteppedModel:
             self._engine.step()
             return Applied(norm, skipped=False)
         self._engine.step()
-        return Applied(float(self._engine.get_global_grad_norm()), skipped=not self._engine.was_step_applied())
+        skipped = not self._engine.was_step_applied()
+        if skipped:
+            self._forget_gradients()
+        return Applied(float(self._engine.get_global_grad_norm()), skipped=skipped)
+
+    def _forget_gradients(self) -> None:
+        """Drops the fp32 sums: with an optimizer in host memory DeepSpeed keeps those of a step that it skips, and adds to them."""
+        sums = getattr(self._engine.optimizer, "averaged_gradients", {})
+        sums.update(dict.fromkeys(sums))
 
     def _own_norm(self) -> float:
         grads = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
@@ -161,6 +172,7 @@ class SteppedModel:
         how = {
             "tag": TAG,
             "client_state": {STATE_KEY: state},
+            "save_latest": False,  # a file that nobody reads, and that rank 0 would write here
             "exclude_frozen_parameters": self._has_frozen,
         }
         return self._files.copied(lambda: self._engine.save_checkpoint(str(directory), **how))
@@ -221,6 +233,10 @@ def _leave_out_frozen(module: nn.Module, state: dict[str, Any], prefix: str, _: 
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
             state.pop(prefix + name, None)
+
+
+def _leave_to_the_writer(*_: object, **__: object) -> None:
+    pass
 
 
 @contextlib.contextmanager

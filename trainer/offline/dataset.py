@@ -182,6 +182,7 @@ def _step(row: DatasetRow, call: CallCaptured, at: FactPosition) -> StepRecord:
     out = "no_ids_in_dataset" if ID_FLAWS & {*row["reasons"]} else None if row["trained"] else "not_trained_in_dataset"
     return replace(
         capture,
+        timings=None,  # the dataset has the begin of a call, which puts it in its place, and not its end
         tags=call.tags,  # what it was for, too, as all calls of its trajectory told
         base_call_id=row.get("base_call_id"),
         base_keep=row.get("base_keep", 0),

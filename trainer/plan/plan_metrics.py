@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from claw_r1.datapool.batch.advantages import ESTIMATORS
+from claw_r1.datapool.batch.candidates import all_equal
 from claw_r1.datapool.batch.plan import groups_of
 from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 from claw_r1.trainer.plan.episode_metrics import episode_metrics
@@ -24,7 +25,7 @@ def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
         "reward_std": statistics.pstdev(rewards),
         "staleness_mean": statistics.fmean(stale),
         "staleness_max": float(max(stale)),
-        "zero_variance_share": statistics.fmean(float(max(group) == min(group)) for group in by_group),
+        "zero_variance_share": statistics.fmean(float(all_equal(group)) for group in by_group),
         "groups": float(len(by_group)),
         "trajectories": float(len(rewards)),
         "steps": float(sum(len(trajectory.steps) for trajectory in plan.trajectories)),

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from claw_r1.trainer.learn.deepspeed_config import quiet_deepspeed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class _Partition:
@@ -31,6 +36,22 @@ def partitioned(config: Mapping[str, object]) -> Iterator[None]:
         yield
     finally:
         integration.unset_hf_deepspeed_config()
+
+
+def give_buffers(shell: "PreTrainedModel", model: "PreTrainedModel") -> None:
+    """Makes the buffers that no file holds, such as rotary frequencies, as at any other stage: `deepspeed.zero.Init` has rounded
+    them to the parameters' dtype. shell: the same model on the meta device, made outside `partitioned`."""
+    names = [name for name, _ in shell.named_non_persistent_buffers()]
+    for name in names:
+        _set_buffer(shell, name, torch.empty_like(shell.get_buffer(name), device="cpu"))
+    shell.initialize_weights()  # as `from_pretrained` fills them; what is on the meta device stays empty
+    for name in names:
+        _set_buffer(model, name, shell.get_buffer(name).to(model.get_buffer(name).device))
+
+
+def _set_buffer(model: nn.Module, name: str, value: torch.Tensor) -> None:
+    module, _, own = name.rpartition(".")
+    setattr(model.get_submodule(module), own, value)
 
 
 @contextmanager

@@ -49,6 +49,22 @@ def test_a_plan_says_how_each_episode_went() -> None:
     assert (second.environment, second.status) == ("math", "failed")
 
 
+def test_a_reward_that_was_given_by_call_and_by_step_counts_once() -> None:
+    """Both name one subject, so the later word wins in the curve of its slot as in the return."""
+    history = [
+        *episode("t0", lengths=[3, 5], reward=None),
+        *episode("t1", lengths=[2]),
+        facts.reward("g", "t0", 0.5, source="judge", name="style", call_id="c0"),
+        facts.reward("g", "t0", 0.5, source="judge", name="style", step_index=0),
+        facts.reward("g", "t0", 0.25, source="judge", name="style", step_index=1),
+    ]
+    plan = planned(selected(history, SPEC.model_copy(update={"groups_per_batch": 1}), version=3))
+    first = plan.trajectories[0]
+    assert first.figures is not None
+    assert dict(first.figures.rewards) == {"judge/style": 0.75}
+    assert first.reward == 0.75
+
+
 def test_the_environment_is_the_first_tag_by_name() -> None:
     """Sets have no order, and a plan must not depend on one."""
     assert environment_of(frozenset({"x", "env:b", "env:a", "environment"})) == "a"

@@ -220,6 +220,17 @@ def test_a_directory_without_checkpoint_is_refused(model_dir, tmp_path):
         subject.load(tmp_path)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_no_file_of_a_checkpoint_is_made_before_the_writer_runs(model_dir, tmp_path, stage):
+    """A full disk then fails in one place; what failed while ranks wait for each other would leave some of them waiting."""
+    write = engine(model_dir, replace(SETTINGS, zero_stage=stage)).save(tmp_path / "checkpoint", {})
+    assert not (tmp_path / "checkpoint").exists()
+    write()
+    names = {path.name.removesuffix(".sha256") for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()}
+    assert names
+    assert all(name.endswith("_states.pt") for name in names)
+
+
 @pytest.mark.parametrize("stage", [0, 2])
 def test_settings_that_were_allowed_to_change_are_used_after_a_load(model_dir, tmp_path, stage):
     """A checkpoint brings the optimizer's numbers; the weight decay and clip of the settings win."""

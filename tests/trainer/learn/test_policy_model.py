@@ -13,6 +13,8 @@ from transformers import (
     GPTNeoXForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     MixtralConfig,
     MixtralForCausalLM,
     OPTConfig,
@@ -24,7 +26,7 @@ from transformers import (
 )
 
 from claw_r1.trainer.errors import ModelInvalid
-from claw_r1.trainer.learn.model import without_dropout
+from claw_r1.trainer.learn.model import load, without_dropout
 from claw_r1.trainer.learn.policy_model import PolicyModel
 
 SIZES = {
@@ -129,4 +131,14 @@ def test_a_model_that_does_something_else_is_refused_in_one_line():
     causal.forward = squared
     with pytest.raises(ModelInvalid, match="a model of type qwen3: its logits are not") as refused:
         PolicyModel(causal)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_whose_trunk_has_no_name_is_refused_in_one_line(tmp_path):
+    """Llama 4's text model would end in a traceback, at the first look at its hidden states."""
+    Llama4ForCausalLM(Llama4TextConfig(**SIZES, num_local_experts=2, intermediate_size_mlp=64)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(ModelInvalid, match="Llama4ForCausalLM does not name its part before the head") as refused:
+        load(tmp_path, "fp32")
     assert "\n" not in str(refused.value)

@@ -7,15 +7,18 @@ import pytest
 import torch
 
 from claw_r1.trainer.algorithms.losses import TokenLosses
+from claw_r1.trainer.config.optimizer import OptimizerSettings
 from tests.soak import in_soak
 from tests.trainer.learn.tiny_engine import HOW, OBJECTIVE, SETTINGS, batch, engine
 
 pytestmark = pytest.mark.process
 CASES = [
-    (0, "fp32"), in_soak(0, "bf16"), in_soak(1, "fp32"), (1, "bf16"),
-    in_soak(2, "fp32"), in_soak(2, "bf16"), in_soak(3, "fp32"), (3, "bf16"),
+    (0, "fp32", "none"), in_soak(0, "bf16", "none"), in_soak(1, "fp32", "none"), (1, "bf16", "none"),
+    in_soak(2, "fp32", "none"), in_soak(2, "bf16", "none"), in_soak(3, "fp32", "none"), (3, "bf16", "none"),
+    in_soak(1, "fp32", "cpu"), (1, "bf16", "cpu"), in_soak(2, "fp32", "cpu"), in_soak(2, "bf16", "cpu"),
+    in_soak(3, "fp32", "cpu"), in_soak(3, "bf16", "cpu"),
 ]  # fmt: skip
-"""Nothing partitioned and everything, and the step that stage 0 has in bf16."""
+"""Nothing partitioned and everything, the step that stage 0 has in bf16, and an optimizer in host memory."""
 
 
 def vertical(logprobs, behaviour, advantages, sequences):  # every loss is called alike
@@ -51,10 +54,11 @@ def memory(subject):
     return tensors
 
 
-@pytest.mark.parametrize(("stage", "precision"), CASES)
-def test_a_step_that_is_not_finite_is_skipped_whole(model_dir, stage, precision):
+@pytest.mark.parametrize(("stage", "precision", "offload"), CASES)
+def test_a_step_that_is_not_finite_is_skipped_whole(model_dir, stage, precision, offload):
     """Weights and optimizer state keep every bit, and what comes after is what would have come without it."""
-    settings = replace(SETTINGS, zero_stage=stage, precision=precision, micro_batch_tokens_max=40)
+    own = OptimizerSettings(offload=offload)
+    settings = replace(SETTINGS, zero_stage=stage, precision=precision, micro_batch_tokens_max=40, optimizer=own)
     subject, control = engine(model_dir, settings), engine(model_dir, settings)
     assert not subject.train(batch(0), **HOW).skipped
     control.train(batch(0), **HOW)

@@ -12,6 +12,7 @@ from claw_r1.consumers.export.choose import choose
 from claw_r1.consumers.export.rows import step_rows
 from claw_r1.consumers.export.tables import STEPS, TableWriter
 from claw_r1.datapool.batch.anchor_states import MAIN_LINE, states_of
+from claw_r1.datapool.batch.figures import figures_of
 from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
@@ -172,6 +173,13 @@ def test_a_dataset_is_trained_as_the_pool_that_it_was_exported_from(tmp_path, mo
     assert second == first
     assert not all(step[2] for batch in first for trajectory in batch for step in trajectory[4])
     assert [e.digest for e in of(again, WeightsPublished)] == [e.digest for e in of(pool, WeightsPublished)]
+
+
+def test_an_episode_of_a_dataset_has_no_length_in_time(tmp_path):
+    """Rows say when a call came, and not when its reply was over: no number rather than one of minus a billion seconds."""
+    dataset = OfflineDataset(exported(tmp_path / "dataset"), "mine", SPEC)
+    groups = select(dataset, SPEC, 0, "mine", ()).chosen
+    assert {figures_of(member).seconds for group in groups for member in group.members} == {None}
 
 
 def unfinished(judged):

@@ -36,6 +36,9 @@ def live_through_errors(learner, folder):
     (blocked / part.relative_to(damaged)).mkdir(parents=True)
     with pytest.raises(OSError, match="rank 1: "):
         learner.save(blocked, {})
+    whole.with_name("file").touch()
+    with pytest.raises(OSError, match="Not a directory"):
+        learner.save(whole.with_name("file") / "no folder", {})()
     assert len(dict(learner.named_tensors())) == 24
     next(learner.named_tensors())  # and no further
     learner.train(batch(1))
@@ -43,7 +46,7 @@ def live_through_errors(learner, folder):
 
 
 def test_errors_are_everybodys(walk, tmp_path):
-    """A stop before a micro-batch, a damaged part, a disk that takes no part of one rank, tensors that nobody reads on."""
+    """A stop before a micro-batch, a damaged part, a disk that takes no part of one rank or nothing at all, tensors that nobody reads on."""
     model_dir = make_model(tmp_path / "model")
     settings = incarnation.settings(
         tmp_path / "out", model_dir, zero_stage=2, micro_batch_tokens_max=24, device="cpu", ranks=2

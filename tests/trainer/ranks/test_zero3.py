@@ -6,7 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from claw_r1.trainer.learn import model as models
+from claw_r1.trainer.learn.engine import join_alone
+from claw_r1.trainer.learn.stepping import StepSettings
 from tests.trainer import incarnation
+from tests.trainer.learn.test_tensor_names import made
 from tests.trainer.tiny import make_model
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -32,3 +36,15 @@ def test_no_rank_holds_a_whole_model(walk, tmp_path, tied):
     weights = torch.load(tmp_path / "weights")
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("family", ["qwen3", "deepseek-v3"])
+def test_buffers_are_those_of_a_whole_model(tmp_path, family):
+    """In bf16, too: rotary frequencies in three digits would shift each position more than the one before it."""
+    model_dir = made(tmp_path / "model", family)
+    join_alone(torch.device("cpu"))
+    whole = models.load(model_dir, "bf16")
+    parts = models.load(model_dir, "bf16", StepSettings(learning_rate=1.0, precision="bf16", zero_stage=3).partition)
+    expected, buffers = dict(whole.named_buffers()), dict(parts.named_buffers())
+    assert {name: tensor.dtype for name, tensor in buffers.items()} == dict.fromkeys(expected, torch.float32)
+    assert all(torch.equal(buffers[name], tensor) for name, tensor in expected.items())
