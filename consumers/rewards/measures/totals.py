@@ -33,12 +33,14 @@ class SlotTotals:
     price: float | None = None
 
     def add(self, verdict: VerdictKept) -> None:
-        """One more. Equal content of two partitions has two, of two times; a copy in an older log has the time of the first."""
+        """One more. Equal content of two partitions has two, of two times; a copy has the time of the first, and cost nothing
+        (docs/rebuild.md)."""
         self.scope = verdict.scope
         self.generations.add(verdict.generation)
-        (self.verdicts if verdict.failed is None else self.failed).add(
-            (verdict.verdict_id, verdict.envelope.occurred_at_us)
-        )
+        subjects = self.verdicts if verdict.failed is None else self.failed
+        if (own := (verdict.verdict_id, verdict.envelope.occurred_at_us)) in subjects:
+            return
+        subjects.add(own)
         self.tokens += verdict.tokens
         self.seconds += verdict.seconds
         if verdict.price is not None:
