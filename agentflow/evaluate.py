@@ -70,12 +70,10 @@ async def evaluate(
             await open_when_admitted(client, spec, on_refusal=lambda _: None)
 
         async def member(number: int) -> EpisodeResult:
-            own_seed = seed if sampling is not None else derived_seed(seed, number)
             who = TrajectoryId.new(spec.group_id)
             async with slots:
-                return await play(
-                    flow, Episode(client, who, task=task, seed=own_seed, sampling=sampling), client.settings
-                )
+                episode = Episode(client, who, task=task, seed=derived_seed(seed, number), sampling=sampling)
+                return await play(flow, episode, client.settings)
 
         return await _all([member(number) for number in range(size)])
 

@@ -272,7 +272,7 @@ class RunIndex:
     def __init__(self) -> None:
         self.runs: RunsById = {}
         self.latest: str | None = None
-        """The run that was heard of last."""
+        """The run with the newest record, whatever partition it is read from; without times, the run that was read last."""
         self._planned: dict[str, dict[tuple[str, int], Planned]] = defaultdict(dict)
         self._skipped: dict[str, dict[str, str]] = defaultdict(dict)
 
@@ -291,7 +291,9 @@ class RunIndex:
             return
         run = self.runs.setdefault(event.run_id, Run(event.run_id))
         run.take(event)
-        run.seen_us, self.latest = max(run.seen_us, seen_us), event.run_id
+        run.seen_us = max(run.seen_us, seen_us)
+        if self.latest is None or seen_us >= self.runs[self.latest].seen_us:
+            self.latest = event.run_id
         if isinstance(event, BatchAssembled):
             self._assembled(event)
         if isinstance(event, BatchSkipped):

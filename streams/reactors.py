@@ -132,9 +132,10 @@ def _abandoned(
 
 
 def _closed(group: GroupImage, reason: str, now_us: int) -> GroupClosed:
-    """Members are those that completed, or failed with an outcome; a completed one that still lacks a call may get ready."""
+    """Members are all that are over, also those that failed or gave up: a spec may count them (`unfinished`, `policy: any`),
+    whether it looks before the closing or after it. Who is not ready is none to the others, and may get ready yet."""
     progress = group.state.progress.event_id
-    members = [member for member in group.record.members if member.status == "completed" or member.ready]
+    members = [member for member in group.record.members if member.status not in ("open", "evicted")]
     return GroupClosed(
         envelope=_envelope(("closed", group.state.group_id, progress), now_us, progress, group.state.run_id),
         group_id=group.state.group_id,

@@ -12,7 +12,7 @@ from claw_r1.claw.answers import Answer
 from claw_r1.claw.local.ports import accepts, any_answers, split_servers
 from claw_r1.claw.local.stack import TRAINER_WARNINGS, remembered, remembered_log
 from claw_r1.claw.local.status_file import read_status
-from claw_r1.claw.workers.idle import IdleShares, idle_shares
+from claw_r1.claw.workers.idle import IdleShares, idle_shares, of_last_run
 from claw_r1.claw.workers.places import engine_name
 from claw_r1.datapool.runs import is_plan
 from claw_r1.eventlog.errors import LogError
@@ -59,8 +59,7 @@ def recent_idle_shares(run_dir: Path) -> IdleShares | None:
     except LogError:
         return None
     batches = [event for event in events if isinstance(event, BatchTrained)]
-    own = [batch for batch in batches if batch.run_id == batches[-1].run_id]
-    return idle_shares([event for event in events if isinstance(event, WorkerReported)], own)
+    return idle_shares([event for event in events if isinstance(event, WorkerReported)], of_last_run(batches))
 
 
 def trainer_warnings(run_dir: Path, states: list[ComponentState]) -> list[str]:

@@ -6,6 +6,7 @@ Engines wait for calls, and stand still while weights change; the trainer waits 
 from collections.abc import Sequence
 from typing import TypedDict
 
+from claw_r1.datapool.runs import trained_us
 from claw_r1.schemas.events import BatchTrained, WorkerReported
 
 ENGINE = ("serving", "idle", "paused")
@@ -22,6 +23,14 @@ class IdleShares(TypedDict):
     trainer: dict[str, float] | None
     """training, waiting; other: plans, snapshots, checkpoints, evaluations that it waited for"""
     advice: str | None
+
+
+def of_last_run(batches: Sequence[BatchTrained]) -> list[BatchTrained]:
+    """Returns the batches of the run that trained last, in their order. batches: of several partitions, one after the other."""
+    if not batches:
+        return []
+    last = max(batches, key=trained_us)
+    return [batch for batch in batches if batch.run_id == last.run_id]
 
 
 def idle_shares(reports: Sequence[WorkerReported], batches: Sequence[BatchTrained]) -> IdleShares:

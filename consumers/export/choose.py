@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from claw_r1.datapool.batch.advantages import Advantage
-from claw_r1.datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory
+from claw_r1.datapool.batch.candidates import OVER, Members, PooledGroup, PooledTrajectory, counts
 from claw_r1.datapool.batch.eligibility import Refusal, eligible
 from claw_r1.datapool.batch.masks import is_trained, is_young
 from claw_r1.datapool.batch.members import trained_members
@@ -80,14 +80,16 @@ def choose(state: GroupState, spec: BatchSpec | None) -> list[Chosen] | str:
     if spec is None:
         captured = [record for record in pool.trajectories() if record.calls]
         return list(_everything(pool, captured)) or "no_calls"
-    policies = {record.policy_run_id for record in pool.trajectories() if record.ready and record.policy_run_id}
+    counted = [record for record, steps in pool.members(pool.record) if counts(record, steps, spec)]
+    policies = {record.policy_run_id for record in counted if record.policy_run_id}
     run_id = policies.pop() if len(policies) == 1 else pool.record.run_id or ""
-    eligible_group = eligible(pool, replace(pool.record, run_id=None), spec, pool.record.max_version or 0, run_id)
+    version = max((record.max_version or 0 for record in counted), default=0)
+    eligible_group = eligible(pool, replace(pool.record, run_id=None), spec, version, run_id)
     if isinstance(eligible_group, Refusal):
         return eligible_group.reason
     trained = trained_members(eligible_group, spec)
     return [
-        _member(pool.record, member, spec, advantage, is_trained=member in trained)
+        _member(pool.record, member, spec, advantage, spec.oldest_version(version), is_trained=member in trained)
         for member, advantage in zip(eligible_group.members, _advantages(eligible_group, spec), strict=True)
     ]
 
@@ -101,11 +103,16 @@ def _advantages(group: PooledGroup, spec: BatchSpec) -> Sequence[Advantage | Non
 
 
 def _member(
-    group: GroupRecord, member: PooledTrajectory, spec: BatchSpec, advantage: Advantage | None, *, is_trained: bool
+    group: GroupRecord,
+    member: PooledTrajectory,
+    spec: BatchSpec,
+    advantage: Advantage | None,
+    oldest: int | None,
+    *,
+    is_trained: bool,
 ) -> Chosen:
     """Makes the row of a member; one that the spec leaves out (`best_of`, `return_min`) goes out as context of the
     baseline, with nothing trained."""
-    oldest = spec.oldest_version(group.max_version or 0)
     trained = _trained(member, spec, oldest) if is_trained else frozenset[str]()
     reward = member.earned.total if member.earned is not None else None
     advantages = _of_calls(member, trained, advantage)

@@ -34,11 +34,12 @@ def figures_of(member: "PooledTrajectory") -> EpisodeFigures:
 
 
 def seconds_of(member: "PooledTrajectory") -> float | None:
-    """Returns the time from its first call to its last reply; None: no call has times."""
-    times = [step.timings for step in member.steps if step.timings is not None]
+    """Returns the time from its first call to its last reply; None: no call has times. A call begins when it first came in: the
+    capture that counts may be a reply that was repeated later."""
+    times = [(step.first_received_us, step.timings.done_us) for step in member.steps if step.timings is not None]
     if not times:
         return None
-    return (max(each.done_us for each in times) - min(each.received_us for each in times)) / 1e6
+    return (max(done_us for _, done_us in times) - min(received_us for received_us, _ in times)) / 1e6
 
 
 def rewards_of(member: "PooledTrajectory") -> dict[str, float]:

@@ -108,6 +108,13 @@ def is_logged_data(plan: BatchAssembled) -> bool:
     return bool(json.loads(plan.spec).get("policy") == "any")
 
 
+def staleness_of(plan: BatchAssembled) -> list[int]:
+    """Returns how many versions behind the oldest token of each trajectory is that may be trained; none of a trajectory
+    without versions."""
+    oldest = plan.oldest_version or 0
+    return [plan.version - max(t.min_version, oldest) for t in plan.trajectories if t.min_version is not None]
+
+
 def groups_of(plan: BatchAssembled) -> tuple[str, ...]:
     """group_ids of a plan, each once, in order."""
     return tuple(dict.fromkeys(trajectory.group_id for trajectory in plan.trajectories))

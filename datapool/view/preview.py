@@ -1,9 +1,10 @@
 """A preview of the next batch of a spec, and the reason why each other group is not in it: of a view's rows, what runs did, and
 the facts that a plan would name."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from claw_r1.datapool.batch.candidates import Members, Pool, PooledGroup, PooledTrajectory, all_equal
 from claw_r1.datapool.batch.masks import mask_at
 from claw_r1.datapool.batch.members import baseline_only, trained_members
-from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.plan import assemble, staleness_of
 from claw_r1.datapool.batch.rewards import slots_never_rewarded
 from claw_r1.datapool.batch.selection import Selection, select, tag_priority
 from claw_r1.datapool.batch.sequences import TrainingRow
@@ -118,7 +119,7 @@ def previewed(
             broken |= unreadable
         else:
             members = [member for group in moment.selection.chosen for member in group.members]
-            return Preview(_answer(moment, perspective, rows), members, rows)
+            return Preview(_answer(moment, perspective, plan, rows), members, rows)
 
 
 def _look(
@@ -165,7 +166,7 @@ def _without_ids(_: CallBodies) -> RenderedCall:
     return RenderedCall(b"", b"")
 
 
-def _answer(moment: Moment, perspective: Perspective, rows: Sequence[TrainingRow]) -> JsonDict:
+def _answer(moment: Moment, perspective: Perspective, plan: BatchAssembled, rows: Sequence[TrainingRow]) -> JsonDict:
     selection, reasons = moment.selection, moment.reasons
     return {
         "run_id": perspective.run_id,
@@ -176,6 +177,7 @@ def _answer(moment: Moment, perspective: Perspective, rows: Sequence[TrainingRow
         **({"environments_missing": dict(selection.missing)} if selection.missing else {}),
         "warnings": moment.warnings,
         **_counts(selection.chosen, perspective, rows),
+        **_rewards(plan),
         "chosen": [group.record.group_id for group in selection.chosen],
         "left_out": dict(sorted({name: why for named in reasons.values() for name, why in named.items()}.items())),
         "reasons": {kind: _counted(named.values()) for kind, named in reasons.items() if named},
@@ -202,7 +204,7 @@ def _settled(runs: RunIndex, run_id: str, group_id: str) -> str | None:
 
 
 def _counts(chosen: Sequence[PooledGroup], perspective: Perspective, training_rows: Sequence[TrainingRow]) -> JsonDict:
-    """Sizes, rewards and versions of a batch; why parts of chosen groups are not trained.
+    """Sizes of a batch; why parts of chosen groups are not trained.
 
     `tokens_saved` is the size of its calls one by one minus that of its rows.
     """
@@ -225,19 +227,19 @@ def _counts(chosen: Sequence[PooledGroup], perspective: Perspective, training_ro
         "row_tokens": row_tokens,
         "row_tokens_max": max(map(len, training_rows), default=0),
         "tokens_saved": one_by_one - row_tokens,
-        **_rewards(chosen, perspective.version),
     }
 
 
-def _rewards(chosen: Sequence[PooledGroup], version: int) -> JsonDict:
-    """Over all members, as baselines are; `zero_variance_groups` teach nothing, except where no group baseline is."""
-    by_group = [group.returns for group in chosen]
-    every_return = [value for group_returns in by_group for value in group_returns]
-    oldest = [member.record.min_version for group in chosen for member in group.members]
+def _rewards(plan: BatchAssembled) -> JsonDict:
+    """Over all members, as the trainer's metrics of the plan: without a reward a member is worth 0. `zero_variance_groups`
+    teach nothing, except where no group baseline is."""
+    by_group: dict[str, list[float]] = defaultdict(list)
+    for each in plan.trajectories:
+        by_group[each.group_id].append(each.reward)
     return {
-        "return_mean": sum(every_return) / len(every_return) if every_return else None,
-        "zero_variance_groups": sum(map(all_equal, by_group)),
-        "staleness_max": max((version - version_min for version_min in oldest if version_min is not None), default=0),
+        "return_mean": fmean(each.reward for each in plan.trajectories) if plan.trajectories else None,
+        "zero_variance_groups": sum(map(all_equal, by_group.values())),
+        "staleness_max": max(staleness_of(plan), default=0),
     }
 
 

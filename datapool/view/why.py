@@ -22,6 +22,7 @@ from claw_r1.datapool.view.rows import PoolRows, as_step
 from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord
 
 FULL_GROUP = "  {} members more than its record holds: give each task a group id of its own"
+NO_MEMBER = "  its group is next without it: the group was closed without it, or it is not ready"
 FULL_TRAJECTORY = "  {} calls more than its record holds: begin a trajectory for each task"
 
 Standing = Literal["trained", "planned", "skipped", "next", "left_out", "ready", "not_ready"]
@@ -116,7 +117,7 @@ class _Answers:
         )
         full = [FULL_TRAJECTORY.format(row.calls_left_out)] if row.calls_left_out else []
         trained = self._trained(*ids)
-        state, lines = self._inherited(group, trained)
+        state, lines = self._inherited(group, row, trained)
         counted = row.ready if self.perspective is None else counts(row, self.rows.steps(*ids), self.perspective.spec)
         if not counted and state not in ("trained", "planned"):
             state = "not_ready"
@@ -133,7 +134,7 @@ class _Answers:
         head = f"call {step.call_id} of {step.trajectory_id} in group {step.group_id}: "
         head += "trainable" if step.trainable else f"not trainable ({', '.join(step.reasons)})"
         trained = self._trained(*ids)
-        state, lines = self._inherited(group, trained)
+        state, lines = self._inherited(group, row, trained)
         if not trained and state in ("trained", "planned"):
             state, lines = "left_out", self._left_out(*ids)
         elif not trained and not step.trainable and not self._imitates(step):
@@ -181,14 +182,29 @@ class _Answers:
         waits = spec.quality_missing == "wait" and mask.word.startswith(UNANNOTATED)
         return f"  {'its group waits' if waits else 'masked'}: {mask.sentence} ({mask.word})"
 
-    def _inherited(self, group: GroupRecord | None, trained: Trained) -> tuple[Standing, list[str]]:
-        """Returns the state that a part of a group has because of the group's."""
+    def _inherited(
+        self, group: GroupRecord | None, row: TrajectoryRecord | None, trained: Trained
+    ) -> tuple[Standing, list[str]]:
+        """Returns the state that a part of a group has because of the group's. row: the trajectory in question, or the call's."""
         if trained:
             state: Standing = "trained" if any(version is not None for *_, version in trained) else "planned"
             return state, [_trained_line(*batch) for batch in trained]
         if group is None:
             return "not_ready", ["  the pool has no row of its group yet"]
-        return self._fate(group)
+        state, lines = self._fate(group)
+        if state == "next" and row is not None and not self._is_member(group, row):
+            return "left_out", [NO_MEMBER]
+        return state, lines
+
+    def _is_member(self, group: GroupRecord, row: TrajectoryRecord) -> bool:
+        """Returns whether a group that is next has the trajectory, also where the spec drops it."""
+        assert self.perspective is not None  # without it nothing is next
+        spec = self.perspective.spec
+        outcome = eligible(self.rows, group, spec, self.perspective.version, self.perspective.run_id)
+        return isinstance(outcome, PooledGroup) and (
+            row.trajectory_id in outcome.dropped
+            or any(member.record.trajectory_id == row.trajectory_id for member in outcome.members)
+        )
 
     def _fate(self, group: GroupRecord) -> tuple[Standing, list[str]]:
         """Returns the work of runs on the group, or the decision of the run in question about it now."""

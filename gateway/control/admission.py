@@ -213,7 +213,8 @@ def is_barren(record: GroupRecord) -> bool:
     has ended without an outcome. It need not wait for its deadline then: a burst of failed episodes would hold all room
     for so long.
 
-    A judgement that comes later makes a member ready, and the group takes room again.
+    A judgement that comes later makes a member ready, and the group takes room again. A closed group whose members gave up
+    takes none either: a run that counts them (`unfinished`) trains it all the same, and one that does not never skips it.
     """
     if any(member.ready for member in record.members):
         return False

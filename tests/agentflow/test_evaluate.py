@@ -1,5 +1,6 @@
 """pass@k: the estimator, and what is played for it."""
 
+import asyncio
 from itertools import combinations
 
 import pytest
@@ -9,8 +10,10 @@ from claw_r1.agentflow.episode import Episode
 from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.agentflow.evaluate import evaluate, pass_at_k
 from claw_r1.agentflow.flow import AgentFlow
-from claw_r1.agentflow.settings import EvaluationPlan
+from claw_r1.agentflow.settings import EvaluationPlan, RunPlan
+from claw_r1.agentflow.version_evaluation import VersionEvaluation
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.patience import until_async
 
 
 @pytest.mark.parametrize("solutions", range(7))
@@ -89,3 +92,28 @@ async def test_an_episode_without_a_reward_counts_as_0_among_others() -> None:
     async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
         result = await evaluate(Half(), client, EvaluationPlan(episodes=4))
     assert (result.reward_mean, result.all_failed) == (0.5, False)
+
+
+async def test_episodes_have_the_seeds_of_an_evaluation_beside_a_run() -> None:
+    """Greedy ones, too: a flow that draws by its seed plays the same in both."""
+
+    class Noting(AgentFlow):
+        def __init__(self) -> None:
+            self.seeds: set[tuple[bool, int]] = set()
+
+        async def run(self, episode: Episode) -> None:
+            self.seeds.add((bool(episode.sampling), episode.seed))
+            await episode.chat([{"role": "user", "content": "?"}])
+
+    alone, beside = Noting(), Noting()
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
+        await evaluate(alone, client, EvaluationPlan(episodes=2, pass_at="1", samples=2, seed=3))
+        evaluation = VersionEvaluation(
+            beside, client, RunPlan(run_id="run", eval_every=2, eval_count=2, eval_samples=2, seed=3)
+        )
+        evaluation.saw("run/0")
+        playing = asyncio.create_task(evaluation.run())
+        await until_async(lambda: len(fake.bodies("complete_trajectory")) == 12)
+        playing.cancel()
+    assert len(alone.seeds) == 6
+    assert alone.seeds == beside.seeds

@@ -65,6 +65,13 @@ def test_a_run_is_the_same_whoever_reads_it() -> None:
         assert (run.seen_us, run.state(550 * observed.SECOND_US)) == (500 * observed.SECOND_US, "running")
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_latest_run_is_that_of_the_newest_record(order: tuple[int, int]) -> None:
+    """Partitions are read one after the other, so the run that is read last may have ended long ago."""
+    records = observed.records([observed.at(observed.trained(0, 0.1, "old"), 10), observed.trained(9, 0.1, "new")])
+    assert RunIndex.of([records[number] for number in order]).latest == "new"
+
+
 @pytest.mark.parametrize(
     ("gap_s", "quiet_s", "state"),
     [(1, 100, "running"), (1, 130, "stopped"), (60, 500, "running"), (60, 700, "stopped")],

@@ -2,6 +2,12 @@
 
 from itertools import permutations
 
+import pytest
+from msgspec.structs import replace
+
+from claw_r1.datapool.batch.candidates import PooledGroup, with_members
+from claw_r1.datapool.batch.eligibility import eligible
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import image, project
 from claw_r1.datapool.fold.restore import restore
@@ -9,6 +15,7 @@ from claw_r1.streams.decision_writer import DecisionGate
 from claw_r1.streams.partition.state import PartitionState
 from claw_r1.streams.reactors import decide, outlived, waits
 from tests import facts
+from tests.trainer import pooled
 
 IDLE_US = 100
 AT_START = facts.envelope("e0", at_us=0)
@@ -49,8 +56,8 @@ def test_at_the_deadline_open_members_are_abandoned_first():
     assert kinds(decide([late], 50, IDLE_US)) == [("TrajectoryAbandoned", "t", "deadline")]
 
 
-def test_then_the_group_is_closed_with_those_that_completed():
-    """The members of a closed group are those that its event lists."""
+def test_then_the_group_is_closed_with_those_that_are_over():
+    """The members of a closed group are those that its event lists; one that gave up keeps it from nothing."""
     history = [
         declared(),
         facts.call(trajectory="t"),
@@ -60,10 +67,10 @@ def test_then_the_group_is_closed_with_those_that_completed():
     late = group(*history)
     (abandoned,) = decide([late], 50, IDLE_US)
     (closed,) = decide([group(*history, abandoned)], 50, IDLE_US)
-    assert closed.members == ("u",)
+    assert closed.members == ("t", "u")
     after = group(*history, abandoned, closed)
     assert after.record.ready
-    assert [member.trajectory_id for member in after.record.members] == ["u"]
+    assert [(member.trajectory_id, member.ready) for member in after.record.members] == [("t", False), ("u", True)]
     assert decide([after], 10**12, IDLE_US) == []
 
 
@@ -153,14 +160,40 @@ def test_a_second_reactor_decides_the_same_events():
     assert decide([moved], 50, IDLE_US)[0].envelope.event_id != first[0].envelope.event_id
 
 
-def test_a_completion_after_being_abandoned_counts_unless_the_group_is_closed():
-    """Completed outranks abandoned; a closed group stays as it was closed."""
+def test_a_completion_after_being_abandoned_counts_whether_or_not_the_group_is_closed():
+    """Completed outranks abandoned; who was over when the group was closed is its member."""
     history = [declared(expected_size=1), facts.call()]
     (abandoned,) = decide([group(*history)], 50, IDLE_US)
     (closed,) = decide([group(*history, abandoned)], 50, IDLE_US)
     completed = facts.completed(reward=1.0)
     assert group(*history, abandoned, completed).record.ready
-    assert group(*history, abandoned, closed, completed).record.reasons == ("no_ready_member",)
+    assert group(*history, abandoned, closed).record.reasons == ("no_ready_member",)
+    assert group(*history, abandoned, closed, completed).record.ready
+
+
+@pytest.mark.parametrize(
+    ("fields", "members"),
+    [
+        ({}, ["t0", "t1"]),
+        ({"unfinished": "train"}, ["t0", "t1", "t2"]),
+        ({"unfinished": "mask"}, ["t0", "t1", "t2"]),
+        ({"algorithm": "sft", "policy": "any"}, ["t0", "t1", "t2", "t3"]),
+    ],
+)
+def test_what_a_spec_counts_of_members_that_gave_up_is_the_same_before_and_after_the_closing(fields, members):
+    """Whenever the trainer looks: t2 gave up with a reward, t3 failed without an outcome; the time of a round decides nothing."""
+    played = pooled.group("g", [0.0, 1.0, None, None], deadline_us=50)
+    given_up, (_, _, failing) = played[:-3], played[-3:]
+    played = [*given_up[:-1], facts.reward("g", "t2", 0.5), *played[-3:-1], replace(failing, status="failed")]
+    spec = BatchSpec.model_validate({"groups_per_batch": 1, "group_size": 2, **fields})
+    (abandoned,) = decide([group(*played)], 50, IDLE_US)
+    (closed,) = decide([group(*played, abandoned)], 50, IDLE_US)
+    for history in ([*played, abandoned], [*played, abandoned, closed]):
+        rows = pooled.pooled(history).pool
+        (record,) = rows.groups()
+        counted = with_members(rows, record, spec)
+        assert [member.record.trajectory_id for member in counted.members] == members
+    assert isinstance(eligible(rows, record, spec, 0, pooled.RUN), PooledGroup)
 
 
 def test_an_open_member_of_a_closed_group_is_abandoned_when_it_is_idle():

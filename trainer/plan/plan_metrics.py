@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from claw_r1.datapool.batch.advantages import ESTIMATORS
 from claw_r1.datapool.batch.candidates import all_equal
-from claw_r1.datapool.batch.plan import groups_of
+from claw_r1.datapool.batch.plan import groups_of, staleness_of
 from claw_r1.schemas.events import BatchAssembled, PlannedTrajectory
 from claw_r1.trainer.plan.episode_metrics import episode_metrics
 
@@ -14,9 +14,8 @@ from claw_r1.trainer.plan.episode_metrics import episode_metrics
 def plan_metrics(plan: BatchAssembled) -> dict[str, float]:
     """Reward, staleness (version trained - oldest version of the trajectory that may be trained), zero-variance share, and
     where no critic makes the advantages, the share of trained responses that have one; and the metrics of the episodes."""
-    oldest = plan.oldest_version or 0
     rewards = [trajectory.reward for trajectory in plan.trajectories]
-    stale = [plan.version - max(t.min_version, oldest) for t in plan.trajectories if t.min_version is not None] or [0]
+    stale = staleness_of(plan) or [0]
     by_group = [_rewards_of(plan.trajectories, group_id) for group_id in groups_of(plan)]
     return {
         "reward": statistics.fmean(rewards),

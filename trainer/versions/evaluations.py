@@ -85,13 +85,14 @@ class Score:
 
 
 def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
-    """A task counts for pass@k where at least k of its samples do."""
+    """A task counts for pass@k where at least k of its samples do. An episode that failed is worth 0, whatever it earned on
+    the way, as for `claw agents eval`."""
     task = parts[0].task
     returns: dict[EpisodeKind, list[list[float]]] = {"greedy": [], "sample": []}
     solutions: list[list[bool]] = []
     for part in parts:
         rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
-        values = [row.return_total or 0.0 for row in rows]
+        values = [(row.return_total or 0.0) if row.status == "completed" else 0.0 for row in rows]
         returns[part.task.kind].append(values)
         if part.task.kind == "sample":
             pairs = zip(rows, values, strict=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, pstdev
 
 import numpy as np
 
@@ -33,16 +33,17 @@ def tokens_of(member: PlannedTrajectory) -> int | None:
 
 
 def tiles(plan: BatchAssembled) -> JsonDict:
-    """A batch in a few numbers; lengths are those of replies, in sampled tokens."""
+    """A batch in a few numbers; lengths are those of replies, in sampled tokens. Its deviation is the trainer's `reward_std`; a
+    group of one is none of equal returns."""
     returns = [each.reward for each in plan.trajectories]
     figures = [each.figures for each in plan.trajectories if each.figures is not None]
     lengths = [length for each in figures for length in each.response_lengths]
     low, high = np.percentile(lengths, (50, 95)) if lengths else (None, None)
     return {
         "return_mean": fmean(returns) if returns else None,
-        "return_deviation": stdev(returns) if len(returns) > 1 else None,
+        "return_deviation": pstdev(returns) if returns else None,
         "groups": len({each.group_id for each in plan.trajectories}),
-        "equal_groups": sum(not each["spread"] for each in groups(plan)),
+        "equal_groups": sum(each["members"] > 1 and not each["spread"] for each in groups(plan)),
         "replies": len(lengths),
         "truncated": sum(each.truncated for each in figures) if lengths else None,
         "length_p50": low,

@@ -16,8 +16,8 @@ NAMED = 3
 WORDS = (
     (r"reward_required_for_\d+: (.+)", r"lack \1"),
     (r"reward_missing_for_\d+", "lack a reward"),
-    (r"unannotated_for_\d+: (.+)", r"lack a score of \1"),
-    (r"unannotated_for_\d+", "lack a score of quality"),
+    (r"quality_missing_for_\d+: (.+)", r"lack a score of \1"),
+    (r"quality_missing_for_\d+", "lack a score of quality"),
     (r"tags_missing: (.+)", r"lack the tag \1"),
     (r"environment_full: (.+)", r"wait for other environments than \1"),
     (r"environment_without_share: (.+)", r"are of environment \1, which has no share"),
@@ -88,8 +88,9 @@ def _of_run(run: JsonDict, pool: JsonDict, now_us: int) -> Iterator[JsonDict]:
     waiting = run["waiting"]
     if run["state"] == "stopped":
         todo = "If its trainer is gone, the same command with the same --run-id resumes it; what runs there are:"
-        level = "problem" if idle_s < OLD_S else "note"
-        yield alarm(level, f"Run {name} wrote nothing for {_span(idle_s)}.", todo, "claw runs list", here)
+        silent_s = (now_us - run["seen_us"]) / 1e6
+        level = "problem" if silent_s < OLD_S else "note"
+        yield alarm(level, f"Run {name} wrote nothing for {_span(silent_s)}.", todo, "claw runs list", here)
     usual_s = run["batch_s"] or 0.0
     if idle_s < max(WAITED_S, LATE_BATCHES * usual_s) or (run["state"] == "stopped" and not waiting["groups"]):
         return

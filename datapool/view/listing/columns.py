@@ -55,7 +55,7 @@ def _step_tags(step: StepRecord) -> tuple[str, ...]:
 
 
 def _duration(step: StepRecord) -> float | None:
-    return (step.timings.done_us - step.timings.received_us) / 1e6 if step.timings else None
+    return (step.timings.done_us - step.first_received_us) / 1e6 if step.timings else None
 
 
 ID = Column("ids", "Its ids.")
@@ -117,7 +117,7 @@ COLUMNS: Mapping[RowKind, Mapping[str, Column]] = {
     "steps": {
         "id": ID,
         "started": Column("time_us", "When it came in first.", "first_received_us"),
-        "duration": Column("number", "Seconds from its arrival to its end.", _duration),
+        "duration": Column("number", "Seconds from when it came in first to its end.", _duration),
         "status": Column("word", "Completed or aborted.", "status"),
         "finish": Column("word", "Why its reply ended.", "finish_reason"),
         "reward": Column("number", "The sum of its rewards.", "reward_total"),

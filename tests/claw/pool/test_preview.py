@@ -10,14 +10,17 @@ from typer.testing import CliRunner, Result
 from claw_r1.claw.cli import REFUSALS, app
 from claw_r1.claw.pool.preview import as_text
 from claw_r1.consumers.pool.spec_fields import knobs
+from claw_r1.datapool.batch.plan import assemble
+from claw_r1.datapool.batch.selection import select
 from claw_r1.datapool.batch.spec import PRESETS, BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.runs import RunIndex
 from claw_r1.datapool.view.preview import previewed
 from claw_r1.datapool.view.why import Perspective
-from claw_r1.schemas.events import BatchSkipped, CallCaptured
+from claw_r1.schemas.events import BatchSkipped, CallCaptured, VersionSpan
 from claw_r1.schemas.keys import step_key
 from claw_r1.schemas.topics import STEPS
+from claw_r1.trainer.plan.plan_metrics import plan_metrics
 from tests import facts
 from tests.datapool.view.test_planned_rows import BASES, with_other_prompt, written_against_c0
 from tests.trainer.pooled import RUN, Pooled, group, pooled
@@ -217,3 +220,29 @@ def test_an_environment_that_nobody_plays_is_warned_of_by_name() -> None:
     assert now["warnings"] == ["environments: no group has the tag env:web yet (the pool's environments: maths)"]
     assert "warning: environments: no group has the tag env:web yet" in as_text(now)
     assert now["reasons"] == {"waits": {"environment_full: maths": 1}}
+
+
+def of_versions(first: int, last: int, rewards: list[float | None]) -> Pooled:
+    """A group whose replies begin with tokens of one version and end with those of another."""
+    spans = tuple(VersionSpan(run_id=RUN, version=one, start=at, end=at + 1) for at, one in enumerate((first, last)))
+    events = group("g", rewards, ids=((5, 6),))
+    return pooled([replace(each, spans=spans) if isinstance(each, CallCaptured) else each for each in events])
+
+
+@pytest.mark.parametrize(
+    ("made", "fields", "stale"),
+    [
+        (of_versions(2, 9, [0.0, 1.0]), {"stale": "tokens"}, 1),
+        (of_versions(20, 20, [1.0, None]), {"algorithm": "sft", "policy": "any"}, 0),
+    ],
+)
+def test_the_figures_are_those_of_the_trainers_plan(made: Pooled, fields: dict[str, str], stale: int) -> None:
+    """Tokens that are too old are not counted, versions of logged data mean nothing, and a member without a reward is
+    worth 0."""
+    spec = BatchSpec.model_validate({"groups_per_batch": 1, "group_size": 2, "staleness_max": 1, **fields})
+    now = preview_of(made, Perspective(run_id=RUN, version=9, spec=spec))
+    (chosen,) = select(made.pool, spec, 9, RUN, ()).chosen
+    plan = assemble([chosen], spec, run_id=RUN, sequence=0, version=9, seed=0, envelope=facts.envelope())
+    metrics = plan_metrics(plan)
+    assert (now["return_mean"], now["staleness_max"]) == (metrics["reward"], metrics["staleness_max"]) == (0.5, stale)
+    assert now["zero_variance_groups"] == metrics["zero_variance_share"]

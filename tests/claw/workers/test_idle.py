@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from claw_r1.claw.workers.idle import engine_time, idle_shares, trainer_time
+from claw_r1.claw.workers.idle import engine_time, idle_shares, of_last_run, trainer_time
 from claw_r1.schemas.events import BatchTrained, WorkerReported
 from tests.claw.events import trained
 from tests.claw.workers.reported import START_US, report
@@ -76,3 +76,11 @@ def test_too_little_is_no_share() -> None:
     assert engine_time([report(), report()]) is None
     assert trainer_time(batches(1, 8, count=1)) is None
     assert idle_shares([], []) == {"engines": None, "trainer": None, "advice": None}
+
+
+def test_the_last_run_is_that_which_trained_last() -> None:
+    """Its partition may be read before that of a run that is over."""
+    new = [replace(each, run_id="new") for each in batches(1, 8)]
+    assert of_last_run([*new, *batches(1, 8, count=2)]) == new
+    assert of_last_run([*batches(1, 8, count=2), *new]) == new
+    assert of_last_run([]) == []

@@ -3,8 +3,10 @@
 from claw_r1.datapool.batch.figures import SLOTS_MAX, environment_of
 from claw_r1.datapool.batch.members import plan_bytes
 from claw_r1.datapool.batch.selection import Selection
+from claw_r1.datapool.view.listing.columns import COLUMNS
+from claw_r1.gateway.capture.events import repeated
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import Event, Timings
+from claw_r1.schemas.events import CallCaptured, Event, Timings
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, planned, selected
 
@@ -63,6 +65,20 @@ def test_a_reward_that_was_given_by_call_and_by_step_counts_once() -> None:
     assert first.figures is not None
     assert dict(first.figures.rewards) == {"judge/style": 0.75}
     assert first.reward == 0.75
+
+
+def test_a_call_whose_reply_was_repeated_begins_when_it_first_came_in() -> None:
+    """The repetition is the capture that counts, and takes no time of its own."""
+    (start, call, end) = episode("t0", lengths=[3])
+    assert isinstance(call, CallCaptured)
+    again = repeated(call, 1, 9_000_000, None)
+    history = [facts.opened("g", expected_size=2), start, call, again, end, *episode("t1", lengths=[2])]
+    selection = selected(history, SPEC.model_copy(update={"groups_per_batch": 1}), version=3)
+    (figures, _) = (each.figures for each in planned(selection).trajectories)
+    assert figures is not None
+    assert figures.seconds == 9.0
+    (step,) = selection.chosen[0].members[0].steps
+    assert COLUMNS["steps"]["duration"].read(step) == 9.0
 
 
 def test_the_environment_is_the_first_tag_by_name() -> None:

@@ -94,6 +94,15 @@ def test_a_failed_episode_solves_nothing():
     assert score([EvaluatedGroup(sampled, record, rows)], RUN).pass_at["1"] == 0.5
 
 
+def test_a_greedy_episode_that_failed_is_worth_nothing():
+    """Whatever it earned on the way, as for `claw agents eval`."""
+    failed = structs.replace(row(0.7, reasons=("failed_without_outcome",)), status="failed")
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    tasks = [part(4, "greedy", number, samples=0) for number in range(2)]
+    parts = [EvaluatedGroup(task, record, [each]) for task, each in zip(tasks, (failed, row(1.0)), strict=True)]
+    assert score(parts, RUN).greedy == 0.5
+
+
 def test_a_run_is_evaluated_and_keeps_its_best_version(tmp_path, model_dir):
     """Versions 0, 2 and 4: the best is kept when later exports displace its own, and a resumed run says nothing twice."""
     chosen = settings(tmp_path, model_dir, batches_max=4, hf_every=1, hf_kept=1, evaluation_wait_s=5.0)

@@ -1,5 +1,6 @@
 """A batch by its address: what its plan froze, when its members waited for what, and the lab as of it."""
 
+import pytest
 from msgspec.structs import replace
 
 from claw_r1.schemas.events import CallCaptured, Timings
@@ -45,7 +46,7 @@ def test_its_tiles_count_what_its_plan_says() -> None:
     with reading(stage) as reader:
         batch = reader.get("batch", run="run", n=0)
     tiles = batch["tiles"]
-    assert (tiles["return_mean"], tiles["return_deviation"]) == (0.75, 0.5)
+    assert (tiles["return_mean"], tiles["return_deviation"]) == (0.75, pytest.approx(0.1875**0.5))
     assert (tiles["equal_groups"], tiles["groups"]) == (1, 2)
     assert (tiles["truncated"], tiles["replies"], tiles["tokens"]) == (2, 8, 20)
     assert (tiles["length_p50"], batch["sampled_by"]) == (2.5, [{"versions": [0, 0], "members": 4}])
