@@ -27,11 +27,14 @@ from claw_r1.eventlog.errors import AccessRefused
 from claw_r1.eventlog.grants import ROLES, Grant, grants
 from claw_r1.eventlog.kafka.acls import allow, check_access
 from claw_r1.eventlog.kafka.admin import check_broker
+from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout import worker_name
 from claw_r1.runtime.files import write_secret
 from claw_r1.schemas.events import StepCurated
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS, Topic
@@ -147,8 +150,8 @@ async def test_each_room_works_with_a_user_of_its_own(
     assert exported.returncode == 0, exported.stderr
 
 
-def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSettings) -> None:
-    """A run's transactional id belongs to the trainer, reports of workers to rollout."""
+def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
+    """A run's transactional id belongs to the trainer, reports of workers to rollout, who reads them when it starts again."""
     trainer, rollout = site.of_role(log, "trainer"), site.of_role(log, "rollout")
     check_access(trainer, "trainer")
     check_access(rollout, "rollout")
@@ -160,9 +163,11 @@ def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSetti
     with thief as producer, pytest.raises(AccessRefused, match=r"transactional id .*\.trainer\.r"):
         producer.open()
     with contextlib.closing(EventProducer(rollout)) as reports:
-        assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=0)).result()
+        own = partition_of(b"w", log.partitions)
+        assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=own)).result()
         with pytest.raises(AccessRefused, match=r"training\.batches"):
             reports.produce(row).result()
+    worker_name.claim("w", KafkaLog(rollout), log.prefix, tmp_path).lock.close()
 
 
 def test_a_session_that_is_dropped_in_a_transaction_loses_and_doubles_nothing(log: LogSettings) -> None:
