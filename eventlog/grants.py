@@ -91,6 +91,8 @@ def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
     yield Grant("group", catalogue.readers_group, "describe")
     if role == "streams":
         yield Grant("group", catalogue.streams_group, "read")
+    if role == "gateway":  # what an order has had is in the pool, or lies behind what streams committed
+        yield Grant("group", catalogue.streams_group, "describe")
     if role in ("rewards", "quality"):
         yield Grant("group", f"{catalogue.prefix}.{role}", "read", prefixed=True)
     if role in ("operator", "dashboard"):

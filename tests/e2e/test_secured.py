@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from claw_r1.claw.local import stack
@@ -37,6 +38,7 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.rollout import worker_name
 from claw_r1.runtime.files import write_secret
 from claw_r1.schemas.events import StepCurated
+from claw_r1.schemas.json_values import JsonDict
 from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS, Topic
 from tests import children
 from tests.gateway.engine import ScriptedEngine
@@ -97,6 +99,12 @@ def running(log: LogSettings, *arguments: str) -> Iterator["subprocess.Popen[byt
     assert ended == 0
 
 
+def ask(url: str) -> JsonDict:
+    """The answer of a gateway, to whoever needs no key."""
+    answered: JsonDict = httpx.get(url, timeout=PATIENCE_S).raise_for_status().json()
+    return answered
+
+
 def last_line(finished: "subprocess.CompletedProcess[str]") -> str:
     assert finished.returncode == 2, (finished.stdout, finished.stderr)
     return finished.stderr.strip().splitlines()[-1]
@@ -142,9 +150,10 @@ async def test_each_room_works_with_a_user_of_its_own(
             await asyncio.to_thread(until, stack.answers(f"http://127.0.0.1:{port}/live"), "the dashboard follows")
             agents.stopping = True
             await load
+            order = await asyncio.to_thread(ask, f"{gateway.url}/orders/x")
     finally:
         ended = (gateway.stop(), streams.stop())
-    assert (agents.errors, ended) == ([], (0, 0))
+    assert (agents.errors, ended, order) == ([], (0, 0), {"next_ordinal": 0})
     Found.of(log).check(agents)
     exported = run(site.of_role(log, "export"), "claw_r1.claw.cli", "export", "--out", str(tmp_path / "data"))
     assert exported.returncode == 0, exported.stderr
