@@ -39,7 +39,7 @@ from claw_r1.rollout import worker_name
 from claw_r1.runtime.files import write_secret
 from claw_r1.schemas.events import StepCurated
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS, Topic
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, TOPICS, WORKERS, Topic
 from tests import children
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Agents, Found, GatewayProcess
@@ -100,9 +100,11 @@ def running(log: LogSettings, *arguments: str) -> Iterator["subprocess.Popen[byt
 
 
 def ask(url: str) -> JsonDict:
-    """The answer of a gateway, to whoever needs no key."""
-    answered: JsonDict = httpx.get(url, timeout=PATIENCE_S).raise_for_status().json()
-    return answered
+    """The answer of a gateway or of a page, to whoever needs no key."""
+    with httpx.Client(timeout=PATIENCE_S) as client:
+        client.get(httpx.URL(url).join("/api/v1/session"))  # a page's cookie; a gateway has no such path
+        answered: JsonDict = client.get(url).raise_for_status().json()
+        return answered
 
 
 def last_line(finished: "subprocess.CompletedProcess[str]") -> str:
@@ -151,9 +153,11 @@ async def test_each_room_works_with_a_user_of_its_own(
             agents.stopping = True
             await load
             order = await asyncio.to_thread(ask, f"{gateway.url}/orders/x")
+            topics = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/api/v1/operations/topics")
     finally:
         ended = (gateway.stop(), streams.stop())
     assert (agents.errors, ended, order) == ([], (0, 0), {"next_ordinal": 0})
+    assert len(topics["topics"]) == len(TOPICS)
     Found.of(log).check(agents)
     exported = run(site.of_role(log, "export"), "claw_r1.claw.cli", "export", "--out", str(tmp_path / "data"))
     assert exported.returncode == 0, exported.stderr
