@@ -109,6 +109,6 @@ def _transactions(catalogue: Catalogue, role: str) -> Iterator[Grant]:
     }
     if stem := stems.get(role):
         yield Grant("transactional_id", stem, "write", prefixed=True)
-    if role == "operator":  # as streams in a rebuild, and a copy's own
-        for stem in (f"{catalogue.streams_group}-", f"{catalogue.prefix}.copy."):
+    if role == "operator":  # as streams in a rebuild, as a scorer in a backfill, and a copy's own
+        for stem in (f"{catalogue.streams_group}-", f"{catalogue.prefix}.rewards.", f"{catalogue.prefix}.copy."):
             yield Grant("transactional_id", stem, "write", prefixed=True)

@@ -183,6 +183,17 @@ def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSetti
     worker_name.claim("w", KafkaLog(rollout), log.prefix, tmp_path).lock.close()
 
 
+def test_an_operator_rebuilds_once_it_may_write_the_generation(site: SecuredSite, log: LogSettings) -> None:
+    """A generation's topics are its own: without their lists the refusal says which command writes them."""
+    operator = site.of_role(log, "operator")
+    said = last_line(run(operator, "claw_r1.claw.cli", "rebuild"))
+    assert "claw topics acls --generation 2 --apply" in said
+    following = log.model_copy(update={"generation": 2})
+    allow(log, {operator.security_username: grants(following.catalogue(), "operator")})
+    rebuilt = run(operator, "claw_r1.claw.cli", "rebuild", "--json")
+    assert json.loads(rebuilt.stdout)["manifest"]["generation"] == 2, rebuilt.stderr
+
+
 def test_a_session_that_is_dropped_in_a_transaction_loses_and_doubles_nothing(log: LogSettings) -> None:
     """What stands between client and broker ends every connection while a commit is under way; each that returned is there once."""
     port, dropped = int(log.bootstrap_servers.rpartition(":")[2]), list[int]()
